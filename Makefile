@@ -194,9 +194,8 @@ bench-gate: build-bench ## Hold ratios and allocations to looser bounds, on any 
 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) $(SMALL) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
-	$(BUILD) -o bin/bench/ ./examples/hello
 	cd test/contrib/otlp-client-plugin && $(BUILD) -o ../../../bin/bench/plugins/thirdparty .
-	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
+	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./benchplugin
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)

@@ -1,42 +1,44 @@
 // Command bench measures servetrace and its peers in one run with one sink, and
-// compares the figures with the claims.
+// compares the figures with their bounds.
 //
-//	bench run [-quick] [-suite REGEXP] [-shape REGEXP] [-row REGEXP] [-repeat N] [-out DIR]
+//	bench run [-quick] [-shape REGEXP] [-row REGEXP] [-repeat N] [-out DIR]
 //	bench soak [-for 1h] [-rate N] [-out DIR]   memory while the sink is down
-//	bench gate                       check looser bounds, on any machine
-//	bench list                       list the cases
-//	bench serve -by ours -app hello  run a server for another load generator
+//	bench gate [-shape REGEXP]                  check looser bounds, on any machine
 //
-// The exit status is 3, without a report, if other processes use the machine, 1 if
-// a case or the gate fails, and 4 with -check if a claim is missed. README.md
-// describes the rows. With the argument "child" the program is a child process of
-// itself.
+// The exit status is 3, without a report, if other processes use the machine, and 1 if
+// a row or the gate fails. README.md describes the rows. With the argument "child" the
+// program is a child process of itself.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"syscall"
+	"text/tabwriter"
+	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
+	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/serveload"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/spanpath"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// suites returns all suites, in the order in which they run.
-func suites() suite.Set {
-	var set suite.Set
-	set.Add(spanpath.Set())
-	set.Add(serveload.Set())
-	return set
+// shapes returns all shapes, in the order in which they run.
+func shapes() []suite.Shape {
+	return slices.Concat(spanpath.Shapes(), serveload.Shapes())
 }
 
 // The exit statuses.
@@ -44,36 +46,21 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	exitBusy   = 3
-	exitMissed = 4
+)
+
+var (
+	errUsage  = errors.New("usage: bench run|gate|soak [flags]; bench run -h lists them")
+	errFailed = errors.New("a row has failed, see the report")
+	errGate   = errors.New("a claim is over its bound in every round: a change has made it dearer, or the bound is wrong")
+	errSoak   = errors.New("the soak has failed, see its findings")
 )
 
 func main() {
 	child.Main(sink.Roles, spanpath.Roles, serveload.Roles)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := dispatch(ctx, os.Args[1:])
+	err := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(exitStatus(err))
-}
-
-var errUsage = errors.New("usage: bench run|gate|soak|list|serve [flags]; bench run -h lists them")
-
-func dispatch(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	switch args[0] {
-	case "run":
-		return run(ctx, args[1:])
-	case "gate":
-		return gate(ctx, args[1:])
-	case "list":
-		return list(os.Stdout)
-	case "soak":
-		return runSoak(ctx, args[1:])
-	case "serve":
-		return serveload.RunServer(ctx, args[1:], nil, os.Stdout)
-	}
-	return errUsage
 }
 
 func exitStatus(err error) int {
@@ -87,22 +74,176 @@ func exitStatus(err error) int {
 		return exitUsage
 	case errors.As(err, &busy):
 		return exitBusy
-	case errors.Is(err, errMissed):
-		return exitMissed
 	}
 	return exitFailed
 }
 
-// list writes a line for each case.
-func list(w io.Writer) error {
-	for _, c := range suites().Cases {
-		quick := ""
-		if c.Quick {
-			quick = "\t(quick)"
+// settings are the flags and the environment of a command.
+type settings struct {
+	options  suite.Options
+	quiet    bool
+	limit    float64 // of the CPU that others may use
+	patience time.Duration
+	out      string
+	soak     spanpath.Soak
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	s := settings{options: suite.Options{Env: &suite.Env{}}, limit: math.MaxFloat64}
+	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
+	flags.StringVar(&s.options.Env.Bin, "bin", "", "the folder with plugins (default: this executable's)")
+	flags.BoolVar(&s.quiet, "quiet", false, "do not log each row")
+	command := map[string]func(*settings, *flag.FlagSet) func(context.Context) error{
+		"run": (*settings).run, "gate": (*settings).gate, "soak": (*settings).soakMemory,
+	}[args[0]]
+	if command == nil {
+		return errUsage
+	}
+	do := command(&s, flags)
+	err := flags.Parse(args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUsage, err)
+	case flags.NArg() > 0:
+		return fmt.Errorf("%w; not %q", errUsage, flags.Arg(0))
+	}
+	return s.with(ctx, do)
+}
+
+// choice adds a flag that chooses shapes or rows.
+func choice(flags *flag.FlagSet, to **regexp.Regexp, name string) {
+	*to = new(regexp.Regexp)
+	flags.TextVar(*to, name, regexp.MustCompile(""), "only "+name+"s that match the `regexp`")
+}
+
+func (s *settings) run(flags *flag.FlagSet) func(context.Context) error {
+	choice(flags, &s.options.Shape, "shape")
+	choice(flags, &s.options.Row, "row")
+	flags.BoolVar(&s.options.Quick, "quick", false, "the headline claims only")
+	flags.IntVar(&s.options.Repeats, "repeat", 0, "rounds of each shape, instead of its own number")
+	flags.Float64Var(&s.limit, "foreign", 0.25, "CPU that other processes may use during a run, in cores")
+	flags.DurationVar(&s.patience, "patience", 90*time.Second, "how long to wait and repeat, in all, until the machine is idle")
+	flags.StringVar(&s.out, "out", "bin/bench/out", "the folder for results.json and report.md")
+	return func(ctx context.Context) error {
+		if len(s.options.Select(shapes())) == 0 {
+			return fmt.Errorf("%w; no row matches", errUsage)
 		}
-		if _, err := fmt.Fprintf(w, "%s\t%s\t%s%s\n", c.Suite, c.Shape, c.Row, quick); err != nil {
+		results, err := suite.Run(ctx, shapes(), s.options)
+		if err != nil {
 			return err
 		}
+		results.Machine, results.Commit = measure.ThisMachine(), cmp.Or(builtOf, "an unknown commit")
+		if err := results.Write(s.out); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(os.Stdout, results.Markdown()); err != nil || results.Failed() {
+			return cmp.Or(err, errFailed)
+		}
+		return nil
 	}
-	return nil
 }
+
+// gateRounds bounds the rounds of a claim that exceeds its bound.
+const gateRounds = 3
+
+func (s *settings) gate(flags *flag.FlagSet) func(context.Context) error {
+	choice(flags, &s.options.Shape, "shape")
+	return func(ctx context.Context) error {
+		held, err := suite.Check(ctx, shapes(), s.options, gateRounds)
+		if err != nil {
+			return err
+		}
+		return printGate(os.Stdout, held)
+	}
+}
+
+// printGate prints the claims, and returns an error if a bound is exceeded.
+func printGate(w io.Writer, held []suite.Held) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var missed error
+	for _, h := range held {
+		verdict := "ok"
+		if !h.OK() {
+			verdict, missed = "OVER", errGate
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\tbest %.3g%s of %d rounds\tbound %.3g%s\n", verdict, h.Shape, h.Claim.Name, h.Best, h.Claim.Unit, h.Rounds, h.Claim.Gate, h.Claim.Unit)
+	}
+	return errors.Join(missed, table.Flush())
+}
+
+// shortestSoak is long enough to fill the queue and to drop spans for their age.
+const shortestSoak = 90 * time.Second
+
+func (s *settings) soakMemory(flags *flag.FlagSet) func(context.Context) error {
+	flags.DurationVar(&s.soak.Length, "for", time.Hour, "how long; 2m suffices for a check")
+	flags.IntVar(&s.soak.Rate, "rate", 5000, "spans in a second")
+	flags.StringVar(&s.out, "out", "bin/bench/soak", "the folder for soak.md")
+	return func(ctx context.Context) error {
+		if s.soak.Length < shortestSoak || s.soak.Rate < 1 {
+			return fmt.Errorf("%w; a soak takes %s at least, and has a rate", errUsage, shortestSoak)
+		}
+		s.soak.Bin, s.soak.Sink, s.soak.Log = s.options.Env.Bin, s.options.Env.Sink, s.options.Log
+		result, err := s.soak.Run(ctx)
+		if err != nil {
+			return err
+		}
+		text, ok := result.Report()
+		_, err = io.WriteString(os.Stdout, text)
+		err = errors.Join(err, os.MkdirAll(s.out, 0o755), os.WriteFile(filepath.Join(s.out, "soak.md"), []byte(text), 0o644))
+		if err == nil && !ok {
+			err = errSoak
+		}
+		return err
+	}
+}
+
+// with calls f with a sink, and with a temporary folder in TMPDIR.
+func (s *settings) with(ctx context.Context, f func(context.Context) error) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	bin := &s.options.Env.Bin
+	if *bin, err = filepath.Abs(cmp.Or(*bin, filepath.Dir(self))); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if s.quiet {
+		level = slog.LevelWarn
+	}
+	s.options.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	into, err := sink.Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := into.Close(); ctx.Err() == nil { // the end of ctx has ended the sink
+			err = errors.Join(err, closed)
+		}
+	}()
+	s.options.Env.Sink = into
+	s.options.Gate = &suite.Gate{Limit: s.limit, Patience: s.patience, Others: func() (time.Duration, error) {
+		// The children of a run have ended. Only this process and the sink run.
+		ofSink, err1 := into.CPU()
+		busy, err2 := measure.BusyCPU()
+		return busy - measure.SelfCPU() - measure.EndedChildrenCPU() - ofSink, errors.Join(err1, err2)
+	}}
+	return f(ctx)
+}
+
+// builtOf is the commit of this program, and whether the work tree had changes. The
+// linker sets it, because the go command finds no commit in a git worktree.
+var builtOf string

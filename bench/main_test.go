@@ -80,8 +80,7 @@ func processesOf(temp string) (left []string) {
 }
 
 func TestRun(t *testing.T) {
-	cmd, temp := bench(t, "run", "-suite", "spanpath", "-shape", "^(saturated|span to bytes)$", "-row", "^(SDK floor|ours|ours, span to bytes)$",
-		"-repeat", "1", "-foreign", "1000")
+	cmd, temp := bench(t, "run", "-shape", "^saturated$", "-row", "^(SDK floor|ours)$", "-repeat", "1", "-foreign", "1000")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -94,7 +93,7 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal(data, results); err != nil {
 		t.Fatal(err)
 	}
-	if len(results.Shapes) != 2 || len(results.Shapes[0].Rows) != 2 || results.Failed() {
+	if len(results.Shapes) != 1 || len(results.Shapes[0].Rounds[0]) != 2 || results.Failed() {
 		t.Errorf("%+v", results)
 	}
 	if !strings.Contains(string(out), "| ours |") {
@@ -104,7 +103,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
-	cmd, temp := bench(t, "run", "-suite", "spanpath", "-shape", "^saturated$", "-row", "^ours$", "-repeat", "1000", "-foreign", "1000")
+	cmd, temp := bench(t, "run", "-shape", "^saturated$", "-row", "^ours$", "-repeat", "1000", "-foreign", "1000")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +117,7 @@ func TestInterrupt(t *testing.T) {
 		measured = strings.Contains(log.Text(), "msg=measured")
 	}
 	if !measured {
-		t.Fatalf("no case was measured: %v", log.Err())
+		t.Fatalf("no row was measured: %v", log.Err())
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -140,17 +139,18 @@ func TestExitStatus(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want int
+		says string
 	}{
-		{nil, exitUsage},
-		{[]string{"fly"}, exitUsage},
-		{[]string{"run", "now"}, exitUsage},
-		{[]string{"run", "-shape", "no such shape"}, exitUsage},
-		{[]string{"run", "-shape", "("}, exitUsage},
-		{[]string{"child", "unknown"}, exitFailed},
-		{[]string{"list"}, 0},
-		{[]string{"run", "-h"}, 0},
+		{nil, exitUsage, "usage"},
+		{[]string{"fly"}, exitUsage, "usage"},
+		{[]string{"run", "now"}, exitUsage, `not "now"`},
+		{[]string{"run", "-shape", "no such shape"}, exitUsage, "no row matches"},
+		{[]string{"run", "-shape", "("}, exitUsage, "missing closing"},
+		{[]string{"soak", "-for", "1s"}, exitUsage, "1m30s at least"},
+		{[]string{"child", "unknown"}, exitFailed, `no role "unknown"`},
+		{[]string{"run", "-h"}, 0, "-patience"},
 		// No machine is as idle.
-		{[]string{"run", "-shape", "span to bytes", "-foreign", "-1", "-patience", "1ms"}, exitBusy},
+		{[]string{"run", "-shape", "span to bytes", "-foreign", "-1", "-patience", "1ms"}, exitBusy, "the machine is busy"},
 	} {
 		cmd, temp := bench(t, c.args...)
 		out, err := cmd.CombinedOutput()
@@ -159,76 +159,36 @@ func TestExitStatus(t *testing.T) {
 		if errors.As(err, &exit) {
 			status = exit.ExitCode()
 		}
-		if status != c.want {
-			t.Errorf("bench %q: status %d, want %d\n%s", c.args, status, c.want, out)
-		}
-		if c.want == exitBusy && !strings.Contains(string(out), "the machine is busy") {
-			t.Errorf("bench %q does not say why:\n%s", c.args, out)
+		if status != c.want || !strings.Contains(string(out), c.says) {
+			t.Errorf("bench %q: status %d, want %d and %q\n%s", c.args, status, c.want, c.says, out)
 		}
 		nothingLeft(t, temp)
 	}
 }
 
-func TestListNamesEachCaseOnce(t *testing.T) {
-	var out bytes.Buffer
-	if err := list(&out); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for line := range strings.Lines(out.String()) {
-		if seen[line] {
-			t.Errorf("twice: %q", line)
+func TestShapesAreComplete(t *testing.T) {
+	names := map[string]bool{}
+	for _, s := range shapes() {
+		if names[s.Name] || len(s.Rows) == 0 || s.Repeats == 0 || len(s.Claims) == 0 {
+			t.Errorf("shape %q is named twice, or is incomplete", s.Name)
 		}
-		seen[line] = true
-	}
-	if len(seen) != len(suites().Cases) {
-		t.Errorf("%d lines for %d cases", len(seen), len(suites().Cases))
-	}
-}
-
-// TestClaimsHaveTheirCases checks that each claim can be computed from the rows of its
-// shape, and each gated claim from quick rows, because bench gate runs only these.
-func TestClaimsHaveTheirCases(t *testing.T) {
-	set := suites()
-	parts := []string{"host", "plugin", "total", "p50", "p99", "lost", "server", "reference", "server of reference", "total of reference"}
-	for _, claim := range set.Claims {
-		round := suite.Round{}
-		for _, c := range (suite.Options{Quick: claim.Gated}).Select(set.Cases) {
-			if c.Suite != claim.Suite || c.Shape != claim.Shape {
-				continue
-			}
-			figure := 2.0
-			if c.Row == "SDK floor" {
-				figure = 1
-			}
-			sample := suite.Sample{}
-			for _, metric := range []string{suite.CPU, suite.Bytes, suite.Allocs, suite.OnEnd, suite.PeakRSS, suite.Spans, suite.Encode, suite.Requests, suite.RequestCPU, suite.RequestAllocs} {
-				sample[metric] = figure
-				for _, part := range parts {
-					sample[suite.Of(metric, part)] = figure
-				}
-			}
-			round[c.Row] = sample
-		}
-		if _, ok := claim.Value(round); !ok {
-			t.Errorf("claim %q of %q cannot be computed from its rows", claim.Name, claim.Shape)
-		}
+		names[s.Name] = true
 	}
 }
 
 func TestPrintGate(t *testing.T) {
-	claim := suite.Claim{Name: "ours, vs theirs", Suite: "s", Shape: "saturated", Target: 0.6, Unit: "×"}
+	claim := suite.Claim{Name: "ours, vs theirs", Bound: 0.6, Unit: "×"}.Gated()
 	var out bytes.Buffer
-	if err := printGate(&out, []suite.Held{{Claim: claim, Best: 0.89, Rounds: 2}}, suite.Options{}); err != nil {
+	if err := printGate(&out, []suite.Held{{Shape: "saturated", Claim: claim, Best: 0.89, Rounds: 2}}); err != nil {
 		t.Error(err)
 	}
-	err := printGate(&out, []suite.Held{{Claim: claim, Best: 0.91, Rounds: 3}, {Claim: claim}}, suite.Options{})
+	err := printGate(&out, []suite.Held{{Shape: "saturated", Claim: claim, Best: 0.91, Rounds: 3}, {Shape: "saturated", Claim: claim}})
 	if !errors.Is(err, errGate) {
 		t.Errorf("error %v, want %v", err, errGate)
 	}
 	const want = `ok  saturated  ours, vs theirs  best 0.89× of 2 rounds  bound 0.9×
-OVER  saturated  ours, vs theirs  best 0.91× of 3 rounds      bound 0.9×
-OVER  saturated  ours, vs theirs  best no figure of 0 rounds  bound 0.9×
+OVER  saturated  ours, vs theirs  best 0.91× of 3 rounds  bound 0.9×
+OVER  saturated  ours, vs theirs  best 0× of 0 rounds     bound 0.9×
 `
 	if got := out.String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

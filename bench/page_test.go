@@ -31,9 +31,11 @@ func TestPageHasTheBounds(t *testing.T) {
 			checkBound(t, name, cells[1], cells[2])
 		}
 	}
-	for _, c := range suites().Claims {
-		if c.Stretch > 0 && !seen[c.Name] && !seen[rowOf(c)] {
-			t.Errorf("the page has no row for %s", rowOf(c))
+	for _, s := range shapes() {
+		for _, c := range s.Claims {
+			if c.Goal > 0 && !seen[c.Name] && !seen[rowOf(s, c)] {
+				t.Errorf("the page has no row for %s", rowOf(s, c))
+			}
 		}
 	}
 }
@@ -41,20 +43,17 @@ func TestPageHasTheBounds(t *testing.T) {
 // checkBound looks for a claim with the name, bound and goal of a row.
 func checkBound(t *testing.T, name, bound, goal string) {
 	t.Helper()
-	for _, c := range suites().Claims {
-		if name != c.Name && name != rowOf(c) {
-			continue
-		}
-		if bound == figure(c.Target)+c.Unit && (goal == "–" || goal == figure(c.Stretch)+c.Unit) {
-			return
+	for _, s := range shapes() {
+		for _, c := range s.Claims {
+			if (name == c.Name || name == rowOf(s, c)) && bound == figure(c.Bound)+c.Unit && (goal == "–" || goal == figure(c.Goal)+c.Unit) {
+				return
+			}
 		}
 	}
 	t.Errorf("no claim %q has the bound %s and the goal %s", name, bound, goal)
 }
 
 // rowOf returns the name of a claim's row, when the shape belongs to it.
-func rowOf(c suite.Claim) string {
-	return c.Name + " (" + strings.TrimSuffix(c.Shape, ", in turns") + ")"
-}
+func rowOf(s suite.Shape, c suite.Claim) string { return c.Name + " (" + s.Name + ")" }
 
 func figure(value float64) string { return strconv.FormatFloat(value, 'f', -1, 64) }

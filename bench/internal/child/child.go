@@ -1,9 +1,8 @@
-// Package child runs this program again as a child process, in another role, and
-// exchanges lines of JSON with it.
+// Package child starts child processes: other programs, and this program in another
+// role, with which it exchanges lines of JSON.
 package child
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,69 +10,59 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
-// argument is the first argument of a child. Its role is the second.
+// argument is the first argument of this program in a role. The role is the second.
 const argument = "child"
 
-// Role is the main function of a child. The context ends with SIGINT and SIGTERM.
-type Role func(ctx context.Context, args []string, in io.Reader, out io.Writer) error
+// Role is the main function of a child, which ends with in.
+type Role func(args []string, in io.Reader, out io.Writer) error
 
 // Main runs a role and exits, if this process is a child. Otherwise it returns.
 func Main(roles ...map[string]Role) {
 	if len(os.Args) < 3 || os.Args[1] != argument {
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	err := fmt.Errorf("no role %q", os.Args[2])
 	for _, set := range roles {
 		if role := set[os.Args[2]]; role != nil {
-			err = role(ctx, os.Args[3:], os.Stdin, os.Stdout)
+			err = role(os.Args[3:], os.Stdin, os.Stdout)
 		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends
+		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// Command prepares a child in a process group of its own. It gets SIGTERM when ctx
-// ends, SIGKILL five seconds later, and SIGKILL when this process dies.
-func Command(ctx context.Context, role string, args ...string) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, append([]string{argument, role}, args...)...)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 5 * time.Second
-	return cmd, nil
-}
-
-// Child is a child process that writes a line of JSON for each line that it reads.
+// Child is a child process.
 type Child struct {
 	PID  int
-	role string
+	name string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *json.Decoder
 	log  *os.File // its standard error
 }
 
-// Start starts a child with more environment variables. The caller must stop it.
+// Start starts this program in a role.
 func Start(ctx context.Context, variables []string, role string, args ...string) (*Child, error) {
-	cmd, err := Command(ctx, role, args...)
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	return StartProgram(ctx, variables, self, append([]string{argument, role}, args...)...)
+}
+
+// StartProgram starts a program with more environment variables. The caller must stop
+// it. It is killed when ctx ends, and when this process dies.
+func StartProgram(ctx context.Context, variables []string, path string, args ...string) (*Child, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(cmd.Environ(), variables...)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -84,15 +73,15 @@ func Start(ctx context.Context, variables []string, role string, args ...string)
 	}
 	cmd.Stderr = log
 	if err := errors.Join(os.Remove(log.Name()), cmd.Start()); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", role, err), log.Close())
+		return nil, errors.Join(fmt.Errorf("start %s: %w", path, err), log.Close())
 	}
-	return &Child{PID: cmd.Process.Pid, role: role, cmd: cmd, in: in, out: json.NewDecoder(bufio.NewReader(out)), log: log}, nil
+	return &Child{PID: cmd.Process.Pid, name: strings.Join(append([]string{filepath.Base(path)}, args...), " "), cmd: cmd, in: in, out: json.NewDecoder(out), log: log}, nil
 }
 
 // Ask sends a line, and reads the answer.
 func (c *Child) Ask(question, answer any) error {
 	if err := json.NewEncoder(c.in).Encode(question); err != nil {
-		return fmt.Errorf("ask %s: %w", c.role, err)
+		return fmt.Errorf("ask %s: %w", c.name, err)
 	}
 	return c.Read(answer)
 }
@@ -100,34 +89,35 @@ func (c *Child) Ask(question, answer any) error {
 // Read reads a line.
 func (c *Child) Read(answer any) error {
 	if err := c.out.Decode(answer); err != nil {
-		return fmt.Errorf("read from %s: %w", c.role, err)
+		return fmt.Errorf("read from %s: %w", c.name, err)
 	}
 	return nil
 }
 
 // Stop closes the child's standard input, reads its last line unless last is nil,
-// and waits for its end. The error contains the end of the child's standard error.
+// and waits for its end. The error contains the child's standard error.
 func (c *Child) Stop(last any) error {
 	err := c.in.Close()
 	if last != nil {
 		err = errors.Join(err, c.Read(last))
 	}
-	if waited := c.cmd.Wait(); waited != nil {
-		err = errors.Join(err, fmt.Errorf("%s: %w: %s", c.role, waited, c.lastLog()))
-	}
-	return errors.Join(err, c.log.Close())
+	return errors.Join(err, c.wait())
 }
 
-// lastLog returns the last KiB of the child's standard error.
-func (c *Child) lastLog() string {
-	const most = 1 << 10
-	info, err := c.log.Stat()
+// Terminate ends another program with SIGTERM, and waits for its end.
+func (c *Child) Terminate() error {
+	return errors.Join(c.cmd.Process.Signal(syscall.SIGTERM), c.wait())
+}
+
+// mostLog bounds the part of the child's log in an error.
+const mostLog = 4 << 10
+
+func (c *Child) wait() error {
+	err := c.cmd.Wait()
 	if err != nil {
-		return err.Error()
+		text := make([]byte, mostLog)
+		n, _ := c.log.ReadAt(text, 0) // EOF if there is less
+		err = fmt.Errorf("%s: %w: %s", c.name, err, strings.TrimSpace(string(text[:n])))
 	}
-	text, err := io.ReadAll(io.NewSectionReader(c.log, max(0, info.Size()-most), most))
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(text))
+	return errors.Join(err, c.log.Close())
 }

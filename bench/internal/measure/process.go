@@ -1,5 +1,5 @@
-// Package measure reads CPU time, memory and allocations of processes, keeps
-// measurements off a busy machine, and computes summaries of repeated figures.
+// Package measure reads CPU time, memory and allocations of processes, and computes
+// summaries of repeated figures.
 //
 // The CPU time of one process comes from the kernel's clock of that process, with
 // a resolution of nanoseconds. /proc/stat, with a resolution of 10 ms, only
@@ -7,14 +7,11 @@
 package measure
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/metrics"
-	"slices"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
@@ -48,8 +45,20 @@ func EndedChildrenCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Memory returns the status of a living process, in bytes: VmHWM is its peak RSS,
-// VmRSS its RSS, and RssAnon the part of the RSS that is heap and stacks.
+// Children returns the child processes of a process.
+func Children(pid int) []int {
+	var children []int
+	all, _ := procfs.AllProcs() // without /proc the clocks do not work either
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil && stat.PPID == pid { // otherwise it has ended
+			children = append(children, p.PID)
+		}
+	}
+	return children
+}
+
+// Memory returns the status of a living process, in bytes: VmHWM is its peak RSS, and
+// VmRSS its RSS.
 func Memory(pid int) (procfs.ProcStatus, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -84,12 +93,6 @@ func LiveHeap() [][]byte {
 	return blocks
 }
 
-// NewHistogram returns a histogram of nanoseconds up to a minute, exact to 1 %. It
-// is not safe for concurrent use.
-func NewHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, int64(time.Minute), 2)
-}
-
 // BusyCPU returns the busy time of all processors since the machine started. It
 // includes the time that the hypervisor gave to other machines (steal).
 func BusyCPU() (time.Duration, error) {
@@ -102,51 +105,17 @@ func BusyCPU() (time.Duration, error) {
 	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)), err
 }
 
-// Process is a process of the machine, with the CPU time that it used.
-type Process struct {
-	PID  int
-	Name string
-	CPU  time.Duration
-}
-
-// Busiest watches the machine, and returns the n processes that used most CPU time
-// meanwhile, except the processes of ours.
-func Busiest(n int, watch time.Duration, ours ...int) []Process {
-	before := processes()
-	time.Sleep(watch)
-	var list []Process
-	for pid, p := range processes() {
-		if p.CPU -= before[pid].CPU; p.CPU > watch/100 && !slices.Contains(ours, pid) {
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(b.CPU, a.CPU) })
-	return list[:min(n, len(list))]
-}
-
-func processes() map[int]Process {
-	found := map[int]Process{}
-	all, _ := procfs.AllProcs() // without /proc there is no process to name
-	for _, p := range all {
-		if stat, err := p.Stat(); err == nil { // otherwise it has ended
-			found[p.PID] = Process{PID: p.PID, Name: stat.Comm, CPU: time.Duration(stat.CPUTime() * float64(time.Second))}
-		}
-	}
-	return found
-}
-
 // Machine describes the machine of a measurement.
 type Machine struct {
-	CPUs   int    `json:"cpus"`
-	Model  string `json:"model"`
-	Memory int64  `json:"memory_bytes"`
-	Kernel string `json:"kernel"`
-	Go     string `json:"go"`
+	CPUs              int
+	Memory            int64 // in bytes
+	Model, Kernel, Go string
 }
 
-// ThisMachine describes this machine. Unknown fields stay empty.
+// ThisMachine describes this machine.
 func ThisMachine() Machine {
-	m := Machine{CPUs: runtime.NumCPU(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
+	const unknown = "unknown"
+	m := Machine{CPUs: runtime.NumCPU(), Model: unknown, Kernel: unknown, Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return m

@@ -1,39 +1,33 @@
 // Package serveload measures the cost of a request: with our server, with tracing off,
 // at several ratios and with broken plugins, and with a bare server.
 //
-//  1. A child process runs the server with an application of app.go. Another child
-//     opens the connections of the load, and warms the server up.
-//  2. Both are idle while the server's CPU time and allocations are read, before and
-//     after the load. The load has all answers by then, so that the usage is divided by
-//     its own requests. Only the plugin may still have spans to send.
-//  3. In turns, two servers alternate, and only their ratio counts, because a change of
-//     the machine's speed affects both.
-//  4. The server stops and reports its span account. A span that has not arrived at the
-//     sink is an error, unless the plugin is broken.
+//  1. A child process runs each server of a scene with an application of server.go.
+//     This process opens the connections of the load, and warms the servers up.
+//  2. All is idle while the CPU time and the allocations of the servers are read, before
+//     and after the load. The load has all answers by then, so that the usage is divided
+//     by the server's own requests. Only the plugin may still have spans to send.
+//  3. The servers take short turns under load, so that a change of the machine's speed
+//     affects all of them.
+//  4. Each server stops and reports its span account. A span that has not arrived at
+//     the sink is an error, unless the plugin is broken.
 package serveload
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// Name is the name of the suite.
-const Name = "serving"
-
 // row is a server under load.
 type row struct {
-	name, doc string
-	by        string
+	by string
 	// ratio is the sampling ratio. If it is empty, tracing is off.
 	ratio string
-	// The other fields belong to our server. The plugin is a file of Env.Bin, or an
-	// absolute path. A broken plugin delivers nothing.
-	plugin    string
-	broken    bool
+	// The other fields belong to our server. A broken plugin delivers nothing: its
+	// exporter is one of benchplugin's, or it ends at once.
+	broken    string
 	accessLog bool
 }
 
@@ -54,137 +48,77 @@ const (
 	rowCrashing   = "ours, ratio 1, plugin crash-looping"
 )
 
-const otlpPlugin = "plugins/otlp"
+const pluginDead = "dead"
 
-var rows = []row{
-	{name: rowBareHTTP, by: byBare, doc: "the same handler on a bare server"},
-	{name: rowHeadedHTTP, by: byHeaded, doc: "the same, and each answer has a request id, as with our server"},
-	{name: rowThreeSpans, by: byThreeSpans, ratio: "1", doc: "the same, and its handler makes the three spans of our server with OpenTelemetry's SDK; batch processor and otlptracehttp in process"},
-	{name: rowBareGRPC, by: byBare, doc: "the same service on a bare server"},
-	{name: rowHeadedGRPC, by: byHeaded, doc: "the same, and each answer has a request id, as with our server"},
-	{name: rowOff, by: byOurs, doc: "tracing off, access log off: proxy, router and one of two replicas"},
-	{name: rowLogged, by: byOurs, accessLog: true, doc: "as a service runs by default: a line for each request, to a file"},
-	{name: rowRatio0, by: byOurs, plugin: otlpPlugin, ratio: "0", doc: "plugins/otlp runs, and nothing is sampled"},
-	{name: rowRatio01, by: byOurs, plugin: otlpPlugin, ratio: "0.1", doc: "one request in ten is sampled"},
-	{name: rowRatio1, by: byOurs, plugin: otlpPlugin, ratio: "1", doc: "every request is sampled, and every span arrives at the sink"},
-	{name: rowHung, by: byOurs, plugin: "plugins/hung", ratio: "1", broken: true, doc: "the plugin takes spans and never answers"},
-	{name: rowDead, by: byOurs, plugin: "/bin/false", ratio: "1", broken: true, doc: "the plugin ends as soon as it is started, every time"},
-	{name: rowCrashing, by: byOurs, plugin: "plugins/crashing", ratio: "1", broken: true, doc: "the plugin crashes at its first spans, every time"},
+// rows are described in bench/README.md.
+var rows = map[string]row{
+	rowBareHTTP:   {by: byBare},
+	rowHeadedHTTP: {by: byHeaded},
+	rowThreeSpans: {by: byThreeSpans, ratio: "1"},
+	rowBareGRPC:   {by: byBare},
+	rowHeadedGRPC: {by: byHeaded},
+	rowOff:        {by: byOurs},
+	rowLogged:     {by: byOurs, accessLog: true},
+	rowRatio0:     {by: byOurs, ratio: "0"},
+	rowRatio01:    {by: byOurs, ratio: "0.1"},
+	rowRatio1:     {by: byOurs, ratio: "1"},
+	rowHung:       {by: byOurs, ratio: "1", broken: "hung"},
+	rowDead:       {by: byOurs, ratio: "1", broken: pluginDead},
+	rowCrashing:   {by: byOurs, ratio: "1", broken: "crashing"},
 }
 
-func findRow(name string) row {
-	return rows[slices.IndexFunc(rows, func(r row) bool { return r.name == name })]
-}
-
-// scene is a shape: an application, the load on it, and the servers.
+// scene is an application, and the turns of its servers.
 type scene struct {
-	name, doc string
-	app       string
-	load      load
-	// quick are the rows of bench-quick and bench-gate.
-	rows, quick []string
-	repeats     int
-	// bare is the row whose allocations are the reference of gate.
-	bare string
-	gate gate
-	// beside is the row that takes turns with each of rows. If it is empty, there are no
-	// turns.
-	beside string
-	turns  turns
+	suite.Shape
+	app string
+	turns
 }
 
-// turns are n turns of each server. The lead of a turn does not count: the spans of the
-// other server are sent in it. The age limit of a batch, 200 ms after its first span,
-// ends within the lead of the third turn.
+// turns are n turns of each server, of the given length. The lead of a turn does not
+// count, because spans of the server before are sent in it. The warm-up is long enough
+// to fill the queue of a hung plugin.
 type turns struct {
-	n            int
-	lead, length time.Duration
+	n                    int
+	lead, length, warmUp time.Duration
 }
 
-func (s scene) inTurns() bool { return s.beside != "" }
+var usual = turns{n: 24, lead: 5 * time.Millisecond, length: 25 * time.Millisecond, warmUp: 400 * time.Millisecond}
 
-// load is a load of requests.
-type load struct {
-	// streams is the number of concurrent calls on a connection.
-	connections, streams int
-	// warmUp is long enough to fill the queue of a hung plugin. length is the time of
-	// the measurement, without turns.
-	warmUp, length time.Duration
-}
-
-var (
-	loadHTTP = load{connections: 32, warmUp: 500 * time.Millisecond, length: 400 * time.Millisecond}
-	loadGRPC = load{connections: 4, streams: 8, warmUp: 500 * time.Millisecond, length: 400 * time.Millisecond}
-)
-
-// Turns are short, because the speed of a virtual machine changes within seconds. A
-// server without spans needs a short lead.
-var (
-	turnsUnsampled = turns{n: 30, lead: 2 * time.Millisecond, length: 20 * time.Millisecond}
-	turnsSampled   = turns{n: 22, lead: 25 * time.Millisecond, length: 40 * time.Millisecond}
-)
-
-// Two processes of the same server differ by some 3 %. So several pairs take turns.
-const (
-	pairsUnsampled = 7
-	pairsSampled   = 5
-	pairsBroken    = 2
-)
-
+// Two processes of the same server differ by some 3 %. So a scene has several rounds,
+// each with new processes.
 var scenes = []scene{
 	{
-		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer", app: appHello, load: loadHTTP,
-		rows:  []string{rowBareHTTP, rowHeadedHTTP, rowThreeSpans, rowOff, rowLogged, rowRatio0, rowRatio01, rowRatio1},
-		quick: []string{rowBareHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 3,
-		bare: rowBareHTTP, gate: gate{off: 25, unsampled: 10, sampled: 75},
+		Shape: suite.Shape{
+			Name: "hello", Rows: []string{rowBareHTTP, rowHeadedHTTP, rowThreeSpans, rowOff, rowLogged, rowRatio0, rowRatio01, rowRatio1},
+			Quick: []string{rowBareHTTP, rowHeadedHTTP, rowThreeSpans, rowOff, rowRatio0, rowRatio1}, Repeats: 7, Claims: claimsHello,
+		},
+		app: appHello, turns: usual,
 	},
 	{
-		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each", app: appEcho, load: loadGRPC,
-		rows:  []string{rowBareGRPC, rowHeadedGRPC, rowOff, rowLogged, rowRatio0, rowRatio01, rowRatio1},
-		quick: []string{rowBareGRPC, rowOff, rowRatio0, rowRatio1}, repeats: 3,
-		bare: rowBareGRPC, gate: gate{off: 50, unsampled: 10, sampled: 75},
+		Shape: suite.Shape{
+			Name: "gRPC", Rows: []string{rowBareGRPC, rowHeadedGRPC, rowOff, rowLogged, rowRatio0, rowRatio01, rowRatio1},
+			Quick: []string{rowBareGRPC, rowOff, rowRatio0, rowRatio1}, Repeats: 7, Claims: claimsGRPC,
+		},
+		app: appEcho, turns: usual,
 	},
 	{
-		name: "hello, three spans, in turns", doc: "hello: ours and the same three spans by the SDK in process take turns", app: appHello, load: loadHTTP,
-		beside: rowThreeSpans, rows: []string{rowRatio1}, quick: []string{rowRatio1}, repeats: pairsSampled, turns: turnsSampled,
-	},
-	{
-		name: "hello, tracing off, in turns", doc: "hello: ours and a bare server with request ids take turns", app: appHello, load: loadHTTP,
-		beside: rowHeadedHTTP, rows: []string{rowOff}, quick: []string{rowOff}, repeats: pairsUnsampled, turns: turnsUnsampled,
-	},
-	{
-		name: "gRPC, tracing off, in turns", doc: "gRPC: ours and a bare server take turns", app: appEcho, load: loadGRPC,
-		beside: rowBareGRPC, rows: []string{rowOff}, quick: []string{rowOff}, repeats: pairsUnsampled, turns: turnsUnsampled,
-	},
-	{
-		name: "hello, nothing sampled, in turns", doc: "hello: ours at ratio 0 and with tracing off take turns", app: appHello, load: loadHTTP,
-		beside: rowOff, rows: []string{rowRatio0}, repeats: pairsUnsampled, turns: turnsUnsampled,
-	},
-	{
-		name: "gRPC, nothing sampled, in turns", doc: "gRPC, likewise", app: appEcho, load: loadGRPC,
-		beside: rowOff, rows: []string{rowRatio0}, repeats: pairsUnsampled, turns: turnsUnsampled,
-	},
-	{
-		name: "hello, plugin broken, in turns", doc: "hello: ours with a broken plugin and with a working plugin take turns", app: appHello, load: loadHTTP,
-		beside: rowRatio1, rows: []string{rowHung, rowDead, rowCrashing}, repeats: pairsBroken, turns: turnsSampled,
+		Shape: suite.Shape{Name: "hello, plugin broken", Rows: []string{rowRatio1, rowHung, rowDead, rowCrashing}, Repeats: 3, Claims: claimsBroken},
+		app:   appHello, turns: usual,
 	},
 }
 
-// Roles has the roles of the suite's child processes.
-var Roles = map[string]child.Role{roleServer: RunServer, roleLoad: runLoad}
+// Roles has the role of the server processes.
+var Roles = map[string]child.Role{roleServer: runServer}
 
-// Set returns all cases and claims of the suite.
-func Set() suite.Set {
-	var set suite.Set
+// Shapes returns all shapes.
+func Shapes() []suite.Shape {
+	var list []suite.Shape
 	for _, s := range scenes {
-		for _, name := range s.rows {
-			r := findRow(name)
-			set.Cases = append(set.Cases, suite.Case{
-				Suite: Name, Shape: s.name, Row: r.name, Doc: r.doc, Quick: slices.Contains(s.quick, r.name), Repeats: s.repeats,
-				Run: func(ctx context.Context, env *suite.Env) (suite.Sample, error) { return s.run(ctx, env, r) },
-			})
+		s.Together = true
+		s.Run = func(ctx context.Context, env *suite.Env, rows []string) (suite.Round, error) {
+			return s.run(ctx, env, rows)
 		}
-		set.Claims = append(set.Claims, s.claims()...)
+		list = append(list, s.Shape)
 	}
-	return set
+	return list
 }

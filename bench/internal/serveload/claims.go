@@ -1,71 +1,50 @@
 package serveload
 
-import (
-	"slices"
+import "github.com/servetrace/servetrace/bench/internal/suite"
 
-	"github.com/servetrace/servetrace/bench/internal/suite"
+// The metrics.
+const (
+	requests  = "requests/s"
+	cpuServer = "CPU server, ns/request"
+	cpuPlugin = "CPU plugin, ns/request"
+	cpuTotal  = "CPU total, ns/request"
+	allocs    = "allocations server, /request"
 )
 
-// gate bounds the allocations of a request in bench-gate: with tracing off beyond the
-// bare server, and at ratio 0 and 1 beyond tracing off. Zero is no bound.
-type gate struct{ off, unsampled, sampled float64 }
+var (
+	claimsHello = append(claimsOf(rowBareHTTP, rowHeadedHTTP, 25),
+		// Our server adds proxy, router, host and plugin, and saves the batch processor
+		// and the exporter. The bound is the median of three runs, 0.99, and 10 %.
+		vs("all CPU a request with three spans, vs three SDK spans in process", cpuTotal, rowRatio1, rowThreeSpans, 1.09, 0.70).Gated())
+	claimsGRPC   = claimsOf(rowBareGRPC, rowBareGRPC, 50)
+	claimsBroken = []suite.Claim{lostBy(rowHung), lostBy(rowDead), lostBy(rowCrashing)}
+)
 
-// claims returns the bounds on the cost of a request in the scene.
-func (s scene) claims() []suite.Claim {
-	total, server := suite.Of(suite.RequestCPU, "total"), suite.Of(suite.RequestCPU, "server")
-	var list []suite.Claim
-	add := func(name, unit string, bound, goal float64, value func(suite.Round) (float64, bool)) {
-		list = append(list, suite.Claim{Name: name, Suite: Name, Shape: s.name, Target: bound, Stretch: goal, Unit: unit, Value: value})
-	}
-	if s.gate.off > 0 {
-		add("allocations a request with tracing off, beyond "+s.bare, "", s.gate.off, 0, more(suite.RequestAllocs, rowOff, s.bare))
-		add("allocations a request at ratio 0, beyond off", "", s.gate.unsampled, 0, more(suite.RequestAllocs, rowRatio0, rowOff))
-		add("allocations a request at ratio 1, beyond off", "", s.gate.sampled, 0, more(suite.RequestAllocs, rowRatio1, rowOff))
-		for i := range list {
-			list[i].Gated, list[i].Gate = true, list[i].Target
-		}
-	}
-	if !s.inTurns() {
-		return list
-	}
-	for _, row := range s.rows {
-		switch {
-		case row == rowOff:
-			add("server's CPU a request with tracing off, vs "+s.beside, "×", 1.40, 1.25, beside(row, server))
-		case row == rowRatio0:
-			add("server's CPU a request at ratio 0, vs off", "×", 1.05, 1.03, beside(row, server))
-		case row == rowRatio1:
-			// Our server adds proxy, router, host and plugin, and saves the batch processor
-			// and the exporter. The bound is the median of three runs, 0.99, and 10 %.
-			add("all CPU a request with three spans, vs three SDK spans in process", "×", 1.09, 0.70, beside(row, total))
-		case findRow(row).broken:
-			add("throughput lost by a broken plugin ("+row+"), vs ratio 1", "%", 2, 0, lostBeside(row))
-		}
-		list[len(list)-1].Gated = slices.Contains(s.quick, row)
-	}
-	return list
-}
-
-// beside returns a metric of a row divided by the same metric of the row beside it.
-func beside(row, metric string) func(suite.Round) (float64, bool) {
-	return func(r suite.Round) (float64, bool) {
-		above, ok1 := r.Get(row, metric)
-		below, ok2 := r.Get(row, reference(metric))
-		return above / below, ok1 && ok2 && below != 0
+// claimsOf returns the bounds on the cost of a request, compared with the row of. With
+// tracing off, it allocates at most some objects more than the bare server.
+func claimsOf(bare, of string, objects float64) []suite.Claim {
+	return []suite.Claim{
+		vs("server's CPU a request with tracing off, vs "+of, cpuServer, rowOff, of, 1.40, 1.25).Gated(),
+		vs("server's CPU a request at ratio 0, vs off", cpuServer, rowRatio0, rowOff, 1.05, 1.03),
+		more("allocations a request with tracing off, beyond "+bare, rowOff, bare, objects),
+		more("allocations a request at ratio 0, beyond off", rowRatio0, rowOff, 10),
+		more("allocations a request at ratio 1, beyond off", rowRatio1, rowOff, 75),
 	}
 }
 
-// lostBeside returns the throughput that a row loses against the row beside it, in
-// percent.
-func lostBeside(row string) func(suite.Round) (float64, bool) {
-	share := beside(row, suite.Requests)
-	return func(r suite.Round) (float64, bool) {
-		value, ok := share(r)
-		return 100 * (1 - value), ok
-	}
+// vs compares two rows.
+func vs(name, metric, row, of string, bound, goal float64) suite.Claim {
+	return suite.Claim{Name: name, Unit: "×", Bound: bound, Goal: goal, Value: func(r suite.Round) float64 { return r.Ratio(metric, row, of) }}
 }
 
-// more returns the excess of a row over another row.
-func more(metric, row, than string) func(suite.Round) (float64, bool) {
-	return func(r suite.Round) (float64, bool) { return r.Difference(metric, row, than) }
+// more bounds the allocations of a row beyond another row.
+func more(name, row, than string, bound float64) suite.Claim {
+	return suite.Claim{Name: name, Bound: bound, Value: func(r suite.Round) float64 { return r.Get(row, allocs) - r.Get(than, allocs) }}.GatedAt(bound)
+}
+
+// lostBy bounds the throughput that a row with a broken plugin loses, in percent.
+func lostBy(row string) suite.Claim {
+	return suite.Claim{Name: "throughput lost by a broken plugin (" + row + "), vs ratio 1", Unit: "%", Bound: 2, Value: func(r suite.Round) float64 {
+		return 100 * (1 - r.Ratio(requests, row, rowRatio1))
+	}}
 }

@@ -2,173 +2,131 @@ package serveload
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/servetrace/servetrace/bench/internal/measure"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// roleLoad is the role of a load generator.
-const roleLoad = "load"
+// connections is the number of requests that are in flight.
+const connections = 32
 
-// order is a run of the load. Each connection sends a request after each answer.
-type order struct {
-	For time.Duration `json:"for_ns"`
-	// Anew resets the percentiles. Otherwise they include the orders before.
-	Anew bool `json:"anew,omitempty"`
+// streams is the number of concurrent calls on a gRPC connection.
+const streams = 8
+
+// load sends requests to a server. Its connections stay open between two runs, without
+// a request in flight.
+type load struct {
+	// calls each send a request and check the answer. After an error they are unusable.
+	calls []func() error
+	close func()
 }
 
-// outcome is the result of an order.
-type outcome struct {
-	Answered uint64        `json:"answered"`
-	Failed   uint64        `json:"failed"`
-	Fault    string        `json:"fault,omitempty"` // the first
-	Took     time.Duration `json:"took_ns"`
-	P50      time.Duration `json:"p50_ns"`
-	P95      time.Duration `json:"p95_ns"`
-	P99      time.Duration `json:"p99_ns"`
-	CPU      time.Duration `json:"cpu_ns"` // of this process
-}
-
-// client is one connection.
-type client interface {
-	// run sends requests until the clock ends, and returns after the last answer. After
-	// an error the connection is unusable.
-	run(*clock) error
-	io.Closer
-}
-
-// runLoad is the process of a load generator. It runs an order for each line of in,
-// and writes its outcome. The connections stay open, without a request in flight
-// between two orders. They close when ctx ends.
-func runLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	flags := flag.NewFlagSet(roleLoad, flag.ContinueOnError)
-	addr := flags.String("addr", "", "`address` of the server")
-	app := flags.String("app", appHello, "what it serves: `hello` or echo")
-	conns := flags.Int("connections", 32, "how many")
-	streams := flags.Int("streams", 1, "calls at a time on each, with gRPC")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	var clients []client
-	hangUp := func() {
-		for _, c := range clients {
+// dial opens n connections, or n concurrent calls with gRPC. They close when ctx ends.
+func dial(ctx context.Context, app, addr string, n int) (*load, error) {
+	var open []io.Closer
+	l := &load{close: func() {
+		for _, c := range open {
 			_ = c.Close() // the load is over
 		}
+	}}
+	for len(l.calls) < n {
+		calls, conn, err := dialers[app](ctx, addr)
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		open, l.calls = append(open, conn), append(l.calls, calls...)
 	}
-	defer hangUp()
-	for range *conns {
-		c, err := dial(ctx, *app, *addr, *streams)
+	stop := context.AfterFunc(ctx, l.close)
+	hangUp := l.close
+	l.close = func() { stop(); hangUp() }
+	return l, nil
+}
+
+// run sends requests until the time is over, each connection a request after each
+// answer, and at least one. It returns after the last answer.
+func (l *load) run(length time.Duration) (answered uint64, took time.Duration, err error) {
+	var all sync.WaitGroup
+	var count atomic.Uint64
+	faults := make(chan error, len(l.calls))
+	began := time.Now()
+	for _, call := range l.calls {
+		all.Go(func() {
+			for n := uint64(1); ; n++ {
+				if err := call(); err != nil {
+					faults <- err
+					return
+				}
+				if time.Since(began) >= length {
+					count.Add(n)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(faults)
+	return count.Load(), time.Since(began), <-faults // nil without a fault
+}
+
+// dialers open a connection to an application.
+var dialers = map[string]func(ctx context.Context, addr string) (calls []func() error, conn io.Closer, err error){
+	appHello: dialHTTP, appEcho: dialGRPC,
+}
+
+// dialHTTP opens a connection of HTTP/1.1. It writes the same bytes again and again, so
+// that its cost is mostly the kernel's.
+func dialHTTP(ctx context.Context, addr string) ([]func() error, io.Closer, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	request := fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: servetrace-bench\r\n\r\n", addr)
+	in, body := bufio.NewReader(conn), new(bytes.Buffer)
+	return []func() error{func() error {
+		if _, err := conn.Write(request); err != nil {
+			return err
+		}
+		answer, err := http.ReadResponse(in, nil)
 		if err != nil {
 			return err
 		}
-		clients = append(clients, c)
+		defer func() { _ = answer.Body.Close() }()
+		body.Reset()
+		_, err = body.ReadFrom(answer.Body)
+		if err == nil && (answer.StatusCode != http.StatusOK || body.String() != helloBody) {
+			err = fmt.Errorf("answered with status %d and %q", answer.StatusCode, body)
+		}
+		return err
+	}}, conn, nil
+}
+
+// dialGRPC opens a connection of gRPC, for several calls at a time.
+func dialGRPC(ctx context.Context, addr string) ([]func() error, io.Closer, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, err
 	}
-	defer context.AfterFunc(ctx, hangUp)()
-	enc := json.NewEncoder(out)
-	latency := measure.NewHistogram()
-	clocks := newClocks(len(clients))
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		var o order
-		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+	client, request := testpb.NewTestServiceClient(conn), &testpb.SimpleRequest{Payload: &testpb.Payload{Body: echoPayload}}
+	var calls []func() error
+	for range streams {
+		calls = append(calls, func() error {
+			answer, err := client.UnaryCall(ctx, request)
+			if err == nil && !bytes.Equal(answer.GetPayload().GetBody(), echoPayload) {
+				err = fmt.Errorf("answered with %q", answer)
+			}
 			return err
-		}
-		if o.Anew {
-			latency.Reset()
-		}
-		if err := enc.Encode(runOrder(clients, clocks, o, latency)); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
-}
-
-func dial(ctx context.Context, app, addr string, streams int) (client, error) {
-	switch app {
-	case appHello:
-		return dialHTTP(ctx, addr, getRequest(addr), helloBody)
-	case appEcho:
-		return dialGRPC(ctx, addr, streams)
-	}
-	return nil, errUnknownApp(app)
-}
-
-// runOrder runs all clients concurrently, and adds their times to latency.
-func runOrder(clients []client, clocks []*clock, o order, latency *hdrhistogram.Histogram) outcome {
-	start := time.Now()
-	faults := make([]error, len(clients))
-	before := measure.SelfCPU()
-	var all sync.WaitGroup
-	for i, c := range clients {
-		clocks[i].reset(start.Add(o.For))
-		all.Go(func() { faults[i] = c.run(clocks[i]) })
-	}
-	all.Wait()
-	out := outcome{Took: time.Since(start), CPU: measure.SelfCPU() - before}
-	for i, c := range clocks {
-		latency.Merge(c.latency)
-		out.Answered += uint64(c.latency.TotalCount()) //nolint:gosec // a count
-		out.Failed += c.failed
-		if err := errors.Join(faults[i], c.fault); err != nil && out.Fault == "" {
-			out.Fault = err.Error()
-		}
-		if faults[i] != nil {
-			out.Failed++
-		}
-	}
-	at := func(percentile float64) time.Duration { return time.Duration(latency.ValueAtPercentile(percentile)) }
-	out.P50, out.P95, out.P99 = at(50), at(95), at(99)
-	return out
-}
-
-// clock tells a client when to send, and keeps its measurements.
-type clock struct {
-	end     time.Time // of the order
-	latency *hdrhistogram.Histogram
-	failed  uint64
-	fault   error // the first
-	begun   bool
-}
-
-func newClocks(n int) []*clock {
-	clocks := make([]*clock, n)
-	for i := range clocks {
-		clocks[i] = &clock{latency: measure.NewHistogram()}
-	}
-	return clocks
-}
-
-func (c *clock) reset(end time.Time) {
-	c.latency.Reset()
-	*c = clock{end: end, latency: c.latency}
-}
-
-// begin returns the time, and whether the client must send another request. A client
-// sends at least one request, even if it is late.
-func (c *clock) begin() (time.Time, bool) {
-	now := time.Now()
-	more := now.Before(c.end) || !c.begun
-	c.begun = true
-	return now, more
-}
-
-// answered counts the answer to a request that began at the given time.
-func (c *clock) answered(began time.Time) {
-	_ = c.latency.RecordValue(int64(time.Since(began))) // no request takes as long as the limit
-}
-
-// wrong counts a wrong answer.
-func (c *clock) wrong(format string, args ...any) {
-	c.failed++
-	if c.fault == nil {
-		c.fault = fmt.Errorf(format, args...)
-	}
+	return calls, conn, nil
 }

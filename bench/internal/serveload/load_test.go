@@ -12,98 +12,80 @@ import (
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-
-	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// connect opens n connections, and returns a function that runs an order on them.
-func connect(t *testing.T, app, addr string, n int) func(o order) outcome {
+// connect opens connections for 16 requests at a time.
+func connect(t *testing.T, app, addr string) *load {
 	t.Helper()
-	var clients []client
-	for range n {
-		c, err := dial(t.Context(), app, addr, 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		clients = append(clients, c)
+	l, err := dial(t.Context(), app, addr, 2*streams)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return func(o order) outcome { return runOrder(clients, newClocks(n), o, measure.NewHistogram()) }
+	t.Cleanup(l.close)
+	return l
 }
 
-// checkCounts runs several orders on the same connections, and checks that client and
+// TestLoadCounts runs several loads on the same connections, and checks that client and
 // server count the same requests.
-func checkCounts(t *testing.T, app, addr string, seen *atomic.Uint64) {
-	t.Helper()
-	seen.Store(0)
-	run := connect(t, app, addr, 3)
-	answered := uint64(0)
-	for range 3 {
-		out := run(order{For: 10 * time.Millisecond})
-		if out.Failed > 0 {
-			t.Fatalf("%d failed: %s", out.Failed, out.Fault)
-		}
-		answered += out.Answered
-	}
-	if answered == 0 || answered != seen.Load() {
-		t.Errorf("%d were answered, the server saw %d", answered, seen.Load())
-	}
-}
-
-func TestLoadOfHTTP(t *testing.T) {
+func TestLoadCounts(t *testing.T) {
 	var seen atomic.Uint64
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web, err := serveHTTP(func(w http.ResponseWriter, r *http.Request) {
 		seen.Add(1)
 		hello(w, r)
-	}))
-	defer s.Close()
-	checkCounts(t, appHello, s.Listener.Addr().String(), &seen)
-}
-
-func TestLoadOfGRPC(t *testing.T) {
-	var seen atomic.Uint64
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	backend := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		seen.Add(1)
 		return handler(ctx, in)
 	}))
 	testpb.RegisterTestServiceServer(backend, echo{})
-	s, err := serveGRPC("127.0.0.1:0", backend)
+	rpc, err := serveGRPC(backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for app, s := range map[string]*server{appHello: web, appEcho: rpc} {
+		seen.Store(0)
+		l := connect(t, app, s.addr)
+		all := uint64(0)
+		for _, length := range []time.Duration{0, 10 * time.Millisecond, 10 * time.Millisecond} {
+			answered, took, err := l.run(length)
+			if err != nil || took < length {
+				t.Fatalf("%s: %v, took %v", app, err, took)
+			}
+			all += answered
+		}
+		if all < 3*2*streams || all != seen.Load() {
+			t.Errorf("%s: %d were answered, the server saw %d", app, all, seen.Load())
+		}
+		if _, err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLoadReportsWrongAnswers(t *testing.T) {
+	for want, answer := range map[string]http.HandlerFunc{
+		`status 500 and "no"`:     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); _, _ = w.Write([]byte("no")) },
+		`status 200 and "hullo"`:  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hullo")) },
+		`status 200 and "hello!"`: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello!")) },
+		"EOF":                     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		s := httptest.NewServer(answer)
+		if answered, _, err := connect(t, appHello, s.Listener.Addr().String()).run(0); answered > 0 || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d answered, error %v, want no answer and %q", answered, err, want)
+		}
+		s.Close()
+	}
+	s, err := serveGRPC(grpc.NewServer()) // without the service
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = s.stop() }()
-	checkCounts(t, appEcho, s.addr, &seen)
-}
-
-func TestLoadReportsWrongAnswers(t *testing.T) {
-	answers := map[string]http.HandlerFunc{
-		`status 500 and "no"`:     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); _, _ = w.Write([]byte("no")) },
-		`status 200 and "hullo"`:  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hullo")) },
-		`status 200 and "hello!"`: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello!")) },
-		"without a length":        func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
-		"EOF":                     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	if answered, _, err := connect(t, appEcho, s.addr).run(0); answered > 0 || err == nil || !strings.Contains(err.Error(), "Unimplemented") {
+		t.Errorf("%d answered, error %v, want no answer", answered, err)
 	}
-	for want, answer := range answers {
-		t.Run(want, func(t *testing.T) {
-			s := httptest.NewServer(answer)
-			defer s.Close()
-			out := connect(t, appHello, s.Listener.Addr().String(), 1)(order{})
-			if out.Answered > 0 || out.Failed == 0 || !strings.Contains(out.Fault, want) {
-				t.Errorf("%+v, want no answer and a fault with %q", out, want)
-			}
-		})
-	}
-	t.Run("gRPC", func(t *testing.T) {
-		s, err := serveGRPC("127.0.0.1:0", grpc.NewServer()) // without the service
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _, _ = s.stop() }()
-		out := connect(t, appEcho, s.addr, 1)(order{})
-		if want := `status "12"`; out.Answered > 0 || !strings.Contains(out.Fault, want) {
-			t.Errorf("%+v, want no answer and a fault with %q", out, want)
-		}
-	})
 }
 
 // TestLoadEndsWithItsConnections checks that a cut connection is an error.
@@ -123,20 +105,8 @@ func TestLoadEndsWithItsConnections(t *testing.T) {
 		}
 	}()
 	for _, app := range []string{appHello, appEcho} {
-		out := connect(t, app, l.Addr().String(), 2)(order{For: time.Minute})
-		if out.Failed != 2 || out.Fault == "" {
-			t.Errorf("%s: %+v, want both connections to have failed", app, out)
+		if answered, _, err := connect(t, app, l.Addr().String()).run(time.Minute); answered > 0 || err == nil {
+			t.Errorf("%s: %d answered, error %v", app, answered, err)
 		}
-	}
-}
-
-// TestLateClientSendsOneRequest checks a client that begins after the end.
-func TestLateClientSendsOneRequest(t *testing.T) {
-	c := &clock{end: time.Now()}
-	if _, more := c.begin(); !more {
-		t.Error("there was none")
-	}
-	if _, more := c.begin(); more {
-		t.Error("there was one more")
 	}
 }

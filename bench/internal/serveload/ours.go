@@ -4,8 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"sync"
+
+	testpb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/serving"
@@ -14,28 +17,37 @@ import (
 // pluginName is the name of the plugin in our server.
 const pluginName = "spans"
 
+// plenty is more concurrent calls than any load has, so that no limit applies.
+const plenty = 1024
+
+// ourApp returns an application for our server. Two replicas give the router a choice.
+func ourApp(name string) *serving.App {
+	option := []serving.DeploymentOption{serving.WithReplicas(2), serving.WithMaxOngoingRequests(plenty)}
+	if name == appHello {
+		return serving.NewApp(name, serving.NewDeployment("Hello", http.HandlerFunc(hello), option...))
+	}
+	d := serving.NewDeployment("Echo", nil, option...)
+	testpb.RegisterTestServiceServer(d, echo{})
+	return serving.NewApp(name, d)
+}
+
 // startOurs serves an application with servetrace.Run and the settings of the
 // environment, like a user's program.
-func startOurs(ctx context.Context, addr, app string) (*server, error) {
-	a, err := ourApp(app)
-	if err != nil {
-		return nil, err
-	}
+func startOurs(ctx context.Context, app string) (*server, error) {
 	cfg, err := servetrace.LoadConfig()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Serving.HTTPAddr = addr
+	cfg.Serving.HTTPAddr = "127.0.0.1:0" // always on
 	if app == appEcho {
-		// The HTTP listener is always on.
-		cfg.Serving.HTTPAddr, cfg.Serving.GRPC.Addr = "127.0.0.1:0", addr
+		cfg.Serving.GRPC.Addr = "127.0.0.1:0"
 	}
 	log := &attributes{Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}), values: map[string]slog.Value{}}
 	ctx, cancel := context.WithCancel(ctx)
 	up := make(chan net.Addr, 1)
 	ended := make(chan error, 1)
 	go func() { // ends by stop
-		ended <- servetrace.Run(ctx, cfg, []*serving.App{a}, servetrace.WithLogger(slog.New(log)),
+		ended <- servetrace.Run(ctx, cfg, []*serving.App{ourApp(app)}, servetrace.WithLogger(slog.New(log)),
 			servetrace.WithReady(func(addr net.Addr) { up <- addr }))
 	}()
 	s := &server{stop: func() (account, error) {

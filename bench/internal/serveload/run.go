@@ -5,23 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// run measures a row once, in turns with the row beside it if the scene has turns.
-func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, error) {
+// run measures rows once, in turns.
+func (s scene) run(ctx context.Context, env *suite.Env, names []string) (suite.Round, error) {
 	before, err := env.Sink.Spans(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := []*contender{{scene: s, row: r}}
-	if s.inTurns() {
-		all = append(all, &contender{scene: s, row: findRow(s.beside)})
+	var all []*contender
+	for _, name := range names {
+		all = append(all, &contender{name: name, row: rows[name]})
 	}
 	err = s.measure(ctx, env, all)
 	for _, c := range all {
@@ -34,26 +33,11 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, er
 	if err != nil {
 		return nil, err
 	}
-	if err := audit(all, after-before); err != nil {
-		return nil, err
+	round := suite.Round{}
+	for _, c := range all {
+		round[c.name] = c.sample()
 	}
-	sample := all[0].sample()
-	if s.inTurns() {
-		of := all[1].sample()
-		for _, metric := range []string{suite.Requests, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "total")} {
-			sample[reference(metric)] = of[metric]
-		}
-	}
-	return sample, nil
-}
-
-// reference returns the name of a metric of the row beside.
-func reference(metric string) string {
-	base, part, has := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
-	if !has {
-		return suite.Of(base, "reference")
-	}
-	return suite.Of(base, part+" of reference")
+	return round, audit(all, after-before)
 }
 
 // spansOfRequest is the number of spans of a sampled request.
@@ -64,17 +48,17 @@ const spansOfRequest = 3
 func audit(all []*contender, taken uint64) error {
 	delivered, broken := uint64(0), false
 	for _, c := range all {
-		if c.row.broken {
+		if c.row.broken != "" {
 			broken = true
 			continue
 		}
-		b, want := c.server.account, c.requests*spansOfRequest
+		b, want := c.account, c.requests*spansOfRequest
 		delivered += b.Delivered
 		switch {
 		case b.Ended != b.Delivered:
-			return fmt.Errorf("%s: spans were lost: %d ended, %d delivered by the span account", c.row.name, b.Ended, b.Delivered)
+			return fmt.Errorf("%s: spans were lost: %d ended, %d delivered by the span account", c.name, b.Ended, b.Delivered)
 		case c.row.ratio == "1" && b.Ended != want, (c.row.ratio == "0" || c.row.ratio == "") && b.Ended != 0, b.Ended > want:
-			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.row.name, b.Ended, c.row.ratio, c.requests, spansOfRequest)
+			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.name, b.Ended, c.row.ratio, c.requests, spansOfRequest)
 		}
 	}
 	if !broken && delivered != taken {
@@ -86,23 +70,20 @@ func audit(all []*contender, taken uint64) error {
 // measure starts the contenders, warms them up, and runs their turns.
 func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) error {
 	for _, c := range all {
-		if err := c.start(ctx, env); err != nil {
-			return err
+		if err := c.start(ctx, env, s); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	turns := s.turns
-	if !s.inTurns() {
-		turns.n, turns.length = 1, s.load.length
-	}
-	for turn := range turns.n {
+	for range s.n {
 		for _, c := range all {
-			if err := c.turn(turns, turn == 0); err != nil {
-				return err
+			if err := c.turn(s.turns); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
 	for _, c := range all {
-		if err := c.end(); err != nil {
+		var err error
+		if c.to, err = c.usage(); err != nil {
 			return err
 		}
 	}
@@ -111,107 +92,100 @@ func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) er
 
 // contender is a row in progress.
 type contender struct {
-	scene scene
-	row   row
+	name string
+	row  row
 
-	server    *serverChild
-	generator *child.Child
-	from, to  usage   // by the server
-	total     outcome // of the turns
-	requests  uint64  // in all, with warm-up and leads
-	warm      uint64  // requests of the warm-up
-	peak      uint64  // RSS of the server in bytes
+	server   *child.Child
+	load     *load
+	from, to usage  // after the warm-up, and at the end
+	warm     uint64 // requests of the warm-up
+	requests uint64 // in all, with warm-up and leads
+	answered uint64 // in the turns without their leads, which took so long:
+	took     time.Duration
+	account  account // after the stop
 }
 
-// start starts the server and the load generator, and warms the server up.
-func (c *contender) start(ctx context.Context, env *suite.Env) error {
-	profile := env.Profile(Name, c.scene.name, c.row.name)
+// usage is the usage of a server and its plugin since their start. CPU and Plugin are
+// user and system time, Objects are the server's allocations.
+type usage struct {
+	CPU, Plugin time.Duration
+	Objects     uint64
+}
+
+// start starts the server, connects to it, and warms it up.
+func (c *contender) start(ctx context.Context, env *suite.Env, s scene) error {
 	var err error
-	if c.server, err = startServer(ctx, c.row.variables(env), "-app", c.scene.app, "-by", c.row.by, "-profile", profile); err != nil {
+	if c.server, err = child.Start(ctx, c.row.variables(env), roleServer, c.row.by, s.app); err != nil {
 		return err
 	}
-	if c.generator, err = c.scene.startLoad(ctx, c.server.addr); err != nil {
+	var addr string
+	if err = c.server.Read(&addr); err != nil {
 		return err
 	}
-	if _, err := c.send(order{For: c.scene.load.warmUp, Anew: true}); err != nil {
+	if c.load, err = dial(ctx, s.app, addr, connections); err != nil {
+		return err
+	}
+	if c.requests, _, err = c.load.run(s.warmUp); err != nil {
 		return err
 	}
 	c.warm = c.requests
-	c.from, err = c.server.usage()
+	c.from, err = c.usage()
 	return err
-}
-
-// send puts the server under load.
-func (c *contender) send(o order) (out outcome, err error) {
-	if err := c.generator.Ask(o, &out); err != nil {
-		return out, err
-	}
-	if out.Failed > 0 || out.Answered == 0 {
-		return out, fmt.Errorf("%s: %d requests failed, %d did not: %s", c.row.name, out.Failed, out.Answered, out.Fault)
-	}
-	c.requests += out.Answered
-	return out, nil
 }
 
 // turn runs a turn of the contender, and counts it without its lead.
-func (c *contender) turn(t turns, first bool) error {
-	if t.lead > 0 {
-		if _, err := c.send(order{For: t.lead}); err != nil {
-			return err
-		}
-	}
-	out, err := c.send(order{For: t.length, Anew: first})
+func (c *contender) turn(t turns) error {
+	lead, _, err := c.load.run(t.lead)
 	if err != nil {
 		return err
 	}
-	out.Answered += c.total.Answered
-	out.Took += c.total.Took
-	out.CPU += c.total.CPU
-	c.total = out
-	return nil
-}
-
-// end reads the usage of the server.
-func (c *contender) end() (err error) {
-	if c.to, err = c.server.usage(); err != nil {
-		return err
-	}
-	memory, err := measure.Memory(c.server.PID)
-	c.peak = memory.VmHWM
+	answered, took, err := c.load.run(t.length)
+	c.requests += lead + answered
+	c.answered += answered
+	c.took += took
 	return err
 }
 
-// stop stops the load generator, then the server.
+// usage returns the usage so far. A broken plugin may have no clock any more.
+func (c *contender) usage() (u usage, err error) {
+	if err := c.server.Ask(struct{}{}, &u.Objects); err != nil {
+		return u, err
+	}
+	for _, pid := range measure.Children(c.server.PID) {
+		cpu, err := measure.ProcessCPU(pid)
+		if err != nil && c.row.broken == "" {
+			return u, err
+		}
+		u.Plugin += cpu
+	}
+	u.CPU, err = measure.ProcessCPU(c.server.PID)
+	return u, err
+}
+
+// stop closes the connections, and stops the server.
 func (c *contender) stop() error {
-	var errs []error
-	if c.generator != nil {
-		errs = append(errs, c.generator.Stop(nil))
+	if c.load != nil {
+		c.load.close()
 	}
-	if c.server != nil {
-		errs = append(errs, c.server.Stop(&c.server.account))
+	if c.server == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	return c.server.Stop(&c.account)
 }
 
 // sample divides the usage of the server after its warm-up by the requests.
 func (c *contender) sample() suite.Sample {
-	out := c.total
-	each := func(used float64) float64 { return used / float64(c.requests-c.warm) }
-	cpu := func(part string) string { return suite.Of(suite.RequestCPU, part) }
-	used := c.to.sub(c.from)
-	return suite.Sample{
-		suite.Requests:                     float64(out.Answered) / out.Took.Seconds(),
-		suite.Of(suite.RequestCall, "p50"): float64(out.P50),
-		suite.Of(suite.RequestCall, "p95"): float64(out.P95),
-		suite.Of(suite.RequestCall, "p99"): float64(out.P99),
-		cpu("server"):                      each(used.CPU),
-		cpu("plugin"):                      each(used.Plugins),
-		cpu("total"):                       each(used.CPU + used.Plugins),
-		cpu("load"):                        float64(out.CPU) / float64(out.Answered),
-		suite.RequestBytes:                 each(used.Bytes),
-		suite.RequestAllocs:                each(used.Objects),
-		suite.Of(suite.PeakRSS, "server"):  float64(c.peak) / (1 << 20),
+	n := float64(c.requests - c.warm)
+	server, plugin := float64(c.to.CPU-c.from.CPU)/n, float64(c.to.Plugin-c.from.Plugin)/n
+	s := suite.Sample{
+		requests:  float64(c.answered) / c.took.Seconds(),
+		cpuServer: server,
+		allocs:    float64(c.to.Objects-c.from.Objects) / n,
 	}
+	if c.row.broken == "" {
+		s[cpuPlugin], s[cpuTotal] = plugin, server+plugin
+	}
+	return s
 }
 
 // variables are the settings of a row.
@@ -224,21 +198,13 @@ func (r row) variables(env *suite.Env) []string {
 	if r.by != byOurs {
 		return list
 	}
-	path := r.plugin
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(env.Bin, path)
+	path, stop := filepath.Join(env.Bin, "plugins", "otlp"), "20s"
+	if r.broken != "" {
+		path, stop = filepath.Join(env.Bin, "plugins", "benchplugin"), "100ms"
 	}
-	// A broken plugin delivers nothing at the stop.
-	stop := "20s"
-	if r.broken {
-		stop = "100ms"
+	if r.broken == pluginDead {
+		path = "/bin/false"
 	}
-	return append(list, "SERVE_TRACING_EXPORTER_PLUGIN="+pluginName+"="+path, "SERVE_TRACING_SAMPLING_RATIO="+r.ratio,
+	return append(list, "SERVE_TRACING_EXPORTER_PLUGIN="+pluginName+"="+path, "SERVE_TRACING_SAMPLING_RATIO="+r.ratio, "BENCH_PLUGIN="+r.broken,
 		"SERVE_TRACING_STOP_TIMEOUT="+stop, "SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_PLUGIN_WRITABLE=allow")
-}
-
-// startLoad starts the load generator.
-func (s scene) startLoad(ctx context.Context, addr string) (*child.Child, error) {
-	return child.Start(ctx, nil, roleLoad, "-app", s.app, "-addr", addr,
-		"-connections", strconv.Itoa(s.load.connections), "-streams", strconv.Itoa(max(1, s.load.streams)))
 }

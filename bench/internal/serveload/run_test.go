@@ -2,6 +2,7 @@ package serveload
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newEnv returns an environment of cases, in which this test binary is every program.
+// newEnv returns an environment, in which this test binary is every program.
 func newEnv(t *testing.T) *suite.Env {
 	t.Helper()
 	into, err := sink.Start(t.Context())
@@ -29,56 +30,46 @@ func newEnv(t *testing.T) *suite.Env {
 	return &suite.Env{Bin: bin, Sink: into}
 }
 
-// TestRows runs a short load on rows of every kind. A lost span or a wrong answer is an
+// TestScenes runs short turns of every kind of row. A lost span or a wrong answer is an
 // error.
-func TestRows(t *testing.T) {
+func TestScenes(t *testing.T) {
 	env := newEnv(t)
 	for _, s := range scenes {
-		const moment = 20 * time.Millisecond
-		s.load.connections, s.load.warmUp, s.load.length = 2, moment, moment
-		if s.inTurns() {
-			s.turns = turns{n: 2, lead: moment, length: moment}
-		}
-		for _, name := range s.rows {
-			if name == rowLogged || name == rowCrashing {
-				continue
+		t.Run(s.Name, func(t *testing.T) {
+			const moment = 20 * time.Millisecond
+			s.turns = turns{n: 2, lead: moment, length: moment, warmUp: moment}
+			names := slices.DeleteFunc(slices.Clone(s.Rows), func(row string) bool { return row == rowLogged || row == rowCrashing })
+			round, err := s.run(t.Context(), env, names)
+			if err != nil {
+				t.Fatal(err)
 			}
-			t.Run(s.name+"/"+name, func(t *testing.T) {
-				sample, err := s.run(t.Context(), env, findRow(name))
-				if err != nil {
-					t.Fatal(err)
+			for _, name := range names {
+				metrics := []string{requests, cpuServer}
+				if rows[name].ratio == "1" && rows[name].by == byOurs && rows[name].broken == "" {
+					metrics = append(metrics, cpuPlugin, cpuTotal)
 				}
-				for _, metric := range []string{suite.Requests, suite.Of(suite.RequestCall, "p50"), suite.Of(suite.RequestCPU, "server")} {
-					if sample[metric] <= 0 {
-						t.Errorf("%s = %v", metric, sample[metric])
-					}
-					if s.inTurns() && metric != suite.Of(suite.RequestCall, "p50") && sample[reference(metric)] <= 0 {
-						t.Errorf("%s = %v", reference(metric), sample[reference(metric)])
+				for _, metric := range metrics {
+					if value := round.Get(name, metric); !(value > 0) {
+						t.Errorf("%s: %s = %v", name, metric, value)
 					}
 				}
-				for metric := range sample {
-					if !suite.Known(metric) {
-						t.Errorf("metric %q is not of the vocabulary", metric)
-					}
-				}
-			})
-		}
+			}
+		})
 	}
 }
 
 func TestAudit(t *testing.T) {
 	at := func(ratio string, ended, delivered uint64) *contender {
-		return &contender{row: row{name: "a row", ratio: ratio}, server: &serverChild{account: account{Ended: ended, Delivered: delivered}}, requests: 10}
+		return &contender{name: "a row", row: row{ratio: ratio}, account: account{Ended: ended, Delivered: delivered}, requests: 10}
 	}
 	broken := at("1", 30, 0)
-	broken.row.broken = true
+	broken.row.broken = "hung"
 	for name, c := range map[string]struct {
 		all   []*contender
 		taken uint64
 		fault string
 	}{
-		"all delivered":      {[]*contender{at("1", 30, 30)}, 30, ""},
-		"two in turns":       {[]*contender{at("1", 30, 30), at("1", 30, 30)}, 60, ""},
+		"two rows":           {[]*contender{at("1", 30, 30), at("1", 30, 30)}, 60, ""},
 		"some are sampled":   {[]*contender{at("0.1", 3, 3)}, 3, ""},
 		"beside a broken":    {[]*contender{broken, at("1", 30, 30)}, 31, ""},
 		"not delivered":      {[]*contender{at("1", 30, 29)}, 29, "spans were lost"},
@@ -88,11 +79,13 @@ func TestAudit(t *testing.T) {
 		"tracing is off":     {[]*contender{at("", 3, 3)}, 3, `3 spans ended at ratio ""`},
 		"more than can be":   {[]*contender{at("0.1", 33, 33)}, 33, `33 spans ended at ratio "0.1"`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			err := audit(c.all, c.taken)
-			if c.fault == "" && err != nil || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) {
-				t.Errorf("got %v, want %q", err, c.fault)
-			}
-		})
+		err := audit(c.all, c.taken)
+		if c.fault == "" && err != nil || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) {
+			t.Errorf("%s: got %v, want %q", name, err, c.fault)
+		}
 	}
+}
+
+func TestClaimsHaveTheirRows(t *testing.T) {
+	benchtest.CheckClaims(t, Shapes(), requests, cpuServer, cpuTotal, allocs)
 }

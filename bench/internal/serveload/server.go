@@ -5,16 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
@@ -31,49 +31,30 @@ const (
 	byThreeSpans = "threespans" // the same as headed, with three spans by the SDK in process
 )
 
-// usage is the usage of a server since its start. CPU and Plugins are user and system
-// time in nanoseconds, Objects and Bytes are allocations. The server's Plugins has only
-// child processes that have ended.
-type usage struct{ CPU, Plugins, Objects, Bytes float64 }
-
-func (u usage) sub(before usage) usage {
-	return usage{u.CPU - before.CPU, u.Plugins - before.Plugins, u.Objects - before.Objects, u.Bytes - before.Bytes}
-}
-
-func usageNow() usage {
-	heap := measure.ReadHeap()
-	return usage{float64(measure.SelfCPU()), float64(measure.EndedChildrenCPU()), float64(heap.Objects), float64(heap.Bytes)}
-}
+// The applications are a handler and a gRPC service. A bare server and our server run
+// the same code.
+const (
+	appHello = "hello" // HTTP, five bytes
+	appEcho  = "echo"  // gRPC, unary
+)
 
 // account is the span account of a server.
-type account struct {
-	Ended     uint64 `json:"ended"`
-	Delivered uint64 `json:"delivered"`
-}
+type account struct{ Ended, Delivered uint64 }
 
-// RunServer runs a server process. It writes its address, and a usage for each line of
-// in, which may be nil. When in or ctx ends, it stops and writes its span account.
-func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
-	flags := flag.NewFlagSet(roleServer, flag.ContinueOnError)
-	by := flags.String("by", byOurs, "the server: `bare`, headed, threespans or ours")
-	app := flags.String("app", appHello, "its application: `hello` or echo")
-	addr := flags.String("addr", "127.0.0.1:0", "`address` to serve at")
-	profile := flags.String("profile", "", "`prefix` of files for CPU, heap, block and mutex profiles of the server's whole life")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	stopProfile, err := measure.Profile(*profile)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stopProfile()) }()
-	s, err := start(ctx, *by, *addr, *app)
+// runServer is a server process of a kind with an application. It writes its address,
+// and the number of its allocations for each line of in. When in ends, it stops and
+// writes its span account.
+func runServer(args []string, in io.Reader, out io.Writer) error {
+	s, err := start(context.Background(), args[0], args[1])
 	if err != nil {
 		return err
 	}
 	live := measure.LiveHeap()
 	enc := json.NewEncoder(out)
-	err = answerUsage(ctx, s.addr, in, enc)
+	err = enc.Encode(s.addr)
+	for lines := bufio.NewScanner(in); err == nil && lines.Scan(); {
+		err = enc.Encode(measure.ReadHeap().Objects)
+	}
 	runtime.KeepAlive(live)
 	closed, stopErr := s.stop()
 	return errors.Join(err, stopErr, enc.Encode(closed))
@@ -85,90 +66,97 @@ type server struct {
 	stop func() (account, error)
 }
 
-func start(ctx context.Context, by, addr, app string) (*server, error) {
+func start(ctx context.Context, by, app string) (*server, error) {
+	handle := hello
+	var options []grpc.ServerOption
 	switch by {
-	case byBare:
-		return startBare(addr, app, http.HandlerFunc(hello))
-	case byHeaded:
-		h := headedHandler(func(w http.ResponseWriter, r *http.Request, _ string) { hello(w, r) })
-		return startBare(addr, app, h, grpc.UnaryInterceptor(withTrailer))
-	case byThreeSpans:
-		return startThreeSpans(ctx, addr, app)
 	case byOurs:
-		return startOurs(ctx, addr, app)
+		return startOurs(ctx, app)
+	case byThreeSpans:
+		return startThreeSpans(ctx)
+	case byHeaded:
+		handle = headed(func(w http.ResponseWriter, r *http.Request, _ string) { hello(w, r) })
+		options = append(options, grpc.UnaryInterceptor(withTrailer))
 	}
-	return nil, fmt.Errorf("-by %q: want %s, %s, %s or %s", by, byBare, byHeaded, byThreeSpans, byOurs)
+	if app == appHello {
+		return serveHTTP(handle)
+	}
+	s := grpc.NewServer(options...)
+	testpb.RegisterTestServiceServer(s, echo{})
+	return serveGRPC(s)
 }
 
-// answerUsage writes the address, and the usage for each line of in, until in or ctx
-// ends.
-func answerUsage(ctx context.Context, addr string, in io.Reader, enc *json.Encoder) error {
-	if err := enc.Encode(addr); err != nil {
-		return err
-	}
-	asked, ended := make(chan struct{}), make(chan struct{})
-	if in != nil {
-		go func() { // ends with in, or with the process
-			defer close(ended)
-			for lines := bufio.NewScanner(in); lines.Scan(); {
-				asked <- struct{}{}
-			}
-		}()
-	}
-	for {
-		select {
-		case <-asked:
-			if err := enc.Encode(usageNow()); err != nil {
-				return err
-			}
-		case <-ended:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
+func serveHTTP(h http.HandlerFunc) (*server, error) {
+	s := &http.Server{Handler: h}
+	return serve(s.Serve, s.Close, http.ErrServerClosed)
 }
 
-// startBare serves h, or the service echo, without our runtime.
-func startBare(addr, app string, h http.Handler, options ...grpc.ServerOption) (*server, error) {
-	switch app {
-	case appHello:
-		return serveHTTP(addr, h)
-	case appEcho:
-		s := grpc.NewServer(options...)
-		testpb.RegisterTestServiceServer(s, echo{})
-		reflection.Register(s) // for other load generators
-		return serveGRPC(addr, s)
-	}
-	return nil, errUnknownApp(app)
+func serveGRPC(s *grpc.Server) (*server, error) {
+	return serve(s.Serve, func() error { s.Stop(); return nil }, nil)
 }
 
-func serveHTTP(addr string, h http.Handler) (*server, error) {
-	l, err := net.Listen("tcp", addr)
+// serve starts a server, which ends with the given error.
+func serve(run func(net.Listener) error, stop func() error, end error) (*server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	s := &http.Server{Handler: h}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }() // ends by Close
+	ended := make(chan error, 1)
+	go func() { ended <- run(l) }() // ends by stop
 	return &server{addr: l.Addr().String(), stop: func() (account, error) {
-		err := s.Close()
-		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
+		err := stop()
+		if ended := <-ended; !errors.Is(ended, end) {
+			err = errors.Join(err, fmt.Errorf("serve: %w", ended))
 		}
 		return account{}, err
 	}}, nil
 }
 
-func serveGRPC(addr string, s *grpc.Server) (*server, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
+const helloBody = "hello"
+
+// hello is the smallest handler.
+func hello(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, helloBody) // the client may have left
+}
+
+// echo is a gRPC service that returns the payload of the request.
+type echo struct {
+	testpb.UnimplementedTestServiceServer
+}
+
+// UnaryCall implements [testpb.TestServiceServer].
+func (echo) UnaryCall(_ context.Context, in *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	return &testpb.SimpleResponse{Payload: in.GetPayload()}, nil
+}
+
+// echoPayload is the payload of the load.
+var echoPayload = []byte("the quick brown fox")
+
+const headerRequestID = "X-Request-Id"
+
+// headed adds a request id to each answer: the client's, or a new id.
+func headed(next func(w http.ResponseWriter, r *http.Request, requestID string)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(headerRequestID)
+		if id == "" {
+			id = uuid.NewString()
+		}
+		w.Header().Set(headerRequestID, id)
+		next(w, r, id)
+	}
+}
+
+// withTrailer adds a request id to the trailer of each gRPC answer.
+func withTrailer(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	id := ""
+	if ids := metadata.ValueFromIncomingContext(ctx, "request_id"); len(ids) > 0 {
+		id = ids[0]
+	}
+	if id == "" {
+		id = uuid.NewString()
+	}
+	if err := grpc.SetTrailer(ctx, metadata.Pairs("request_id", id)); err != nil {
 		return nil, err
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }() // ends by Stop
-	return &server{addr: l.Addr().String(), stop: func() (account, error) {
-		s.Stop()
-		return account{}, <-served
-	}}, nil
+	return handler(ctx, in)
 }

@@ -31,10 +31,7 @@ type threeSpans struct {
 
 // startThreeSpans serves hello on a bare server with request ids, and makes the same
 // three spans of a request as our server.
-func startThreeSpans(ctx context.Context, addr, app string) (*server, error) {
-	if app != appHello {
-		return nil, errors.New("the server with three SDK spans serves hello only")
-	}
+func startThreeSpans(ctx context.Context) (*server, error) {
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, err
@@ -43,7 +40,7 @@ func startThreeSpans(ctx context.Context, addr, app string) (*server, error) {
 	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(
 		sdktrace.NewBatchSpanProcessor(countedExporter{exporter, s}, sdktrace.WithBlocking())))
 	s.tracer = s.provider.Tracer("bench")
-	bare, err := serveHTTP(addr, headedHandler(s.handle))
+	bare, err := serveHTTP(headed(s.handle))
 	if err != nil {
 		return nil, errors.Join(err, s.provider.Shutdown(ctx))
 	}

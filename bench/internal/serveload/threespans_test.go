@@ -1,7 +1,6 @@
 package serveload
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -54,13 +53,13 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // TestThreeSpansAreOurs compares the spans of the SDK's server with our server's spans
 // of the same request.
 func TestThreeSpansAreOurs(t *testing.T) {
-	spansOf := func(start func(ctx context.Context, addr, app string) (*server, error)) []string {
+	spansOf := func(by string) []string {
 		t.Helper()
 		into := &receiver{}
 		sink := httptest.NewServer(into)
 		defer sink.Close()
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.URL)
-		s, err := start(t.Context(), "127.0.0.1:0", appHello)
+		s, err := start(t.Context(), by, appHello)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +81,8 @@ func TestThreeSpansAreOurs(t *testing.T) {
 	t.Setenv("SERVE_TRACING_EXPORTER_PLUGIN", pluginName+"="+env.Bin+"/plugins/otlp")
 	t.Setenv("SERVE_TRACING_PLUGIN_WRITABLE", "allow")
 	t.Setenv("SERVE_TRACING_STOP_TIMEOUT", "20s")
-	want := spansOf(startOurs)
-	if got := spansOf(startThreeSpans); len(want) != spansOfRequest || cmp.Diff(want, got) != "" {
+	want := spansOf(byOurs)
+	if got := spansOf(byThreeSpans); len(want) != spansOfRequest || cmp.Diff(want, got) != "" {
 		t.Errorf("spans of ours, %d, and of the other server (-want +got)\n%s", len(want), cmp.Diff(want, got))
 	}
 }

@@ -1,9 +1,6 @@
 // Package sink is a child process that receives the spans of all rows: OTLP over
 // HTTP and gRPC, and the API of a Datadog agent. It counts spans without decoding
 // them, keeps nothing, and answers at once or after a pause.
-//
-// It shares the machine with the measured processes, so a report has its CPU time
-// as well, apart from the figures of the rows.
 package sink
 
 import (
@@ -12,24 +9,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
+// SlowPath is the prefix of paths whose answers take Latency.
+const (
+	SlowPath = "/slow"
+	Latency  = 25 * time.Millisecond
+)
+
 // Addresses are the listeners of a sink, such as "127.0.0.1:4711".
 type Addresses struct {
-	// HTTP serves OTLP at /v1/traces, GRPC its service, and Datadog the API of an
-	// agent's port 8126.
-	HTTP    string `json:"http"`
-	GRPC    string `json:"grpc"`
-	Datadog string `json:"datadog"`
-	// Control serves Spans, SetLatency and SetOpen.
-	Control string `json:"control"`
-	PID     int    `json:"pid"`
+	// HTTP serves OTLP at /v1/traces, and the API of a Datadog agent. GRPC serves OTLP.
+	HTTP, GRPC string
+	PID        int
 }
 
 // Sink is a running sink, as its parent process sees it.
@@ -63,29 +59,23 @@ func (s *Sink) Close() error { return s.process.Stop(nil) }
 // CPU returns the CPU time that the sink has used so far.
 func (a Addresses) CPU() (time.Duration, error) { return measure.ProcessCPU(a.PID) }
 
-var client = &http.Client{Timeout: 10 * time.Second}
-
 // Spans returns the number of spans that the sink has received since its start, over
 // all protocols.
-func (a Addresses) Spans(ctx context.Context) (uint64, error) {
-	var spans uint64
-	err := a.control(ctx, http.MethodGet, "/spans", &spans)
-	return spans, err
+func (a Addresses) Spans(ctx context.Context) (spans uint64, err error) {
+	return spans, a.control(ctx, "spans", &spans)
 }
 
-// SetLatency sets the pause before each answer.
-func (a Addresses) SetLatency(ctx context.Context, d time.Duration) error {
-	return a.control(ctx, http.MethodPost, "/latency?"+url.Values{"d": {d.String()}}.Encode(), nil)
-}
+// Open opens OTLP/HTTP.
+func (a Addresses) Open(ctx context.Context) error { return a.control(ctx, "open", new(bool)) }
 
-// SetOpen closes or opens OTLP/HTTP. While it is closed, the sink ends each
-// connection that sends a request, without an answer.
-func (a Addresses) SetOpen(ctx context.Context, open bool) error {
-	return a.control(ctx, http.MethodPost, "/open?"+url.Values{"open": {strconv.FormatBool(open)}}.Encode(), nil)
-}
+// Shut closes OTLP/HTTP. Until Open the sink ends each connection that sends spans,
+// without an answer.
+func (a Addresses) Shut(ctx context.Context) error { return a.control(ctx, "shut", new(bool)) }
 
-func (a Addresses) control(ctx context.Context, method, path string, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.Control+path, nil)
+var client = &http.Client{Timeout: 10 * time.Second}
+
+func (a Addresses) control(ctx context.Context, what string, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.HTTP+"/control/"+what, nil)
 	if err != nil {
 		return err
 	}
@@ -94,11 +84,5 @@ func (a Addresses) control(ctx context.Context, method, path string, answer any)
 		return fmt.Errorf("control the sink: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("control the sink: %s", resp.Status)
-	}
-	if answer == nil {
-		return nil
-	}
 	return json.NewDecoder(resp.Body).Decode(answer)
 }

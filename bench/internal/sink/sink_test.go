@@ -1,8 +1,9 @@
-package sink
+package sink_test
 
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"net/http"
 	"os"
 	"testing"
@@ -16,16 +17,17 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/bench/internal/benchtest"
+	"github.com/servetrace/servetrace/bench/internal/sink"
 )
 
 func TestMain(m *testing.M) {
-	benchtest.Main(Roles)
+	benchtest.Main(sink.Roles)
 	os.Exit(m.Run())
 }
 
-func start(t *testing.T) *Sink {
+func start(t *testing.T) *sink.Sink {
 	t.Helper()
-	s, err := Start(t.Context())
+	s, err := sink.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +107,10 @@ func TestSinkCountsAllProtocols(t *testing.T) {
 			traces = msgp.AppendString(msgp.AppendString(traces, "name"), "s")
 		}
 	}
-	if got := post(t, http.MethodPut, "http://"+s.Datadog+"/v0.4/traces", "", traces); got != http.StatusOK {
+	if got := post(t, http.MethodPut, "http://"+s.HTTP+"/v0.4/traces", "", traces); got != http.StatusOK {
 		t.Errorf("Datadog: %d", got)
 	}
-	if got := post(t, http.MethodPost, "http://"+s.Datadog+"/v0.6/stats", "", []byte("x")); got != http.StatusOK {
+	if got := post(t, http.MethodPost, "http://"+s.HTTP+"/v0.6/stats", "", []byte("x")); got != http.StatusOK {
 		t.Errorf("Datadog's statistics: %d", got)
 	}
 	if got, err := s.Spans(t.Context()); got != 3+3+3+5+4 || err != nil {
@@ -119,46 +121,33 @@ func TestSinkCountsAllProtocols(t *testing.T) {
 	}
 }
 
-// TestClosedSink checks that a closed sink answers nothing and counts nothing.
-func TestClosedSink(t *testing.T) {
-	s := start(t)
+// TestShutSink checks that a shut sink answers nothing and counts nothing.
+func TestShutSink(t *testing.T) {
+	s, answers := start(t), 0
 	body, err := proto.Marshal(request(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, open := range []bool{false, true} {
-		if err := s.SetOpen(t.Context(), open); err != nil {
+	for _, set := range []func(context.Context) error{s.Shut, s.Open} {
+		if err := set(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.HTTP+"/v1/traces", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := http.Post("http://"+s.HTTP+"/v1/traces", "application/x-protobuf", bytes.NewReader(body))
 		if err == nil {
 			_ = resp.Body.Close()
-		}
-		if (err == nil) != open {
-			t.Errorf("open %v: error %v", open, err)
+			answers++
 		}
 	}
-	if got, err := s.Spans(t.Context()); err != nil || got != 1 {
-		t.Errorf("%d spans, %v", got, err)
+	if got, err := s.Spans(t.Context()); err != nil || got != 1 || answers != 1 {
+		t.Errorf("%d spans, %d answers, %v", got, answers, err)
 	}
 }
 
 func TestSinkWaitsBeforeItAnswers(t *testing.T) {
 	s := start(t)
-	const latency = 30 * time.Millisecond
-	if err := s.SetLatency(t.Context(), latency); err != nil {
-		t.Fatal(err)
-	}
 	began := time.Now()
-	post(t, http.MethodPost, "http://"+s.HTTP+"/v1/traces", "", nil)
-	if took := time.Since(began); took < latency {
-		t.Errorf("answered after %v, want at least %v", took, latency)
-	}
-	if err := (Addresses{Control: s.HTTP}).SetLatency(t.Context(), 0); err == nil {
-		t.Error("the port for spans accepted a control request")
+	post(t, http.MethodPost, "http://"+s.HTTP+sink.SlowPath+"/v1/traces", "", nil)
+	if took := time.Since(began); took < sink.Latency {
+		t.Errorf("answered after %v, want at least %v", took, sink.Latency)
 	}
 }

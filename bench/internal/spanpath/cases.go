@@ -3,7 +3,6 @@ package spanpath
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,56 +10,40 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// Name is the name of the suite, and the role of its children.
-const Name = "spanpath"
+// roleSpans is the role of the processes with the rows.
+const roleSpans = "spans"
 
-// Roles has the roles of the suite's child processes.
-var Roles = map[string]child.Role{Name: runCase, rolePulse: pulse}
+// Roles has the roles of the child processes.
+var Roles = map[string]child.Role{roleSpans: runOrder, rolePulse: pulse}
 
-// Set returns all cases and claims of the suite.
-func Set() suite.Set {
-	set := suite.Set{Claims: claims()}
+// Shapes returns all shapes.
+func Shapes() []suite.Shape {
+	var list []suite.Shape
 	for _, s := range shapes {
-		for _, r := range rows {
-			if slices.Contains(s.rows, r.name) {
-				set.Cases = append(set.Cases, newCase(s.name, r.name, r.doc, slices.Contains(s.quick, r.name), s.repeats))
-			}
-		}
-	}
-	set.Cases = append(set.Cases,
-		newCase(shapeEncode, rowEncodeSDK, "the SDK's OTLP exporters: spans become messages, messages become bytes", true, 5),
-		newCase(shapeEncode, rowEncode, "the host's encoder", true, 5))
-	return set
-}
-
-func newCase(shape, row, doc string, quick bool, repeats int) suite.Case {
-	return suite.Case{
-		Suite: Name, Shape: shape, Row: row, Doc: doc, Quick: quick, Repeats: repeats,
-		Run: func(ctx context.Context, env *suite.Env) (sample suite.Sample, err error) {
-			c, err := child.Start(ctx, nil, Name)
+		s.Run = func(ctx context.Context, env *suite.Env, rows []string) (suite.Round, error) {
+			c, err := child.Start(ctx, nil, roleSpans)
 			if err != nil {
 				return nil, err
 			}
-			err = c.Ask(order{Row: row, Shape: shape, Bin: env.Bin, Sink: env.Sink.Addresses, Profile: env.Profile(Name, shape, row)}, &sample)
-			return sample, errors.Join(err, c.Stop(nil))
-		},
+			var sample suite.Sample
+			err = c.Ask(order{Row: rows[0], Shape: s.Name, Bin: env.Bin, Sink: env.Sink.Addresses, Slow: s.slow}, &sample)
+			return suite.Round{rows[0]: sample}, errors.Join(err, c.Stop(nil))
+		}
+		list = append(list, s.Shape)
 	}
+	return list
 }
 
 // shape is a load of spans.
 type shape struct {
-	name, doc string
-	rows      []string
-	// quick are the rows of bench-quick.
-	quick   []string
-	repeats int
+	suite.Shape
 	// length is the time of the load after the warm-up.
 	length time.Duration
 	drive  drive
 	// lossy means that spans may be lost, and that their number is the figure.
 	lossy bool
-	// latency is the sink's pause before an answer.
-	latency time.Duration
+	// slow means that the sink pauses before an answer.
+	slow bool
 	// kill means that the plugin is killed after half of the time.
 	kill bool
 	// timed means that each OnEnd of the processor is timed.
@@ -71,6 +54,7 @@ type shape struct {
 const (
 	shapeSaturated = "saturated"
 	shapePaced     = "paced, 30k spans/s"
+	shapeThird     = "a third party's plugin"
 	shapeBursts    = "400 spans, then 40 ms of pause"
 	shapeOnEnd     = "OnEnd, isolated"
 	shapeSlow      = "slow sink (25 ms), 32k spans/s"
@@ -81,44 +65,40 @@ const (
 var (
 	headline = []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip, rowOursRay, rowOursFull}
 	onEnd    = []string{rowFloor, rowBSPNoop, rowOursNoop}
+	encoders = []string{rowEncodeSDK, rowEncode}
+	onlyOurs = []string{rowOurs}
 )
 
-// shapes are all shapes except shapeEncode, which has no way to the sink.
 var shapes = []shape{
-	{
-		name: shapeSaturated, doc: "two producers make spans as fast as the row accepts them",
-		rows: slices.Concat(headline, []string{rowBSPGRPC, rowOursSDK}), quick: headline, repeats: 4, length: time.Second, drive: saturate(),
+	{ // Two producers make spans as fast as the row accepts them.
+		Shape:  suite.Shape{Name: shapeSaturated, Rows: slices.Concat(headline, []string{rowBSPGRPC, rowOursSDK}), Quick: headline, Repeats: 4, Claims: claimsSaturated},
+		length: time.Second, drive: saturate,
+	},
+	{ // 15 spans each millisecond and producer.
+		Shape:  suite.Shape{Name: shapePaced, Rows: []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip}, Repeats: 3, Claims: claimsPaced},
+		length: 1200 * time.Millisecond, drive: paced(2, 30_000),
+	},
+	{ // Both plugins get the same batches at the same time.
+		Shape:  suite.Shape{Name: shapeThird, Rows: []string{rowOursBoth}, Repeats: 5, Claims: claimsThird},
+		length: 2 * time.Second, drive: saturate,
+	},
+	{ // A span each half millisecond, at a signal of another process. Its OnEnd alone is timed.
+		Shape:  suite.Shape{Name: shapeOnEnd, Rows: onEnd, Quick: onEnd, Repeats: 3, Claims: claimsOnEnd},
+		length: time.Second, drive: pulsed(500 * time.Microsecond), timed: true,
 	},
 	{
-		name: shapePaced, doc: "two producers, 15 spans each millisecond and producer",
-		rows:   []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip, rowOursThird},
-		length: 1200 * time.Millisecond, repeats: 3, drive: paced(2, 30_000),
+		Shape:  suite.Shape{Name: shapeSlow, Rows: onlyOurs, Quick: onlyOurs, Repeats: 3, Claims: claimsSlow},
+		length: 2 * time.Second, drive: paced(2, 32_000), lossy: true, slow: true,
 	},
 	{
-		name: shapeOnEnd, doc: "a span each half millisecond, at a signal of another process; its OnEnd alone is timed",
-		rows: onEnd, quick: onEnd, length: time.Second, repeats: 3, drive: pulsed(1, 500*time.Microsecond), timed: true,
+		Shape:  suite.Shape{Name: shapeKilled, Rows: onlyOurs, Repeats: 3, Claims: claimsKilled},
+		length: 2 * time.Second, drive: paced(2, 10_000), lossy: true, kill: true,
 	},
-	{
-		name: shapeSlow, doc: "the sink answers after 25 ms",
-		rows: []string{rowOurs}, quick: []string{rowOurs}, length: 2 * time.Second, repeats: 3,
-		drive: paced(2, 32_000), lossy: true, latency: 25 * time.Millisecond,
+	{ // The highest rate for plugins/datadog, in bursts that the queue of dd-trace-go holds.
+		Shape:  suite.Shape{Name: shapeBursts, Rows: []string{rowFloor, rowDatadog, rowDDOTel, rowOurs, rowOursDD}, Repeats: 5, Claims: claimsBursts},
+		length: 2 * time.Second, drive: bursts(400, 40*time.Millisecond),
 	},
-	{
-		name: shapeKilled, doc: "the plugin gets SIGKILL after half of the time",
-		rows: []string{rowOurs}, length: 2 * time.Second, repeats: 3,
-		drive: paced(2, 10_000), lossy: true, kill: true,
+	{ // No way to the sink.
+		Shape: suite.Shape{Name: shapeEncode, Rows: encoders, Quick: encoders, Repeats: 5, Claims: claimsEncode},
 	},
-	{
-		name: shapeBursts, doc: "one producer: the highest rate for plugins/datadog, in bursts that the queue of dd-trace-go holds",
-		rows:   []string{rowFloor, rowDatadog, rowDDOTel, rowOurs, rowOursDD},
-		length: 2 * time.Second, repeats: 5, drive: bursts(400, 40*time.Millisecond),
-	},
-}
-
-func findShape(name string) (shape, error) {
-	i := slices.IndexFunc(shapes, func(s shape) bool { return s.name == name })
-	if i < 0 {
-		return shape{}, fmt.Errorf("no shape %q", name)
-	}
-	return shapes[i], nil
 }

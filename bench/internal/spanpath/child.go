@@ -1,19 +1,21 @@
 // Package spanpath measures the cost of a span on its way from a program to a back
 // end, for our host and for its peers.
 //
-// A row is a way (rows.go), a shape is a load (cases.go, drive.go). Each case runs in
-// a child process, which is the process "host" of the figures:
+// A row is a way (rows.go), a shape is a load (cases.go, drive.go). Each row is
+// measured in a child process, which is the process "host" of the figures:
 //
 //  1. The child opens the row and keeps 64 MiB alive. It drives the shape for a
 //     moment, and waits until all spans are delivered.
-//  2. It reads the clocks, drives the shape, flushes, and reads the clocks again. So the CPU time has the making, encoding and
-//     delivery of the same spans.
+//  2. It reads the clocks, drives the shape, flushes, and reads the clocks again. So
+//     the CPU time has the making, encoding and delivery of the same spans.
 //  3. It compares the number of spans with the sink's count and with the span account
 //     of our host. Except in lossy shapes, a lost or repeated span is an error.
 //
 // No load exceeds its row: the SDK's batch processor runs with WithBlocking. Our host
 // never blocks, so the load reads its statistics, and waits if too many spans wait.
 // The figures include this.
+//
+// soak.go watches memory while the sink is down.
 package spanpath
 
 import (
@@ -22,39 +24,47 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
+	"github.com/servetrace/servetrace/host"
 )
 
-// order is the case of a child.
+// order is the row and the shape of a child.
 type order struct {
-	Row   string         `json:"row"`
-	Shape string         `json:"shape"`
-	Bin   string         `json:"bin"`
-	Sink  sink.Addresses `json:"sink"`
-	// Profile is the prefix of profiles. If it is empty, none are taken.
-	Profile string `json:"profile,omitempty"`
+	Row, Shape, Bin string
+	Sink            sink.Addresses
+	// Slow means that the sink pauses before an answer.
+	Slow bool
 }
 
-// runCase is the process of a case. It reads an order and writes a sample.
-func runCase(ctx context.Context, _ []string, in io.Reader, out io.Writer) error {
+// endpoint returns the URL of the sink for our plugins.
+func (o order) endpoint() string {
+	if o.Slow {
+		return "http://" + o.Sink.HTTP + sink.SlowPath
+	}
+	return "http://" + o.Sink.HTTP
+}
+
+// runOrder is the process of a row. It reads an order and writes a sample.
+func runOrder(_ []string, in io.Reader, out io.Writer) error {
 	var o order
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("order: %w", err)
 	}
-	measureCase := measureWay
+	measureOrder := measureWay
 	if o.Shape == shapeEncode {
-		measureCase = measureEncoding
+		measureOrder = measureEncoding
 	}
-	sample, err := measureCase(ctx, o)
+	sample, err := measureOrder(context.Background(), o)
 	if err != nil {
 		return err
 	}
@@ -65,12 +75,12 @@ func runCase(ctx context.Context, _ []string, in io.Reader, out io.Writer) error
 const warmUp = 300 * time.Millisecond
 
 func measureWay(ctx context.Context, o order) (suite.Sample, error) {
-	row, err1 := findRow(o.Row)
-	shape, err2 := findShape(o.Shape)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
+	row, known := rows[o.Row]
+	i := slices.IndexFunc(shapes, func(s shape) bool { return s.Name == o.Shape })
+	if !known || i < 0 {
+		return nil, fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
 	}
-	return measureRow(ctx, o, row, shape)
+	return measureRow(ctx, o, row, shapes[i])
 }
 
 // measureRow opens the row, drives the shape and closes the row.
@@ -82,68 +92,71 @@ func measureRow(ctx context.Context, o order, row row, shape shape) (sample suit
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 6*time.Second)
+		closing, cancel := context.WithTimeout(ctx, 6*time.Second)
 		defer cancel()
 		if closed := w.close(closing); closed != nil && !shape.lossy {
 			err = errors.Join(err, fmt.Errorf("close: %w", closed))
 		}
 	}()
-	c := &measurement{order: o, row: row, shape: shape, way: w, driver: newDriver(w)}
+	c := &measurement{order: o, row: row, shape: shape, way: w, onEnds: hdrhistogram.New(1, int64(time.Minute), 2)}
 	if shape.timed {
-		provider := newProvider(timed{w.processor, &c.driver.inOnEnd})
+		provider := newProvider(timed{w.processor, c.onEnds})
 		w.produce = func() func(int) { return produceWith(provider) }
 	}
 	return c.measure(ctx)
 }
 
-// measurement is a case in progress.
+// timed records the time of each OnEnd. It is for one producer.
+type timed struct {
+	sdktrace.SpanProcessor
+
+	to *hdrhistogram.Histogram
+}
+
+func (t timed) OnEnd(s sdktrace.ReadOnlySpan) {
+	from := time.Now()
+	t.SpanProcessor.OnEnd(s)
+	_ = t.to.RecordValue(int64(time.Since(from))) // no call takes as long as the limit
+}
+
+// measurement is a row in progress.
 type measurement struct {
 	order  order
 	row    row
 	shape  shape
 	way    *way
-	driver *driver
+	onEnds *hdrhistogram.Histogram // in nanoseconds
 }
 
 // reading has the clocks and counters at a moment.
 type reading struct {
-	at                 time.Time
-	host, plugin, sink time.Duration
-	heap               measure.Heap
-	taken              uint64 // by the sink
-	ended, delivered   uint64 // by the span account
+	at      time.Time
+	host    time.Duration
+	plugins []time.Duration
+	heap    measure.Heap
+	taken   uint64 // by the sink
+	account host.Stats
 }
 
 func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
-	if err := c.order.Sink.SetLatency(ctx, 0); err != nil {
-		return nil, err
-	}
-	c.shape.drive(ctx, c.driver, min(warmUp, c.shape.length))
+	c.shape.drive(c.way, min(warmUp, c.shape.length))
 	if _, err := c.settle(ctx); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
-	if err := c.order.Sink.SetLatency(ctx, c.shape.latency); err != nil {
-		return nil, err
-	}
-	c.driver.calls.Reset()
-	c.driver.onEnds.Reset()
+	c.onEnds.Reset()
 	runtime.GC()
 	before, err := c.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if c.shape.kill {
-		pid := c.way.plugins()[0]
+		pid := c.way.exporters()[0].PID
 		killer := time.AfterFunc(c.shape.length/2, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 		defer killer.Stop()
 	}
-	stopProfile, err := measure.Profile(c.order.Profile)
-	if err != nil {
-		return nil, err
-	}
-	made := c.shape.drive(ctx, c.driver, c.shape.length)
+	made := c.shape.drive(c.way, c.shape.length)
 	after, err := c.settle(ctx)
-	if err := errors.Join(err, stopProfile()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return c.sample(made, before, after)
@@ -155,9 +168,6 @@ const flushTime = 20 * time.Second
 // settle flushes, and reads the clocks. The sink counts spans before it answers, so it
 // has all spans after a flush.
 func (c *measurement) settle(ctx context.Context) (reading, error) {
-	if c.driver.err != nil {
-		return reading{}, c.driver.err
-	}
 	flushing, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	if err := c.way.flush(flushing); err != nil && !c.shape.lossy {
@@ -167,106 +177,86 @@ func (c *measurement) settle(ctx context.Context) (reading, error) {
 }
 
 func (c *measurement) read(ctx context.Context) (r reading, err error) {
-	r.at = time.Now()
-	r.host = measure.SelfCPU()
-	r.heap = measure.ReadHeap()
-	if !c.shape.kill { // the clock of a killed plugin is lost
-		for _, pid := range c.way.plugins() {
-			cpu, err := measure.ProcessCPU(pid)
-			if err != nil {
-				return r, err
-			}
-			r.plugin += cpu
-		}
-	}
-	if r.sink, err = c.order.Sink.CPU(); err != nil {
-		return r, err
-	}
+	r.at, r.host, r.heap = time.Now(), measure.SelfCPU(), measure.ReadHeap()
 	if c.way.host != nil {
-		s := c.way.host.Stats()
-		if err := s.Check(); err != nil {
+		r.account = c.way.host.Stats()
+		if err := r.account.Check(); err != nil {
 			return r, fmt.Errorf("span account: %w", err)
 		}
-		r.ended = s.Ended
-		for _, x := range s.Exporters {
-			r.delivered += x.Delivered
+	}
+	for _, x := range r.account.Exporters {
+		cpu, err := measure.ProcessCPU(x.PID)
+		if err != nil && !c.shape.kill {
+			return r, err
 		}
+		r.plugins = append(r.plugins, cpu)
 	}
 	r.taken, err = c.order.Sink.Spans(ctx)
 	return r, err
 }
 
+// delivered returns the number of spans that each plugin, or the row, has delivered, or
+// an error if spans are missing.
+func (c *measurement) delivered(made uint64, before, after reading) (uint64, error) {
+	taken := after.taken - before.taken
+	switch {
+	case made == 0:
+		return 0, errors.New("no spans were made")
+	case c.row.nowhere && c.way.host == nil:
+		return made, nil
+	case c.way.host == nil:
+		if taken != made && !c.shape.lossy {
+			return 0, fmt.Errorf("%d spans were made, and the sink has received %d: their cost is unknown", made, taken)
+		}
+		return taken, nil
+	}
+	if ended := after.account.Ended - before.account.Ended; ended != made {
+		return 0, fmt.Errorf("%d spans were made, but the span account has %d", made, ended)
+	}
+	least, sum := made, uint64(0)
+	for i, x := range after.account.Exporters {
+		n := x.Delivered - before.account.Exporters[i].Delivered
+		sum += n
+		if least = min(least, n); least < made && !c.shape.lossy {
+			return 0, fmt.Errorf("%d spans were made, and %q has delivered %d: their cost is unknown (refused %v, dropped %v, rejected %v, waiting %d, last error %q)",
+				made, x.Name, n, after.account.Refused, x.Dropped, x.Rejected, x.Waiting, x.LastError)
+		}
+	}
+	if !c.row.nowhere && (taken < sum || taken > sum && !c.shape.lossy) {
+		return 0, fmt.Errorf("by the span account %d spans were delivered, but the sink has received %d", sum, taken)
+	}
+	return least, nil
+}
+
 // sample returns the figures, or an error if spans are missing.
 func (c *measurement) sample(made uint64, before, after reading) (suite.Sample, error) {
-	taken := after.taken - before.taken
-	delivered, twice := taken, uint64(0)
-	if c.row.nowhere {
-		delivered = made
+	delivered, err := c.delivered(made, before, after)
+	if err != nil {
+		return nil, err
 	}
-	if c.way.host != nil {
-		if ended := after.ended - before.ended; ended != made {
-			return nil, fmt.Errorf("%d spans were made, but the span account has %d", made, ended)
-		}
-		delivered = after.delivered - before.delivered
-		if c.row.nowhere {
-			taken = delivered
-		}
-		if taken < delivered {
-			return nil, fmt.Errorf("by the span account %d spans were delivered, but the sink has received %d", delivered, taken)
-		}
-		twice = taken - delivered
-	}
-	if !c.shape.lossy && (delivered != made || twice != 0) {
-		return nil, fmt.Errorf("%d spans were made, %d delivered, and %d more than once: their cost is unknown%s", made, delivered, twice, c.account())
-	}
-	s := suite.Sample{
-		suite.Of(suite.Spans, "ended"):     float64(made),
-		suite.Of(suite.Spans, "delivered"): float64(delivered),
-		suite.Of(suite.Spans, "lost"):      float64(made - min(made, delivered)),
-	}
-	if twice > 0 || c.shape.kill {
-		s[suite.Of(suite.Spans, "twice")] = float64(twice)
-	}
-	for metric, h := range map[string]*hdrhistogram.Histogram{suite.Call: c.driver.calls, suite.OnEnd: c.driver.onEnds} {
-		if h.TotalCount() > 0 {
-			s[suite.Of(metric, "p50")] = float64(h.ValueAtQuantile(50))
-			s[suite.Of(metric, "p99")] = float64(h.ValueAtQuantile(99))
-		}
-	}
-	c.addCosts(s, float64(max(1, delivered)), before, after)
-	return s, nil
-}
-
-// account describes the missing spans by the account of our host.
-func (c *measurement) account() string {
-	if c.way.host == nil {
-		return ""
-	}
-	s := c.way.host.Stats()
-	x := s.Exporters[0]
-	return fmt.Sprintf(" (span account: refused %v, dropped %v, rejected %v, waiting %d, last error %q)", s.Refused, x.Dropped, x.Rejected, x.Waiting, x.LastError)
-}
-
-// addCosts adds the costs of a delivered span.
-func (c *measurement) addCosts(s suite.Sample, delivered float64, before, after reading) {
-	host, plugin := float64(after.host-before.host), float64(after.plugin-before.plugin)
+	each := func(d time.Duration) float64 { return float64(d) / float64(max(1, delivered)) }
 	heap := after.heap.Sub(before.heap)
-	s[suite.Of(suite.CPU, "host")] = host / delivered
-	s[suite.Of(suite.CPU, "total")] = (host + plugin) / delivered
-	s[suite.Of(suite.CPU, "sink")] = float64(after.sink-before.sink) / delivered
-	s[suite.Bytes] = float64(heap.Bytes) / delivered
-	s[suite.Allocs] = float64(heap.Objects) / delivered
-	s[suite.Rate] = delivered / after.at.Sub(before.at).Seconds()
-	peak := func(part string, pid int) {
-		if m, err := measure.Memory(pid); err == nil {
-			s[suite.Of(suite.PeakRSS, part)] = max(s[suite.Of(suite.PeakRSS, part)], float64(m.VmHWM)/(1<<20))
+	total := after.host - before.host
+	s := suite.Sample{
+		cpuHost:   each(total),
+		cpuTotal:  each(total),
+		heapBytes: float64(heap.Bytes) / float64(max(1, delivered)),
+		allocs:    float64(heap.Objects) / float64(max(1, delivered)),
+		rate:      float64(delivered) / after.at.Sub(before.at).Seconds(),
+		lost:      float64(made - delivered),
+	}
+	for i, x := range after.account.Exporters {
+		if m, err := measure.Memory(x.PID); err == nil {
+			s[pluginRSS] = max(s[pluginRSS], float64(m.VmHWM)/(1<<20))
+		}
+		if !c.shape.kill { // the clock of a killed plugin is lost
+			cpu := after.plugins[i] - before.plugins[i]
+			total += cpu
+			s[cpuOf(x.Name)], s[cpuTotal] = each(cpu), each(total)
 		}
 	}
-	peak("host", os.Getpid())
-	for _, pid := range c.way.plugins() {
-		peak("plugin", pid)
+	if c.shape.timed {
+		s[onEndP50], s[onEndP99] = float64(c.onEnds.ValueAtQuantile(50)), float64(c.onEnds.ValueAtQuantile(99))
 	}
-	if c.way.host != nil && !c.shape.kill {
-		s[suite.Of(suite.CPU, "plugin")] = plugin / delivered
-	}
+	return s, nil
 }

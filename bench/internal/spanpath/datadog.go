@@ -15,15 +15,15 @@ import (
 )
 
 // openDatadog starts Datadog's tracer with its defaults, statistics included. newSpans
-// gets the tracer behind OpenTelemetry's API, and returns the function that makes
-// spans.
+// returns the function that makes spans. Its argument is the tracer behind
+// OpenTelemetry's API.
 func openDatadog(newSpans func(trace.TracerProvider) func(i int)) opener {
 	return func(ctx context.Context, o order) (*way, error) {
 		before, err := o.Sink.Spans(ctx)
 		if err != nil {
 			return nil, err
 		}
-		provider := ddotel.NewTracerProvider(tracer.WithAgentURL("http://"+o.Sink.Datadog), tracer.WithService("bench"),
+		provider := ddotel.NewTracerProvider(tracer.WithAgentURL("http://"+o.Sink.HTTP), tracer.WithService("bench"),
 			tracer.WithLogStartup(false), tracer.WithLogger(silent{}))
 		var made atomic.Uint64 // with the earlier spans of the sink
 		made.Store(before)
@@ -81,10 +81,6 @@ func flushDatadog(ctx context.Context, to sink.Addresses, made *atomic.Uint64) e
 		if time.Duration(same)*flushPause > sinkPatience {
 			return fmt.Errorf("the tracer has lost %d spans", made.Load()-taken)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(flushPause):
-		}
+		time.Sleep(flushPause)
 	}
 }

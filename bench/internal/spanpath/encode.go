@@ -2,8 +2,7 @@ package spanpath
 
 import (
 	"context"
-	"fmt"
-	"time"
+	"testing"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -11,7 +10,6 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
@@ -19,64 +17,45 @@ import (
 // encodeBatch is the number of spans of a request: the SDK's default.
 const encodeBatch = 512
 
-// encodeTime is the time of the measurement.
-const encodeTime = 300 * time.Millisecond
-
-// measureEncoding times the encoding of finished spans to the bytes of a request.
+// measureEncoding times the encoding of finished spans to the bytes of a request, by the
+// host's encoder or by the SDK's OTLP exporters: spans become messages, messages become
+// bytes.
 func measureEncoding(ctx context.Context, o order) (suite.Sample, error) {
 	recorder := tracetest.NewSpanRecorder()
-	produce := produceWith(newProvider(recorder))
+	span := produceWith(newProvider(recorder))
 	for i := range encodeBatch {
-		produce(i)
+		span(i)
 	}
 	spans := recorder.Ended()
-	var encode func() (size int, err error)
-	switch o.Row {
-	case rowEncode:
-		var e sdkspan.Encoder
-		var body []byte
-		encode = func() (int, error) {
-			e.Reset()
-			for _, s := range spans {
-				e.Append(s)
-			}
-			body = e.AppendRequest(body[:0])
-			return len(body), nil
-		}
-	case rowEncodeSDK:
-		keeper := &keepingClient{}
-		exporter, err := otlptrace.New(ctx, keeper)
-		if err != nil {
-			return nil, err
-		}
-		encode = func() (int, error) {
-			if err := exporter.ExportSpans(ctx, spans); err != nil {
-				return 0, err
-			}
-			body, err := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: keeper.got})
-			return len(body), err
-		}
-	default:
-		return nil, fmt.Errorf("no row %q", o.Row)
-	}
-	if _, err := encode(); err != nil { // buffers grow
+	keeper := &keepingClient{}
+	exporter, err := otlptrace.New(ctx, keeper)
+	if err != nil {
 		return nil, err
 	}
-	began, heap, n := time.Now(), measure.ReadHeap(), 0
-	for time.Since(began) < encodeTime {
-		for range 16 {
-			if _, err := encode(); err != nil {
-				return nil, err
+	var failed error
+	result := testing.Benchmark(func(b *testing.B) {
+		var e sdkspan.Encoder
+		var body []byte
+		for b.Loop() {
+			if o.Row == rowEncode {
+				e.Reset()
+				for _, s := range spans {
+					e.Append(s)
+				}
+				body = e.AppendRequest(body[:0])
+				continue
 			}
-			n += len(spans)
+			if failed = exporter.ExportSpans(ctx, spans); failed == nil {
+				_, failed = proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: keeper.got})
+			}
 		}
-	}
-	took, used := time.Since(began), measure.ReadHeap().Sub(heap)
+	})
+	n := float64(result.N * encodeBatch)
 	return suite.Sample{
-		suite.Encode: float64(took) / float64(n),
-		suite.Bytes:  float64(used.Bytes) / float64(n),
-		suite.Allocs: float64(used.Objects) / float64(n),
-	}, nil
+		encode:    float64(result.T) / n,
+		heapBytes: float64(result.MemBytes) / n,
+		allocs:    float64(result.MemAllocs) / n,
+	}, failed
 }
 
 // keepingClient keeps the messages of the exporter.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -20,7 +20,6 @@ import (
 
 // row is one way of spans to a back end.
 type row struct {
-	name, doc string
 	// nowhere means that the row delivers nothing. Its spans count as delivered when
 	// they end.
 	nowhere bool
@@ -43,14 +42,12 @@ type way struct {
 	host *host.Host
 }
 
-// plugins returns the process ids of the plugins, which change with a crash.
-func (w *way) plugins() (ids []int) {
-	if w.host != nil {
-		for _, x := range w.host.Stats().Exporters {
-			ids = append(ids, x.PID)
-		}
+// exporters returns the account of each plugin of our host.
+func (w *way) exporters() []host.ExporterStats {
+	if w.host == nil {
+		return nil
 	}
-	return ids
+	return w.host.Stats().Exporters
 }
 
 // The names of the rows.
@@ -68,36 +65,36 @@ const (
 	rowOursRay   = "ours, raycontext"
 	rowOursFull  = "ours, full decode"
 	rowOursSDK   = "ours, otlptracehttp in the plugin"
-	rowOursThird = "ours, a third party's plugin"
+	rowOursBoth  = "ours, plugins/otlp and a third party's plugin"
 	rowOursDD    = "ours, plugins/datadog"
 	rowEncodeSDK = "transform + Marshal"
 	rowEncode    = "ours, span to bytes"
 )
 
-var rows = []row{
-	{name: rowFloor, doc: "the SDK with a processor that does nothing: the cost of the SDK's span", nowhere: true, open: openFloor},
-	{name: rowBSPNoop, doc: "the SDK's batch processor with an exporter that does nothing", nowhere: true, open: openBSPNoop},
-	{name: rowBSPHTTP, doc: "the SDK's batch processor with its OTLP/HTTP exporter, in process", open: openBSPHTTP(otlptracehttp.NoCompression)},
-	{name: rowBSPGzip, doc: "the same, compressed", open: openBSPHTTP(otlptracehttp.GzipCompression)},
-	{name: rowBSPGRPC, doc: "the SDK's batch processor with its OTLP/gRPC exporter, in process", open: openBSPGRPC},
-	{name: rowOursNoop, doc: "our host and a plugin whose exporter does nothing", nowhere: true, open: ours("discard")},
-	{name: rowOurs, doc: "our host and plugins/otlp, which passes the bytes on", open: ours("otlp")},
-	{name: rowOursGzip, doc: "the same, compressed by the plugin", open: ours("otlp", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
-	{name: rowOursRay, doc: "the same with the processor raycontext, which edits the bytes of every span", open: ours("otlp", "SERVE_RAY_CONTEXT=on")},
-	{name: rowOursFull, doc: "our host and a plugin that decodes every span into the SDK's, and encodes it again by our encoder", open: ours("decode")},
-	{name: rowOursSDK, doc: "our host and a plugin around the SDK's own OTLP/HTTP exporter, unchanged: decoded, transformed, marshalled", open: ours("sdkexporter")},
-	{name: rowOursThird, doc: "our host and test/contrib/otlp-client-plugin: a module of its own, on pluginsdk and otlptracehttp alone", open: ours("thirdparty")},
-	{name: rowDatadog, doc: "Datadog's own tracer, in process: the same span by its API", open: openDatadog(func(trace.TracerProvider) func(int) { return produceDatadog })},
-	{name: rowDDOTel, doc: "the same tracer behind OpenTelemetry's API, so that the program is the same as in the other rows", open: openDatadog(produceWith)},
-	{name: rowOursDD, doc: "our host and plugins/datadog, without Ray's ids", open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
-}
+// The files of plugins.
+const (
+	pluginOTLP  = "otlp"
+	pluginThird = "thirdparty"
+	pluginBench = "benchplugin"
+)
 
-func findRow(name string) (row, error) {
-	i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
-	if i < 0 {
-		return row{}, fmt.Errorf("no row %q", name)
-	}
-	return rows[i], nil
+// rows are described in bench/README.md.
+var rows = map[string]row{
+	rowFloor:    {nowhere: true, open: func(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }},
+	rowBSPNoop:  {nowhere: true, open: func(context.Context, order) (*way, error) { return bspWay(noExporter{}, nil) }},
+	rowBSPHTTP:  {open: openBSPHTTP(otlptracehttp.NoCompression)},
+	rowBSPGzip:  {open: openBSPHTTP(otlptracehttp.GzipCompression)},
+	rowBSPGRPC:  {open: openBSPGRPC},
+	rowOursNoop: {nowhere: true, open: ours(pluginBench, "BENCH_PLUGIN=discard")},
+	rowOurs:     {open: ours(pluginOTLP)},
+	rowOursGzip: {open: ours(pluginOTLP, "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
+	rowOursRay:  {open: ours(pluginOTLP, "SERVE_RAY_CONTEXT=on")},
+	rowOursFull: {open: ours(pluginBench, "BENCH_PLUGIN=decode")},
+	rowOursSDK:  {open: ours(pluginBench, "BENCH_PLUGIN=sdk")},
+	rowOursBoth: {open: ours(pluginOTLP + "," + pluginThird)},
+	rowDatadog:  {open: openDatadog(func(trace.TracerProvider) func(int) { return produceDatadog })},
+	rowDDOTel:   {open: openDatadog(produceWith)},
+	rowOursDD:   {open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
 }
 
 // nothing is a processor that does nothing.
@@ -107,8 +104,6 @@ func (nothing) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 func (nothing) OnEnd(sdktrace.ReadOnlySpan)                     {}
 func (nothing) ForceFlush(context.Context) error                { return nil }
 func (nothing) Shutdown(context.Context) error                  { return nil }
-
-func openFloor(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }
 
 // bspWay returns the SDK's batch processor with the exporter. It blocks, so that no
 // span is lost.
@@ -124,8 +119,6 @@ type noExporter struct{}
 func (noExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (noExporter) Shutdown(context.Context) error                             { return nil }
 
-func openBSPNoop(context.Context, order) (*way, error) { return bspWay(noExporter{}, nil) }
-
 func openBSPHTTP(compression otlptracehttp.Compression) opener {
 	return func(ctx context.Context, o order) (*way, error) {
 		return bspWay(otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(o.Sink.HTTP), otlptracehttp.WithCompression(compression)))
@@ -136,13 +129,22 @@ func openBSPGRPC(ctx context.Context, o order) (*way, error) {
 	return bspWay(otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(o.Sink.GRPC)))
 }
 
-// ours opens our host with a plugin and its environment variables.
-func ours(plugin string, variables ...string) opener {
+// ours opens our host with plugins, whose files are separated by commas, and their
+// environment variables.
+func ours(plugins string, variables ...string) opener {
 	return func(ctx context.Context, o order) (*way, error) {
+		var paths []string
+		for file := range strings.SplitSeq(plugins, ",") {
+			name := "plugin"
+			if file != plugins {
+				name = file
+			}
+			paths = append(paths, name+"="+filepath.Join(o.Bin, "plugins", file))
+		}
 		h, err := host.New(host.Config{
-			Plugins: filepath.Join(o.Bin, "plugins", plugin),
+			Plugins: strings.Join(paths, ","),
 			Environ: append(variables, "PATH=/usr/bin:/bin",
-				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+o.Sink.HTTP, "DD_TRACE_AGENT_URL=http://"+o.Sink.Datadog),
+				"OTEL_EXPORTER_OTLP_ENDPOINT="+o.endpoint(), "DD_TRACE_AGENT_URL=http://"+o.Sink.HTTP),
 			// Others may have write access to the folder of the benchmark's binaries.
 			AllowWritable: true,
 		}, host.WithLogger(slog.New(slog.DiscardHandler)))
@@ -154,7 +156,7 @@ func ours(plugin string, variables ...string) opener {
 		}
 		w := sdkWay(h)
 		w.host = h
-		if err := awaitReady(ctx, h); err != nil {
+		if err := w.awaitReady(); err != nil {
 			_ = w.close(ctx)
 			return nil, err
 		}
@@ -162,28 +164,26 @@ func ours(plugin string, variables ...string) opener {
 	}
 }
 
-func awaitReady(ctx context.Context, h *host.Host) error {
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		x := h.Stats().Exporters[0]
-		if x.State == host.StateReady {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("plugin %s is %v: %s", x.Path, x.State, x.LastError)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Millisecond):
+// awaitReady waits until all plugins are ready.
+func (w *way) awaitReady() error {
+	deadline := time.Now().Add(10 * time.Second)
+	for i := range w.exporters() {
+		for {
+			x := w.exporters()[i]
+			if x.State == host.StateReady {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("plugin %s is %v: %s", x.Path, x.State, x.LastError)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
+	return nil
 }
 
 func newProvider(processor sdktrace.SpanProcessor) *sdktrace.TracerProvider {
-	limits := sdktrace.NewSpanLimits()
-	limits.AttributeCountLimit = 256
 	return sdktrace.NewTracerProvider(
-		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))),
 		sdktrace.WithSpanProcessor(processor))
 }

@@ -3,29 +3,22 @@ package suite
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
 // Gate rejects measurements on a busy machine. It measures the CPU time of other
-// processes during the whole of a case.
+// processes during the whole of a run.
 //
 // The kernel counts ticks by sampling, so one second has an error of some
 // hundredths of a core. Limit must be well above that.
 type Gate struct {
 	// Limit is the CPU that others may use, in cores.
 	Limit float64
-	// Patience bounds the time of waiting and of discarded repeats, during the life
-	// of the gate.
+	// Patience bounds the time of waiting and of discarded runs, during the life of
+	// the gate.
 	Patience time.Duration
-	// Look is the time of one look at a machine that may be idle.
-	Look time.Duration
 	// Others returns the CPU time that other processes have used so far.
 	Others func() (time.Duration, error)
-	// Busiest returns the processes that a BusyError names.
-	Busiest func() []measure.Process
 
 	spent time.Duration
 }
@@ -34,20 +27,11 @@ type Gate struct {
 type BusyError struct {
 	Foreign, Limit float64 // in cores
 	Waited         time.Duration
-	Processes      []measure.Process
 }
 
 func (b *BusyError) Error() string {
-	text := fmt.Sprintf("the machine is busy: others use %.2f of its cores, the limit is %.2f, and %s of waiting and repeats did not help",
+	return fmt.Sprintf("the machine is busy: others use %.2f of its cores, the limit is %.2f, and %s of waiting and repeats did not help; top names the processes",
 		b.Foreign, b.Limit, b.Waited.Round(time.Second))
-	var names []string
-	for _, p := range b.Processes {
-		names = append(names, fmt.Sprintf("%s (process %d)", p.Name, p.PID))
-	}
-	if len(names) > 0 {
-		text += "; the busiest: " + strings.Join(names, ", ")
-	}
-	return text
 }
 
 // watch runs f, and returns the cores that others used meanwhile.
@@ -66,27 +50,29 @@ func (g *Gate) watch(ctx context.Context, f func()) (used float64, took time.Dur
 	return max(0, float64(after-before)/float64(max(1, took))), took, err
 }
 
-// Around runs f, and returns the cores that others used meanwhile. If they used too
-// much, it discards the run, waits for an idle machine, and runs f again. It
-// returns a *BusyError when the patience is exhausted, and otherwise the error of
-// the run that counts.
-func (g *Gate) Around(ctx context.Context, f func() error) (used float64, discarded int, err error) {
+// Around runs f. If others used too much of the machine meanwhile, it discards the
+// run, waits for an idle machine, and runs f again. It returns a *BusyError when the
+// patience is exhausted, and otherwise the error of the run that counts.
+func (g *Gate) Around(ctx context.Context, f func() error) (discarded int, err error) {
 	for {
 		var failed error
 		used, took, err := g.watch(ctx, func() { failed = f() })
 		if err != nil {
-			return 0, discarded, err
+			return discarded, err
 		}
 		if used <= g.Limit {
-			return used, discarded, failed
+			return discarded, failed
 		}
 		discarded++
 		g.spent += took
 		if err := g.Wait(ctx); err != nil {
-			return used, discarded, err
+			return discarded, err
 		}
 	}
 }
+
+// look is the time of one look at a machine that may be idle.
+const look = time.Second / 2
 
 // Wait returns when the machine is idle, or a *BusyError when the patience is
 // exhausted.
@@ -95,16 +81,15 @@ func (g *Gate) Wait(ctx context.Context) error {
 		used, took, err := g.watch(ctx, func() {
 			select {
 			case <-ctx.Done():
-			case <-time.After(g.Look):
+			case <-time.After(look):
 			}
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if g.spent > g.Patience {
-			return &BusyError{Foreign: used, Limit: g.Limit, Waited: g.spent, Processes: g.Busiest()}
-		}
-		if used <= g.Limit {
+		case g.spent > g.Patience:
+			return &BusyError{Foreign: used, Limit: g.Limit, Waited: g.spent}
+		case used <= g.Limit:
 			return nil
 		}
 		g.spent += took

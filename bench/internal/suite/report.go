@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,6 +17,76 @@ import (
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
+
+// Results are the results of a run, as in the JSON file.
+type Results struct {
+	Began   time.Time
+	Took    time.Duration
+	Commit  string
+	Machine measure.Machine
+	// ForeignLimit is the CPU that others were allowed to use, in cores. Discarded is
+	// the number of runs during which they used more.
+	ForeignLimit float64
+	Discarded    int
+	Shapes       []ShapeResults
+	Claims       []ClaimResult
+}
+
+// ShapeResults has the rounds of a shape.
+type ShapeResults struct {
+	Shape  string
+	Rows   []string
+	Rounds []Round
+	// Errors are the failed runs, and Skipped the reasons for rows that are missing.
+	Errors, Skipped []string `json:",omitempty"`
+}
+
+// ClaimResult is a claim with its measured value.
+type ClaimResult struct {
+	Shape, Name, Unit string
+	Bound, Goal       float64
+	Value             measure.Summary
+}
+
+// note adds the error of a run.
+func (s *ShapeResults) note(round int, rows []string, err error) {
+	var skipped SkippedError
+	switch {
+	case err == nil:
+	case !errors.As(err, &skipped):
+		s.Errors = append(s.Errors, fmt.Sprintf("round %d of %s: %v", round+1, strings.Join(rows, "; "), err))
+	case !slices.Contains(s.Skipped, string(skipped)):
+		s.Skipped = append(s.Skipped, string(skipped))
+	}
+}
+
+// add adds a shape, and the claims that have a value in some round.
+func (r *Results) add(s Shape, got ShapeResults) {
+	r.Shapes = append(r.Shapes, got)
+	for _, c := range s.Claims {
+		if values := c.values(got.Rounds); len(values) > 0 {
+			r.Claims = append(r.Claims, ClaimResult{
+				Shape: s.Name, Name: c.Name, Unit: c.Unit, Bound: c.Bound, Goal: c.Goal, Value: measure.Summarize(values),
+			})
+		}
+	}
+}
+
+// Failed reports whether a row has failed.
+func (r *Results) Failed() bool {
+	return slices.ContainsFunc(r.Shapes, func(s ShapeResults) bool { return len(s.Errors) > 0 })
+}
+
+// Verdict compares the middle of the rounds with goal and bound.
+func (c ClaimResult) Verdict() string {
+	switch {
+	case c.Value.Middle <= c.Goal && c.Goal != 0:
+		return "goal met"
+	case c.Value.Middle <= c.Bound:
+		return "met"
+	}
+	return "missed"
+}
 
 // The files of a report.
 const (
@@ -39,92 +110,52 @@ func (r *Results) Write(dir string) error {
 func (r *Results) Markdown() string {
 	w := new(strings.Builder)
 	m := r.Machine
-	fmt.Fprintf(w, "# Benchmark of %s\n\n", orUnknown(r.Commit))
-	fmt.Fprintf(w, "%s, %d processors (%s), %d MiB, %s, %s. Took %s; %d repeats were thrown away because others used more than %.2f cores.\n\n",
-		r.Began.Format("2006-01-02 15:04 MST"), m.CPUs, orUnknown(m.Model), m.Memory>>20, orUnknown(m.Kernel), orUnknown(m.Go),
+	fmt.Fprintf(w, "# Benchmark of %s\n\n", r.Commit)
+	fmt.Fprintf(w, "%s, %d processors (%s), %d MiB, %s, %s. Took %s; %d runs were thrown away because others used more than %.2f cores.\n\n",
+		r.Began.Format("2006-01-02 15:04 MST"), m.CPUs, m.Model, m.Memory>>20, m.Kernel, m.Go,
 		r.Took.Round(time.Second), r.Discarded, r.ForeignLimit)
-	fmt.Fprint(w, "Figures are medians of the repeats, those of claims the mean of the middle half of them, in brackets the lowest and the highest. A ratio is computed in each repeat by itself.\n\n")
-	writeClaims(w, r.Claims)
+	fmt.Fprint(w, "A figure is the mean of the middle half of the rounds, in brackets the lowest and the highest. A ratio is computed in each round.\n")
+	if len(r.Claims) > 0 {
+		fmt.Fprint(w, "\n## Claims\n\n| claim | shape | bound | goal | measured | |\n| --- | --- | --- | --- | --- | --- |\n")
+	}
+	for _, c := range r.Claims {
+		goal := "–"
+		if c.Goal != 0 || c.Bound == 0 {
+			goal = number(c.Goal) + c.Unit
+		}
+		fmt.Fprintf(w, "| %s | %s | %s%s | %s | %s%s (%s–%s) | %s |\n", c.Name, c.Shape, number(c.Bound), c.Unit, goal,
+			number(c.Value.Middle), c.Unit, number(c.Value.Min), number(c.Value.Max), c.Verdict())
+	}
 	for _, s := range r.Shapes {
 		s.write(w)
 	}
 	return w.String()
 }
 
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
-func writeClaims(w *strings.Builder, claims []ClaimResult) {
-	if len(claims) == 0 {
-		return
-	}
-	fmt.Fprint(w, "## Claims\n\n| claim | shape | target | stretch | measured | |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, c := range claims {
-		limit := func(v float64) string {
-			if v == 0 && c.Target != 0 { // no stretch
-				return "–"
-			}
-			return "≤ " + number(v) + c.Unit
-		}
-		fmt.Fprintf(w, "| %s | %s: %s | %s | %s | %s%s (%s–%s) | %s |\n", c.Name, c.Suite, c.Shape, limit(c.Target), limit(c.Stretch),
-			number(c.Value.Middle), c.Unit, number(c.Value.Min), number(c.Value.Max), c.Verdict())
-	}
-	fmt.Fprintln(w)
-}
-
 func (s ShapeResults) write(w *strings.Builder) {
-	metrics := s.metrics()
-	fmt.Fprintf(w, "## %s: %s\n\n| row |", s.Suite, s.Shape)
-	for _, m := range metrics {
-		fmt.Fprintf(w, " %s |", title(m))
+	found := map[string]bool{}
+	for _, round := range s.Rounds {
+		for _, sample := range round {
+			for m := range sample {
+				found[m] = true
+			}
+		}
 	}
-	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --- |", len(metrics)))
+	metrics := slices.Sorted(maps.Keys(found))
+	fmt.Fprintf(w, "\n## %s\n\n| row | %s |\n| --- |%s\n", s.Shape, strings.Join(metrics, " | "), strings.Repeat(" --- |", len(metrics)))
 	for _, row := range s.Rows {
-		fmt.Fprintf(w, "| %s |", row.Row)
+		fmt.Fprintf(w, "| %s |", row)
 		for _, m := range metrics {
-			fmt.Fprintf(w, " %s |", withSpread(row.Summary(m)))
+			fmt.Fprintf(w, " %s |", withSpread(measure.Summarize(Claim{Value: func(r Round) float64 { return r.Get(row, m) }}.values(s.Rounds))))
 		}
 		fmt.Fprintln(w)
 	}
-	for _, row := range s.Rows {
-		for _, e := range row.Errors {
-			fmt.Fprintf(w, "\n**%s failed**, %s\n", row.Row, strings.ReplaceAll(e, "\n", " "))
-		}
+	for _, reason := range s.Skipped {
+		fmt.Fprintf(w, "\nNot measured: %s\n", reason)
 	}
-	fmt.Fprintln(w)
-}
-
-// metrics returns the metrics of all rows in the order of the vocabulary, without
-// the gate's reading, which only the JSON has.
-func (s ShapeResults) metrics() []string {
-	var list []string
-	for _, row := range s.Rows {
-		for _, sample := range row.Repeats {
-			for m := range sample {
-				if m != Foreign && !slices.Contains(list, m) {
-					list = append(list, m)
-				}
-			}
-		}
+	for _, e := range s.Errors {
+		fmt.Fprintf(w, "\n**Failed**: %s\n", strings.ReplaceAll(e, "\n", " "))
 	}
-	slices.SortFunc(list, func(a, b string) int {
-		if d := order(a) - order(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
-	return list
-}
-
-// title returns a metric as a heading, such as "CPU host ns/span".
-func title(metric string) string {
-	_, part, _ := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
-	entry := vocabulary[order(metric)]
-	return strings.Join(strings.Fields(entry.title+" "+part+" "+entry.unit), " ")
 }
 
 func withSpread(s measure.Summary) string {
@@ -132,9 +163,9 @@ func withSpread(s measure.Summary) string {
 	case s.N == 0:
 		return "–"
 	case s.Min == s.Max:
-		return number(s.Median)
+		return number(s.Middle)
 	}
-	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Min), number(s.Max))
+	return fmt.Sprintf("%s (%s–%s)", number(s.Middle), number(s.Min), number(s.Max))
 }
 
 // number formats three digits, or an integer with commas.

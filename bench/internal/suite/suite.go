@@ -1,108 +1,133 @@
-// Package suite runs benchmark cases fairly, compares their results with the
-// claims, and writes the report.
+// Package suite runs benchmark shapes fairly, compares the figures with their bounds,
+// and writes the report.
 //
 //   - The rows of a shape take turns, and each round begins with another row, so
 //     that a machine that becomes slower affects all rows alike.
-//   - The Gate discards a repeat during which other processes used the machine.
+//   - The Gate discards a run during which other processes used the machine.
 //   - A claim is computed in each round. The middle of the rounds is the figure.
-//
-// Most cases run in a child process, so that each begins with a fresh heap.
 package suite
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"slices"
+
+	"github.com/servetrace/servetrace/bench/internal/sink"
 )
 
-// Sample maps the names of metric.go to the figures of one run of a case.
+// Sample has the figures of one run of a row, by metric. The name of a metric is the
+// heading of its column in the report, with the unit.
 type Sample map[string]float64
 
-// Case is a row of a shape. It can run repeatedly.
-type Case struct {
-	// Suite, Shape and Row are unique together ("spanpath", "saturated", "ours").
-	Suite, Shape, Row string
-	// Doc describes the row in a line of the report.
-	Doc string
-	// Quick cases belong to bench-quick and bench-gate.
-	Quick bool
-	// Repeats is the number of rounds. A shape has as many as the most of its rows.
-	Repeats int
-	// Run measures once. A figure that cannot be trusted (because a span was lost) is
-	// an error.
-	Run func(ctx context.Context, env *Env) (Sample, error)
-}
-
-// Claim is a bound on a figure.
-type Claim struct {
-	// Name describes the figure, and names the row that a ratio refers to.
-	Name string
-	// Suite and Shape select the rounds.
-	Suite, Shape string
-	// Target is the bound, and Stretch the goal (zero: none). A value at the bound
-	// meets it. Unit is written behind the value ("×").
-	Target, Stretch float64
-	Unit            string
-	// Gated claims are checked by bench gate as well, with the bound Gate, or 1.5
-	// times Target if Gate is zero.
-	Gated bool
-	Gate  float64
-	// Value computes the figure of a round, and returns false if a row is missing.
-	Value func(Round) (float64, bool)
-}
-
-// Round is one turn of all rows of a shape: samples by row.
+// Round has one sample of each row of a shape, by row.
 type Round map[string]Sample
 
-// Get returns a metric of a row, and whether it exists.
-func (r Round) Get(row, metric string) (float64, bool) {
-	value, ok := r[row][metric]
-	return value, ok
+// Get returns a metric of a row, and NaN if it was not measured.
+func (r Round) Get(row, metric string) float64 {
+	if value, ok := r[row][metric]; ok {
+		return value
+	}
+	return math.NaN()
 }
 
 // Ratio returns a metric of one row divided by the same metric of another row.
-func (r Round) Ratio(metric, row, of string) (float64, bool) {
-	above, ok1 := r.Get(row, metric)
-	below, ok2 := r.Get(of, metric)
-	return above / below, ok1 && ok2 && below != 0
-}
-
-// Difference returns a metric of one row minus the same metric of another row.
-func (r Round) Difference(metric, row, than string) (float64, bool) {
-	above, ok1 := r.Get(row, metric)
-	below, ok2 := r.Get(than, metric)
-	return above - below, ok1 && ok2
-}
+func (r Round) Ratio(metric, row, of string) float64 { return r.Get(row, metric) / r.Get(of, metric) }
 
 // RatioAbove returns the ratio of two rows, each minus a third row, the floor. A row
-// below the floor counts as zero. There is no ratio to a row below the floor.
-func (r Round) RatioAbove(floor, metric, row, ofMetric, of string) (float64, bool) {
-	above, ok1 := r.Difference(metric, row, floor)
-	below, ok2 := r.Difference(ofMetric, of, floor)
-	return max(0, above) / below, ok1 && ok2 && below > 0
+// below the floor counts as zero. The ratio to a row below the floor is NaN.
+func (r Round) RatioAbove(floor, metric, row, ofMetric, of string) float64 {
+	above, below := r.Get(row, metric)-r.Get(floor, metric), r.Get(of, ofMetric)-r.Get(floor, ofMetric)
+	if below <= 0 {
+		return math.NaN()
+	}
+	return max(0, above) / below
 }
 
-// Set is a list of cases and claims.
-type Set struct {
-	Cases  []Case
+// Env is the environment of all shapes of a run. TMPDIR is a folder of the run.
+type Env struct {
+	// Bin is the folder with our programs, and Collector the path of an OpenTelemetry
+	// Collector, which may be missing.
+	Bin, Collector string
+	// Sink receives the spans of all rows.
+	Sink *sink.Sink
+}
+
+// Shape is a load on several rows.
+type Shape struct {
+	// Name is unique among all shapes.
+	Name string
+	// Rows are in the order of the report. Quick rows belong to bench-quick and
+	// bench-gate.
+	Rows, Quick []string
+	// Repeats is the number of rounds.
+	Repeats int
+	// Together means that one call of Run measures all rows. Otherwise each row has a
+	// call of its own.
+	Together bool
+	// Run measures the rows once. A figure that cannot be trusted (because a span was
+	// lost) is an error. An error of the type SkippedError leaves the figures valid.
+	Run    func(ctx context.Context, env *Env, rows []string) (Round, error)
 	Claims []Claim
 }
 
-// Add appends the cases and claims of another set.
-func (s *Set) Add(other Set) {
-	s.Cases = append(s.Cases, other.Cases...)
-	s.Claims = append(s.Claims, other.Claims...)
+// SkippedError reports that some rows cannot be measured on this machine. Its text has the
+// reason.
+type SkippedError string
+
+func (s SkippedError) Error() string { return string(s) }
+
+// Claim is a bound on a figure.
+type Claim struct {
+	// Name describes the figure, and names the row that a ratio refers to. Unit is
+	// written behind the value ("×").
+	Name, Unit string
+	// Bound is met by a value at the bound. Goal is stricter. Zero: no goal.
+	Bound, Goal float64
+	// Gate is the bound of bench gate. Zero: not checked there.
+	Gate float64
+	// Value computes the figure of a round. It is NaN if a row is missing.
+	Value func(Round) float64
 }
 
-// shapes groups cases by shape, in the order of the first case of each.
-func shapes(cases []Case) [][]Case {
-	var list [][]Case
-	for _, c := range cases {
-		i := slices.IndexFunc(list, func(s []Case) bool { return s[0].Suite == c.Suite && s[0].Shape == c.Shape })
-		if i < 0 {
-			i = len(list)
-			list = append(list, nil)
+// gateSlack is the factor by which other load on the machine may move a ratio.
+const gateSlack = 1.5
+
+// Gated adds a claim to bench gate, with 1.5 times its bound.
+func (c Claim) Gated() Claim { return c.GatedAt(gateSlack * c.Bound) }
+
+// GatedAt adds a claim to bench gate, with a bound of its own.
+func (c Claim) GatedAt(bound float64) Claim {
+	c.Gate = bound
+	return c
+}
+
+// values returns the value of the claim in each round that has its rows.
+func (c Claim) values(rounds []Round) []float64 {
+	var values []float64
+	for _, round := range rounds {
+		if v := c.Value(round); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			values = append(values, v)
 		}
-		list[i] = append(list[i], c)
 	}
-	return list
+	return values
+}
+
+// turns returns the rows of each call of Run in a round.
+func (s Shape) turns(round int) [][]string {
+	if s.Together {
+		return [][]string{s.Rows}
+	}
+	first := round % len(s.Rows)
+	return slices.Collect(slices.Chunk(slices.Concat(s.Rows[first:], s.Rows[:first]), 1))
+}
+
+// check returns an error if a row has no figures.
+func (r Round) check(rows []string) error {
+	for _, row := range rows {
+		if len(r[row]) == 0 {
+			return fmt.Errorf("nothing was measured of %q", row)
+		}
+	}
+	return nil
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"regexp"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,137 +16,153 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
+const cpu = "CPU, ns"
+
 // options returns the options of a run on an idle machine.
 func options(repeats int) Options {
-	gate := newGate(0, 0)
-	gate.Look = time.Nanosecond
-	return Options{Repeats: repeats, Gate: gate, Env: &Env{}, Log: slog.New(slog.DiscardHandler)}
+	idle := &Gate{Others: func() (time.Duration, error) { return 0, nil }}
+	return Options{Repeats: repeats, Gate: idle, Env: &Env{}, Log: slog.New(slog.DiscardHandler)}
 }
 
-// recorded returns a case that records its row and measures one figure.
-func recorded(shape, row string, ran *[]string, values ...float64) Case {
-	n := 0
-	return Case{Suite: "s", Shape: shape, Row: row, Run: func(context.Context, *Env) (Sample, error) {
-		*ran = append(*ran, row)
-		n++
-		return Sample{CPU: values[(n-1)%len(values)]}, nil
+// run runs shapes in a bubble, in which the looks at the machine take no time.
+func run(t *testing.T, o Options, shapes ...Shape) (results *Results, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { results, err = Run(t.Context(), shapes, o) })
+	return results, err
+}
+
+// recorded returns a shape that records the rows of each run, and takes the figures of
+// a row in turn.
+func recorded(name string, ran *[]string, rows ...string) Shape {
+	return Shape{Name: name, Rows: rows, Quick: rows, Repeats: 4, Run: func(_ context.Context, _ *Env, rows []string) (Round, error) {
+		round := Round{}
+		for _, row := range rows {
+			*ran = append(*ran, row)
+			round[row] = Sample{cpu: 1}
+		}
+		return round, nil
 	}}
 }
 
 func TestRowsTakeTurns(t *testing.T) {
 	var ran []string
-	set := Set{Cases: []Case{
-		recorded("one", "a", &ran, 1), recorded("one", "b", &ran, 1), recorded("two", "x", &ran, 1), recorded("one", "c", &ran, 1),
-	}}
-	results, err := Run(t.Context(), set, options(3))
+	together := recorded("two", &ran, "x", "y")
+	together.Together = true
+	results, err := run(t, options(3), recorded("one", &ran, "a", "b", "c"), together)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"a", "b", "c", "b", "c", "a", "c", "a", "b", "x", "x", "x"}
+	want := []string{"a", "b", "c", "b", "c", "a", "c", "a", "b", "x", "y", "x", "y", "x", "y"}
 	if diff := cmp.Diff(want, ran); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if n := len(results.Shapes[0].Rounds()); n != 3 {
-		t.Errorf("%d rounds, want 3", n)
+	if n := len(results.Shapes[0].Rounds); n != 3 || len(results.Shapes[0].Rounds[2]) != 3 {
+		t.Errorf("%d rounds, want 3: %v", n, results.Shapes[0].Rounds)
 	}
+}
+
+// figures returns a shape whose rows have one figure a round.
+func figures(rows map[string][]float64, claims ...Claim) Shape {
+	n := map[string]int{}
+	s := Shape{Name: "one", Claims: claims, Run: func(_ context.Context, _ *Env, rs []string) (Round, error) {
+		values := rows[rs[0]]
+		n[rs[0]]++
+		return Round{rs[0]: Sample{cpu: values[(n[rs[0]]-1)%len(values)]}}, nil
+	}}
+	for row := range rows {
+		s.Rows = append(s.Rows, row)
+	}
+	slices.Sort(s.Rows)
+	s.Quick = s.Rows
+	return s
 }
 
 // TestClaimIsOfRounds has rounds whose ratio of medians would be 1.
 func TestClaimIsOfRounds(t *testing.T) {
-	var ran []string
-	set := Set{
-		Cases: []Case{recorded("one", "ours", &ran, 10, 40, 20), recorded("one", "theirs", &ran, 20, 20, 40)},
-		Claims: []Claim{
-			{Name: "half", Suite: "s", Shape: "one", Target: 0.6, Stretch: 0.5, Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "theirs") }},
-			{Name: "of a missing row", Suite: "s", Shape: "one", Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "missing") }},
-			{Name: "of a shape that did not run", Suite: "s", Shape: "other", Value: func(Round) (float64, bool) { return 1, true }},
-		},
-	}
-	results, err := Run(t.Context(), set, options(3))
+	results, err := run(t, options(3), figures(map[string][]float64{"ours": {10, 40, 20}, "theirs": {20, 20, 40}},
+		Claim{Name: "half", Bound: 0.6, Goal: 0.5, Value: func(r Round) float64 { return r.Ratio(cpu, "ours", "theirs") }},
+		Claim{Name: "of a missing row", Value: func(r Round) float64 { return r.Ratio(cpu, "ours", "missing") }}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(results.Claims) != 1 {
-		t.Fatalf("%d claims, want 1", len(results.Claims))
-	}
-	got := results.Claims[0]
-	if want := (measure.Summary{Median: 0.5, Middle: 0.5, Min: 0.5, Max: 2, N: 3}); got.Value != want {
-		t.Errorf("got %+v, want %+v", got.Value, want)
-	}
-	if got.Verdict() != Stretched {
-		t.Errorf("verdict %q", got.Verdict())
+	want := []ClaimResult{{Shape: "one", Name: "half", Bound: 0.6, Goal: 0.5, Value: measure.Summary{Middle: 0.5, Min: 0.5, Max: 2, N: 3}}}
+	if diff := cmp.Diff(want, results.Claims); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
-		target, stretch, value float64
-		want                   Verdict
+		bound, goal, value float64
+		want               string
 	}{
-		{0.6, 0.4, 0.4, Stretched}, {0.6, 0.4, 0.41, Met}, {0.6, 0.4, 0.6, Met}, {0.6, 0.4, 0.61, Missed},
-		{0, 0, 0, Met}, {0, 0, 1, Missed}, {0.6, 0, 0.1, Met},
+		{0.6, 0.4, 0.4, "goal met"}, {0.6, 0.4, 0.41, "met"}, {0.6, 0.4, 0.6, "met"}, {0.6, 0.4, 0.61, "missed"},
+		{0, 0, 0, "met"}, {0, 0, 1, "missed"}, {0.6, 0, 0.1, "met"},
 	} {
-		r := ClaimResult{Target: c.target, Stretch: c.stretch, Value: measure.Summary{Middle: c.value}}
+		r := ClaimResult{Bound: c.bound, Goal: c.goal, Value: measure.Summary{Middle: c.value}}
 		if got := r.Verdict(); got != c.want {
-			t.Errorf("%v against %v and %v: %q, want %q", c.value, c.target, c.stretch, got, c.want)
+			t.Errorf("%v against %v and %v: %q, want %q", c.value, c.bound, c.goal, got, c.want)
 		}
 	}
 }
 
 func TestRatioAbove(t *testing.T) {
-	r := Round{"floor": {CPU: 10}, "ours": {CPU: 14}, "theirs": {CPU: 18}, "cheap": {CPU: 9}}
+	r := Round{"floor": {cpu: 10}, "ours": {cpu: 14}, "theirs": {cpu: 18}, "cheap": {cpu: 9}}
 	for _, c := range []struct {
 		row, of string
 		want    float64
-		ok      bool
 	}{
-		{"ours", "theirs", 0.5, true},
-		{"cheap", "theirs", 0, true}, // below the floor is noise
-		{"ours", "cheap", 0, false},  // nothing to divide by
-		{"missing", "theirs", 0, false},
+		{"ours", "theirs", 0.5},
+		{"cheap", "theirs", 0},        // below the floor is noise
+		{"ours", "cheap", math.NaN()}, // nothing to divide by
+		{"missing", "theirs", math.NaN()},
 	} {
-		if got, ok := r.RatioAbove("floor", CPU, c.row, CPU, c.of); ok != c.ok || ok && got != c.want {
-			t.Errorf("%s to %s: %v, %v, want %v, %v", c.row, c.of, got, ok, c.want, c.ok)
+		if got := r.RatioAbove("floor", cpu, c.row, cpu, c.of); got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+			t.Errorf("%s to %s: %v, want %v", c.row, c.of, got, c.want)
 		}
 	}
 }
 
-func TestCaseThatFails(t *testing.T) {
-	calls := 0
-	failing := func(until int) Case {
-		calls = 0
-		return Case{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) {
+func TestRowThatFails(t *testing.T) {
+	failing := func(until int, err error) Shape {
+		calls := 0
+		return Shape{Name: "one", Rows: []string{"a"}, Run: func(context.Context, *Env, []string) (Round, error) {
 			if calls++; calls <= until {
-				return nil, errors.New("12 spans are missing")
+				return nil, err
 			}
-			return Sample{CPU: 1}, nil
+			return Round{"a": {cpu: 1}}, nil
 		}}
 	}
-	o := options(1)
-	last, err := Run(t.Context(), Set{Cases: []Case{failing(tries - 1)}}, o)
-	if err != nil || last.Failed() {
-		t.Errorf("a case that succeeds at the last try: failed %v, error %v", last.Failed(), err)
-	}
-	never, err := Run(t.Context(), Set{Cases: []Case{failing(tries)}}, o)
-	if err != nil || !never.Failed() {
-		t.Fatalf("a case that fails at each: error %v", err)
-	}
-	want := RowResults{Row: "a", Repeats: []Sample{nil}, Errors: []string{"repeat 1: 12 spans are missing"}}
-	if diff := cmp.Diff(want, never.Shapes[0].Rows[0]); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if diff := cmp.Diff([]Round{{}}, never.Shapes[0].Rounds()); diff != "" {
-		t.Errorf("its round (-want +got)\n%s", diff)
+	for _, c := range []struct {
+		name   string
+		shape  Shape
+		errors []string
+	}{
+		{"succeeds at the last try", failing(tries-1, errors.New("12 spans are missing")), nil},
+		{"fails at each", failing(tries, errors.New("12 spans are missing")), []string{"round 1 of a: 12 spans are missing"}},
+		{"measures nothing", failing(tries, nil), []string{`round 1 of a: nothing was measured of "a"`}},
+	} {
+		results, err := run(t, options(1), c.shape)
+		if err != nil || results.Failed() != (c.errors != nil) {
+			t.Errorf("%s: failed %v, error %v", c.name, results.Failed(), err)
+		}
+		if diff := cmp.Diff(c.errors, results.Shapes[0].Errors); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", c.name, diff)
+		}
 	}
 }
 
-func TestMetricsOutsideTheVocabularyAreRefused(t *testing.T) {
-	for _, sample := range []Sample{{"speed": 1}, {}} {
-		o := options(1)
-		c := Case{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) { return sample, nil }}
-		if results, err := Run(t.Context(), Set{Cases: []Case{c}}, o); err != nil || !results.Failed() {
-			t.Errorf("%v was taken, error %v", sample, err)
-		}
+func TestSkippedRowIsNoFailure(t *testing.T) {
+	const reason = SkippedError("no Collector")
+	s := Shape{Name: "one", Rows: []string{"a", "b"}, Together: true, Run: func(context.Context, *Env, []string) (Round, error) {
+		return Round{"a": {cpu: 1}}, reason
+	}}
+	results, err := run(t, options(2), s)
+	if err != nil || results.Failed() || results.Shapes[0].Rounds[1].Get("a", cpu) != 1 {
+		t.Errorf("%+v, %v", results, err)
+	}
+	if diff := cmp.Diff([]string{string(reason)}, results.Shapes[0].Skipped); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
@@ -152,74 +171,66 @@ func TestBusyMachineEndsTheRun(t *testing.T) {
 	var used time.Duration
 	o.Gate.Others = func() (time.Duration, error) { used += time.Hour; return used, nil }
 	var ran []string
-	_, err := Run(t.Context(), Set{Cases: []Case{recorded("one", "a", &ran, 1)}}, o)
+	_, err := run(t, o, recorded("one", &ran, "a"))
 	var busy *BusyError
 	if !errors.As(err, &busy) || len(ran) != 0 {
 		t.Errorf("ran %v, error %v, want *BusyError", ran, err)
 	}
 }
 
-// TestEndOfContextEndsTheRun ends the context during a case, and just after it.
+// TestEndOfContextEndsTheRun ends the context during a run, and just after it.
 func TestEndOfContextEndsTheRun(t *testing.T) {
 	for _, after := range []bool{false, true} {
-		ctx, cancel := context.WithCancel(t.Context())
-		ran := 0
-		set := Set{Cases: []Case{{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) {
-			if ran++; ran == 2 && !after {
-				cancel()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ran := 0
+			s := Shape{Name: "one", Rows: []string{"a"}, Run: func(context.Context, *Env, []string) (Round, error) {
+				if ran++; ran == 2 && !after {
+					cancel()
+				}
+				return Round{"a": {cpu: 1}}, nil
+			}}
+			o := options(3)
+			o.Gate.Others = func() (time.Duration, error) {
+				if ran == 2 {
+					cancel()
+				}
+				return 0, nil
 			}
-			return Sample{CPU: 1}, nil
-		}}}}
-		o := options(3)
-		o.Gate.Others = func() (time.Duration, error) {
-			if ran == 2 {
-				cancel()
+			if results, err := Run(ctx, []Shape{s}, o); results != nil || !errors.Is(err, context.Canceled) {
+				t.Errorf("after %t: got %v, %v, want %v", after, results, err, context.Canceled)
 			}
-			return 0, nil
-		}
-		if results, err := Run(ctx, set, o); results != nil || !errors.Is(err, context.Canceled) {
-			t.Errorf("after %t: got %v, %v, want %v", after, results, err, context.Canceled)
-		}
-		if ran != 2 {
-			t.Errorf("after %t: %d cases ran, want 2", after, ran)
-		}
-		cancel()
+			if ran != 2 {
+				t.Errorf("after %t: %d runs, want 2", after, ran)
+			}
+		})
 	}
 }
 
 func TestSelect(t *testing.T) {
-	cases := []Case{{Suite: "a", Shape: "x", Row: "1", Quick: true}, {Suite: "a", Shape: "y", Row: "2"}, {Suite: "b", Shape: "x", Row: "2", Quick: true}}
-	names := func(o Options) (list []string) {
-		for _, c := range o.Select(cases) {
-			list = append(list, c.Suite+c.Shape+c.Row)
-		}
-		return list
-	}
+	shapes := []Shape{{Name: "x", Rows: []string{"1", "2"}, Quick: []string{"2"}, Repeats: 4}, {Name: "y", Rows: []string{"2"}, Repeats: 4}}
 	for _, c := range []struct {
-		o    Options
-		want []string
+		o       Options
+		want    []string
+		repeats int
 	}{
-		{Options{}, []string{"ax1", "ay2", "bx2"}},
-		{Options{Quick: true}, []string{"ax1", "bx2"}},
-		{Options{Suite: regexp.MustCompile("^a$")}, []string{"ax1", "ay2"}},
-		{Options{Shape: regexp.MustCompile("x"), Row: regexp.MustCompile("2")}, []string{"bx2"}},
+		{Options{}, []string{"x1", "x2", "y2"}, 4},
+		{Options{Quick: true}, []string{"x2"}, quickRepeats},
+		{Options{Shape: regexp.MustCompile("^x$"), Repeats: 9}, []string{"x1", "x2"}, 9},
+		{Options{Row: regexp.MustCompile("2")}, []string{"x2", "y2"}, 4},
 	} {
-		if diff := cmp.Diff(c.want, names(c.o)); diff != "" {
+		var names []string
+		for _, s := range c.o.Select(shapes) {
+			for _, row := range s.Rows {
+				names = append(names, s.Name+row)
+			}
+			if got := c.o.repeats(s); got != c.repeats {
+				t.Errorf("%+v: %d repeats, want %d", c.o, got, c.repeats)
+			}
+		}
+		if diff := cmp.Diff(c.want, names); diff != "" {
 			t.Errorf("%+v (-want +got)\n%s", c.o, diff)
-		}
-	}
-}
-
-func TestRepeats(t *testing.T) {
-	cases := []Case{{Repeats: 4}, {}}
-	for _, c := range []struct {
-		o    Options
-		want int
-	}{
-		{Options{}, 4}, {Options{Quick: true}, 3}, {Options{Repeats: 9}, 9},
-	} {
-		if got := c.o.repeats(cases); got != c.want {
-			t.Errorf("%d repeats, want %d", got, c.want)
 		}
 	}
 }
@@ -228,39 +239,35 @@ func TestRepeats(t *testing.T) {
 // shapes with a claim that does not hold run again.
 func TestCheck(t *testing.T) {
 	var ran []string
-	claim := func(shape string, gated bool) Claim {
-		return Claim{Name: shape, Suite: "s", Shape: shape, Target: 10, Gated: gated, Value: func(r Round) (float64, bool) { return r.Get(shape, CPU) }}
-	}
-	set := Set{
-		Cases: []Case{
-			recorded("good", "good", &ran, 14), recorded("noisy", "noisy", &ran, 40, 12), recorded("dear", "dear", &ran, 40, 16, 18),
-			recorded("free", "free", &ran, 99),
-		},
-		Claims: []Claim{claim("good", true), claim("noisy", true), claim("dear", true), claim("free", false)},
-	}
-	held, err := Check(t.Context(), set, options(3), 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"good", "noisy", "dear", "noisy", "dear", "dear"}, ran); diff != "" {
-		t.Errorf("ran (-want +got)\n%s", diff)
-	}
-	for i, want := range []struct {
-		best   float64
-		rounds int
-		ok     bool
-	}{{14, 1, true}, {12, 2, true}, {16, 3, false}} {
-		if h := held[i]; h.Best != want.best || h.Rounds != want.rounds || h.OK() != want.ok {
-			t.Errorf("%s: best %v of %d, %v, want %+v", h.Claim.Name, h.Best, h.Rounds, h.OK(), want)
+	shape := func(name string, gate float64, values ...float64) Shape {
+		s := figures(map[string][]float64{name: values}, Claim{Name: name, Gate: gate, Value: func(r Round) float64 { return r.Get(name, cpu) }})
+		measure := s.Run
+		s.Name = name
+		s.Run = func(ctx context.Context, env *Env, rows []string) (Round, error) {
+			ran = append(ran, name)
+			return measure(ctx, env, rows)
 		}
+		return s
 	}
-	if len(held) != 3 {
-		t.Errorf("%d claims, want 3: the last is not gated", len(held))
-	}
-	if h := (Held{Claim: Claim{Target: 1}}); h.OK() {
-		t.Error("a claim that was never computed is held")
-	}
-	if h := (Held{Claim: Claim{Target: 1, Gate: 3}, Best: 3, Rounds: 1}); !h.OK() {
-		t.Error("the claim's own bound does not count")
+	synctest.Test(t, func(t *testing.T) {
+		held, err := Check(t.Context(), []Shape{
+			shape("good", 15, 14), shape("noisy", 15, 40, 12), shape("dear", 15, 40, 16, 18), shape("free", 0, 99),
+		}, options(0), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"good", "noisy", "dear", "noisy", "dear", "dear"}, ran); diff != "" {
+			t.Errorf("ran (-want +got)\n%s", diff)
+		}
+		var got []any
+		for _, h := range held {
+			got = append(got, h.Shape, h.Best, h.Rounds, h.OK())
+		}
+		if diff := cmp.Diff([]any{"good", 14.0, 1, true, "noisy", 12.0, 2, true, "dear", 16.0, 3, false}, got); diff != "" {
+			t.Errorf("held (-want +got)\n%s", diff)
+		}
+	})
+	if h := (Held{Claim: Claim{Bound: 1}.Gated()}); h.OK() || h.Claim.Gate != 1.5 {
+		t.Errorf("a claim that was never computed is held, or its bound is wrong: %v", h.Claim.Gate)
 	}
 }
