@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -100,12 +101,10 @@ func checkProtocols(t *testing.T) {
 	}
 	overGRPC := grpc.NewServer()
 	coltracepb.RegisterTraceServiceServer(overGRPC, back)
-	served := make(chan error, 1)
-	go func() { served <- overGRPC.Serve(listener) }()
-	defer func() {
-		overGRPC.Stop()
-		_ = <-served // ErrServerStopped at most: a failed call fails the test
-	}()
+	var served sync.WaitGroup
+	served.Go(func() { _ = overGRPC.Serve(listener) }) // a failed call fails the test
+	defer served.Wait()
+	defer overGRPC.Stop()
 
 	for protocol, endpoint := range map[string]string{"http/json": overJSON.URL, "grpc": "http://" + listener.Addr().String()} {
 		s := start(t, "hello", nil, "SERVE_TRACING_EXPORTER_PLUGIN=otlp", "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol, "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint)
