@@ -14,7 +14,7 @@ import (
 // TestSeriesAreBoundedWhateverClientsSend makes up paths, verbs and gRPC methods:
 // the number of series depends on none of them.
 func TestSeriesAreBoundedWhateverClientsSend(t *testing.T) {
-	const paths, verbs, methods = 8000, 4000, 400
+	const paths, verbs, methods = 800, 400, 100
 	d := serving.NewDeployment("D", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	pb.RegisterTestServiceServer(d, testService{})
 	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", d, serving.WithRoutePrefix("/a")))

@@ -84,12 +84,14 @@ func TestStalledBody(t *testing.T) {
 	}
 }
 
-// TestNoRestOfABody: what a client sends of a body after its request has timed
-// out is not taken for the connection's next request. Full duplex is the hard
-// case: otherwise net/http looks for the end of the body before it replies.
+// TestNoRestOfABody: after the timeout of a request, the server does not take the rest of
+// its body for the next request. With full duplex, net/http does not look for the end of
+// the body before it replies.
 func TestNoRestOfABody(t *testing.T) {
+	t.Parallel() // it waits for timeouts
 	for _, duplex := range []bool{false, true} {
-		r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// The server closes a connection without the rest of a body after StallTimeout.
+		r := start(t, serving.Config{RequestTimeout: roomyTimeout, StallTimeout: 2 * roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if duplex {
 				if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 					t.Error(err)
@@ -109,7 +111,7 @@ func TestNoRestOfABody(t *testing.T) {
 			c := r.dial("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nthe beginning")
 			r.spans.take(t, 3) // the request is over
 			_, _ = io.WriteString(c, "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
-			reply, _ := io.ReadAll(c) // what it sent too late may earn it a reset
+			reply, _ := io.ReadAll(c) // a late write may reset the connection
 			if !strings.HasPrefix(string(reply), want) || strings.Count(string(reply), "HTTP/1.1") != 1 {
 				t.Errorf("%s, full duplex %v: reply %q", path, duplex, reply)
 			}
