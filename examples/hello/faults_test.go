@@ -382,7 +382,7 @@ func buildPlugin(t *testing.T, source string) string {
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-o", "team", ".")
 	build.Dir = dir
-	build.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	build.Env = append(os.Environ(), "GOFLAGS=-ldflags=-s", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the plugin: %v\n%s", err, out)
 	}
