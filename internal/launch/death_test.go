@@ -105,9 +105,10 @@ func TestSecretsOfARealPlugin(t *testing.T) {
 	}
 }
 
-// TestSuppressedWhileItRuns: the count is there before the end, and the log
-// says it then too.
+// TestSuppressedWhileItRuns: the number of suppressed lines is counted and logged while the
+// plugin runs.
 func TestSuppressedWhileItRuns(t *testing.T) {
+	t.Parallel() // it waits for the notice
 	cmd, log := command(t, "chatty:lines-5000")
 	p := serving(t, cmd)
 	if err := export(t, p); err != nil {

@@ -316,6 +316,7 @@ func TestHazard14BusyFileIsTriedAgain(t *testing.T) {
 }
 
 func TestHazard14BusyFileIsGivenUp(t *testing.T) {
+	t.Parallel() // it waits until the start gives up
 	cmd, _ := command(t, "hello")
 	cmd.Path = busyFile(t).Name()
 	_, err := Start(t.Context(), cmd)

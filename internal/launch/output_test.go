@@ -98,15 +98,15 @@ func printIn(o *output, text string, size int) {
 	o.end()
 }
 
-// TestCapsOfTheLog: bursts, then so much a second, in runs of lines that follow
-// each other; a remark now and then; and the sums are right.
+// TestCapsOfTheLog: after a burst, a bounded number of lines and bytes per second is logged,
+// in runs of consecutive lines. Notices have the numbers of skipped lines and bytes.
 func TestCapsOfTheLog(t *testing.T) {
 	for _, size := range []int{10, 1000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, log := newTestOutput()
 				w := o.writer("stderr")
-				const seconds, perSecond = 30, 1000
+				const seconds, perSecond = 15, 400
 				for i := range seconds * perSecond {
 					fmt.Fprintf(w, "%0*d\n", size, i)
 					time.Sleep(time.Second / perSecond)
@@ -139,7 +139,7 @@ func TestCapsOfTheLog(t *testing.T) {
 
 func TestStackKeepsItsHead(t *testing.T) {
 	dump := "goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1d\n\n"
-	many := strings.Repeat(dump, 2_000)
+	many := strings.Repeat(dump, 2*keptStack/len(dump))
 	traceback := "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nValueError: no\n"
 	for _, test := range []struct{ name, printed, want, last string }{
 		{"none", "a panic: b\n\tpanic: c\nthe end\n", "", "the end"},
