@@ -148,7 +148,8 @@ test-bench: ## Test the benchmark itself
 test-peers: build ## Run the plugins against the real peers that are built (see peers); the rest is skipped
 	@$(call gotest,test/peers,-count=1 $(PKG))
 
-# gotest runs the tests of packages $(2) in folder $(1).
+# gotest runs the tests of packages $(2) in folder $(1). Tests with processes wait
+# longer than they compute, so twice as many packages as processors run at a time.
 define gotest
 race=; \
 	if [ '$(RACE)' != no ]; then \
@@ -157,8 +158,9 @@ race=; \
 	  elif [ '$(RACE)' = yes ]; then echo 'make test: RACE=yes, but the race detector needs cgo and a C compiler' >&2; exit 1; \
 	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
 	fi; \
-	echo "$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)"; \
-	$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)
+	flags="$$race -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -timeout 10m"; \
+	echo "$(GO) -C $(1) test $$flags $(TESTFLAGS) $(2)"; \
+	$(GO) -C $(1) test $$flags $(TESTFLAGS) $(2)
 endef
 
 # docs/internals/hazards.md says how to read what it prints.
