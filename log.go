@@ -14,7 +14,6 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// newLog returns the default log of a service, which writes to w.
 func (c Config) newLog(w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.LogLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, opts)

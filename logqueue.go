@@ -158,7 +158,6 @@ func (q *logQueue) waitWrittenSeldom() {
 	q.mu.Unlock()
 }
 
-// lost returns the number of dropped lines.
 func (q *logQueue) lost() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

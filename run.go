@@ -280,7 +280,6 @@ func (s *service) announce(provider *tracing.Provider) {
 	s.log.Info("serving", append(args, "pid", os.Getpid())...)
 }
 
-// plugins returns the names and states of the plugins.
 func (s *service) plugins() string {
 	var list []string
 	for _, x := range s.host.Stats().Exporters {
@@ -308,7 +307,6 @@ func (s *service) wait(ctx context.Context) error {
 	}
 }
 
-// reloadAll requests a reload of the plugins and the apps.
 func (s *service) reloadAll(got os.Signal) {
 	if s.pluginReloads == nil && s.appReloads == nil {
 		s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
@@ -320,7 +318,6 @@ func (s *service) reloadAll(got os.Signal) {
 	}
 }
 
-// applyFile applies the apps' settings in the service file.
 func (s *service) applyFile(ctx context.Context) error {
 	configs, err := s.cfg.readApps()
 	if err != nil {

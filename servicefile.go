@@ -61,7 +61,6 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	return cfg, nil
 }
 
-// appsOf returns the apps' settings of a service file.
 func appsOf(file *servicefile.File) []serving.AppConfig {
 	var apps []serving.AppConfig
 	for _, a := range file.Apps {

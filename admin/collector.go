@@ -229,7 +229,6 @@ func (o scrape) putEach(m *metric, counts map[string]uint64, labels ...string) {
 	}
 }
 
-// putState sends the state, the processes and the calls of a plugin.
 func (o scrape) putState(x host.ExporterStats) {
 	o.put(pluginInfo, 1, x.Name, x.Version, x.SDK, strconv.FormatBool(x.Attached))
 	for _, state := range states {
@@ -264,7 +263,6 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// putSpans sends the delivery accounting of a plugin.
 func (o scrape) putSpans(x host.ExporterStats) {
 	rejected, filtered, dropped := total(x.Rejected), total(x.Filtered), total(x.Dropped)
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
@@ -319,7 +317,6 @@ func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 	return out
 }
 
-// mergeDurations returns the sum of two histograms.
 func mergeDurations(a, b host.Durations) host.Durations {
 	sum := host.Durations{Count: a.Count + b.Count, Sum: a.Sum + b.Sum, Buckets: map[time.Duration]uint64{}}
 	for _, d := range []host.Durations{a, b} {

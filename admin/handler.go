@@ -107,7 +107,6 @@ func (s *snapshots) stats() (host.Stats, time.Time) {
 	return s.last, s.at
 }
 
-// status returns the data of the page and its JSON form.
 func (s *snapshots) status() Status {
 	status := newStatus(s.stats())
 	if deployments := s.additions.deployments.Load(); deployments != nil {

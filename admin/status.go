@@ -229,7 +229,6 @@ func (s PluginSpans) Lost() uint64 { return total(s.Rejected) + total(s.Dropped)
 // started is the approximate start time of this process.
 var started = time.Now()
 
-// newStatus converts a snapshot to its public form.
 func newStatus(s host.Stats, at time.Time) Status {
 	status := Status{
 		Version: StatusVersion,
@@ -306,7 +305,6 @@ func newPluginSpans(x host.ExporterStats) PluginSpans {
 	}
 }
 
-// process describes this process.
 func process() Process {
 	version, revision := build()
 	return Process{

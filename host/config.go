@@ -146,7 +146,6 @@ const (
 	mostBatchBytes = 3 << 20
 )
 
-// withDefaults returns c with each zero field set to its default.
 func (c Config) withDefaults() Config {
 	c.QueueBytes = cmp.Or(c.QueueBytes, DefaultQueueBytes)
 	quarter := max(minQueueBytes, c.QueueBytes) / 4
@@ -200,7 +199,6 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.list().Validate())...)
 }
 
-// list returns the settings of plugins.
 func (c Config) list() *pluginlist.Settings {
 	configs := make(map[string]pluginlist.Configuration, len(c.PluginConfigs))
 	for name, config := range c.PluginConfigs {
@@ -212,7 +210,6 @@ func (c Config) list() *pluginlist.Settings {
 	}
 }
 
-// supervise returns the settings of package supervise.
 func (c Config) supervise() supervise.Settings {
 	return supervise.Settings{
 		List: c.list(), Context: c.Context.message(), AllowWritable: c.AllowWritable,
@@ -221,7 +218,6 @@ func (c Config) supervise() supervise.Settings {
 	}
 }
 
-// message returns c as the message of the plugin contract.
 func (c Context) message() *pluginv1.StaticContext {
 	return &pluginv1.StaticContext{
 		Application: c.Application, Deployment: c.Deployment, Replica: c.Replica, Node: c.Node, Job: c.Job,

@@ -150,7 +150,6 @@ func (r *reader) otelNumber(name string) int64 {
 	return max(0, n)
 }
 
-// defaultPluginDirs returns the default folders for bare names.
 func defaultPluginDirs() []string {
 	dirs := []string{"/usr/local/lib/servetrace/plugins"}
 	if exe, err := os.Executable(); err == nil {
@@ -159,7 +158,6 @@ func defaultPluginDirs() []string {
 	return dirs
 }
 
-// environ returns the environment of the process.
 func environ() []string { return os.Environ() }
 
 // nodeAddress returns the address that Ray would use for this machine.

@@ -141,7 +141,6 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 	return list
 }
 
-// inspect returns the result of one plugin.
 func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) Inspection {
 	plan, err := x.Plan()
 	settings := c.list()
@@ -185,7 +184,6 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) I
 	return i
 }
 
-// setDescription writes the plugin's description into i.
 func setDescription(i *Inspection, d supervise.Description, secrets launch.Redactor) {
 	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.Limits.Spans, d.Limits.Bytes, d.Limits.Calls
 	if d.About == nil {

@@ -78,7 +78,6 @@ func (a *admission) configured(built *delivery) {
 	}
 }
 
-// isStopping reports whether stop has been called.
 func (a *admission) isStopping() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

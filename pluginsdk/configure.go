@@ -70,7 +70,6 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 	return nil, remarks.list()
 }
 
-// setup returns the argument of the constructors.
 func (p builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 	granted, where := req.GetEnv(), req.GetContext()
 	return Setup{

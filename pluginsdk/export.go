@@ -94,7 +94,6 @@ func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(mostForAnswer, time.Until(deadline)/10)))
 }
 
-// incomingBatch returns a batch of a call's bytes and metadata.
 func incomingBatch(ctx context.Context, encoded []byte) *Batch {
 	batch := NewBatch(encoded)
 	if ids := metadata.ValueFromIncomingContext(ctx, wire.MetaBatchID); len(ids) > 0 {

@@ -32,7 +32,6 @@ type listening struct {
 // debugDrainTimeout is drainTimeout with --debug, when a user may step through the end.
 const debugDrainTimeout = time.Hour
 
-// wantsListen reports whether the command line has --listen.
 func wantsListen(env Env) bool {
 	return slices.ContainsFunc(env.Args[min(1, len(env.Args)):], func(arg string) bool {
 		return arg == "--listen" || strings.HasPrefix(arg, "--listen=")
@@ -153,7 +152,6 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// readDocument returns the content of the file of --config.
 func readDocument(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil

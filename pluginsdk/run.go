@@ -189,7 +189,6 @@ func (p *plugin) hurryIfOrphaned(ctx context.Context, cancel context.CancelFunc)
 	<-ctx.Done()
 }
 
-// hosted reports whether a host started the plugin.
 func hosted(env Env) bool { return env.lookup(wire.CookieKey) == wire.CookieValue }
 
 // checkHost returns an error for a host that cannot work with this plugin, and warns about

@@ -237,7 +237,6 @@ func (s Scope) Version() string { return otlpwire.Scope{View: s.view}.Version() 
 // SchemaURL returns the scope's schema URL, empty if it is unknown.
 func (s Scope) SchemaURL() string { return otlpwire.Scope{View: s.view}.SchemaURL() }
 
-// views returns the values of seq, converted.
 func views[Raw, V any](seq iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for raw := range seq {

@@ -69,7 +69,6 @@ func (a *App) overHTTP() bool {
 	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.Any()
 }
 
-// check returns every fault of the app and its deployments.
 func (a *App) check() error {
 	var faults []error
 	if !validName(a.name) {

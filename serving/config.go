@@ -171,7 +171,6 @@ func (c Config) Validate() error {
 	return errors.Join(append(faults, c.GRPC.faults()...)...)
 }
 
-// withDefaults returns c with the defaults in place of zeros.
 func (c Config) withDefaults() Config {
 	c.HTTPAddr = cmp.Or(c.HTTPAddr, DefaultHTTPAddr)
 	c.BackpressureStatus = cmp.Or(c.BackpressureStatus, backpressureStatuses[0])

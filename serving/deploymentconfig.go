@@ -192,7 +192,6 @@ func at(from string) string {
 	return " at " + from
 }
 
-// findApp returns the app with a name.
 func findApp(apps []*App, name string) (*App, error) {
 	if name == "" {
 		if len(apps) == 1 && apps[0] != nil {
@@ -216,7 +215,6 @@ func findApp(apps []*App, name string) (*App, error) {
 // defaultAppName is Ray's name for an app without a name.
 const defaultAppName = "default"
 
-// find returns the deployment of the app with a name.
 func (a *App) find(name string) (*Deployment, error) {
 	all := a.deployments()
 	names := make([]string, len(all))

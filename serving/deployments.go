@@ -26,7 +26,6 @@ func (a *deployments) notReady() (reason string) {
 	return reason
 }
 
-// start starts all replicas.
 func (a *deployments) start() {
 	for _, d := range a.order {
 		d.replicas().Start() // ends by stop
@@ -52,7 +51,6 @@ func (a *deployments) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// status returns the state of each deployment.
 func (a *deployments) status() []DeploymentStatus {
 	list := make([]DeploymentStatus, len(a.order))
 	for i, d := range a.order {

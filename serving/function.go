@@ -40,7 +40,6 @@ func (d *Deployment) add(name string, set bool) {
 	d.methods = append(d.methods, method{name: name, set: set})
 }
 
-// checkMethods returns every fault of the deployment's functions.
 func (d *Deployment) checkMethods() error {
 	var faults []error
 	names := map[string]bool{}

@@ -94,7 +94,6 @@ type GRPCConfig struct {
 	KeepaliveMinTime time.Duration
 }
 
-// grpcConfigFromEnv reads the variables above.
 func grpcConfigFromEnv(env *envReader) GRPCConfig {
 	return GRPCConfig{
 		RequestTimeout:    env.duration(EnvGRPCRequestTimeout),
@@ -145,7 +144,6 @@ func (c GRPCConfig) faults() []error {
 	return faults
 }
 
-// withDefaults returns c with the defaults in place of zeros.
 func (c GRPCConfig) withDefaults() GRPCConfig {
 	c.Addr = cmp.Or(c.Addr, DefaultGRPCAddr)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, defaultGRPCMessageBytes)

@@ -115,7 +115,6 @@ func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	s.all.order = append(s.all.order, d)
 }
 
-// buildFronts builds the proxies.
 func (s *Server) buildFronts() {
 	var routes []httpproxy.Route
 	var apps []grpcproxy.App

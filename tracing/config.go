@@ -160,7 +160,6 @@ func (c Config) newSampler() *consistentSampler {
 	return s
 }
 
-// newPropagator returns the named propagators combined.
 func newPropagator(names []string) (propagation.TextMapPropagator, error) {
 	p, err := autoprop.TextMapPropagator(names...)
 	if err != nil {

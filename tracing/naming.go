@@ -22,7 +22,6 @@ const (
 // modes lists all modes.
 var modes = []string{SemconvRay, SemconvStable, SemconvDup}
 
-// semconvErrors returns the errors of the three modes.
 func (c Config) semconvErrors() []error {
 	var faults []error
 	for _, m := range []struct{ name, mode string }{

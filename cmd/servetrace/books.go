@@ -73,7 +73,6 @@ func (b *books) settle(spans int, ans host.Answer) {
 	b.delivered += spans
 }
 
-// count adds spans to a reason in the list.
 func count(list []reason, code, text string, spans int) []reason {
 	for i := range list {
 		if list[i].code == code && list[i].text == text {
@@ -109,7 +108,6 @@ func (b *books) verdict() error {
 	return fmt.Errorf("%d of %s not delivered", missing, counted(b.spans, "span"))
 }
 
-// write writes the accounting.
 func (b *books) write(w io.Writer, from string) error {
 	if _, err := fmt.Fprintf(w, "%s %s, %s sent to plugin %s:\n",
 		counted(b.spans, "span"), from, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {

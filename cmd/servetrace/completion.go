@@ -6,14 +6,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// complete makes a shell offer values for a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	// The only error is an unknown flag, or a flag that has values already:
 	// TestCommandsCompleteTheirFlags walks all of them.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeFolders makes a shell offer folders for flags.
 func completeFolders(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		_ = cmd.MarkFlagDirname(flag) // as above

@@ -4,7 +4,6 @@ import "github.com/spf13/cobra"
 
 const configLong = `Check settings as a service reads them.`
 
-// newConfig returns "servetrace config".
 func newConfig(s settings, environ []string) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "config",

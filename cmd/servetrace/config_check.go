@@ -39,7 +39,6 @@ The exit code is 1 if a service would not start with the file.`
 const configCheckExample = `  servetrace config check serve.yaml
   SERVE_TRACING_QUEUE_BYTES=8MiB servetrace config check serve.yaml --json`
 
-// newConfigCheck returns "servetrace config check".
 func newConfigCheck(s settings, environ []string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -145,7 +144,6 @@ func check(s settings, path string, environ []string) (checked, error) {
 	return is, nil
 }
 
-// notChecked returns the names that only the program can check.
 func notChecked(app servicefile.App) []string {
 	name := "an app without a name"
 	if app.Name != "" {
@@ -219,7 +217,6 @@ func (c checked) write(w io.Writer) error {
 	return table.Flush()
 }
 
-// verdict returns the error for the exit code.
 func (c checked) verdict() error {
 	if len(c.Faults) == 0 {
 		return nil

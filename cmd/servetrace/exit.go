@@ -59,7 +59,6 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// noArgs returns an error if there is an argument.
 func noArgs(cmd *cobra.Command, list []string) error {
 	if len(list) == 0 {
 		return nil

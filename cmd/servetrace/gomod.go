@@ -101,7 +101,6 @@ func released(info *debug.BuildInfo) (version string, ok bool) {
 	return version, true
 }
 
-// readClone reads the versions that the clone of servetrace in dir needs.
 func readClone(dir string) (base, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -128,7 +127,6 @@ func readClone(dir string) (base, error) {
 	return b, nil
 }
 
-// goMod returns the go.mod of a module with these imports.
 func (b base) goMod(path string, imports []string) ([]byte, error) {
 	var mod modfile.File
 	needed := []*modfile.Require{{Mod: module.Version{Path: ownModule, Version: b.version}}}

@@ -12,7 +12,6 @@ character of a path is escaped.
 Exit codes: 0 success; 1 failure (a plugin does not start, a rule failed, spans were not
 delivered); 2 a wrong argument, variable or file; 130 a signal.`
 
-// newPlugin returns "servetrace plugin".
 func newPlugin(s settings) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "plugin",

@@ -39,7 +39,6 @@ type testFlags struct {
 	rules                    bool
 }
 
-// newPluginTest returns "servetrace plugin test".
 func newPluginTest(s settings) *cobra.Command {
 	var f testFlags
 	cmd := &cobra.Command{
@@ -70,7 +69,6 @@ func newPluginTest(s settings) *cobra.Command {
 	return cmd
 }
 
-// test runs the command.
 func (f testFlags) test(cmd *cobra.Command, s settings, where string) error {
 	path, err := executable(cmd.Context(), s, where)
 	if err != nil {
@@ -109,7 +107,6 @@ func executable(ctx context.Context, s settings, where string) (string, error) {
 	return is.Path, hint(is)
 }
 
-// options returns the variables and configurations for the plugin.
 func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]plugintest.Option, error) {
 	var environ []string
 	for _, entry := range f.env {

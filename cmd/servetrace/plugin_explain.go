@@ -31,7 +31,6 @@ neither YAML nor JSON.`
 const pluginExplainExample = `  servetrace plugin explain
   DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
 
-// newPluginExplain returns "servetrace plugin explain".
 func newPluginExplain(s settings) *cobra.Command {
 	var plugins string
 	var asJSON bool

@@ -24,7 +24,6 @@ const pluginInfoExample = `  servetrace plugin info console
   servetrace plugin info ./names --json
   servetrace plugin info unix:///run/traces/names.sock`
 
-// newPluginInfo returns "servetrace plugin info".
 func newPluginInfo(s settings) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -75,7 +74,6 @@ func writeInfo(w io.Writer, d described) error {
 	return table.Flush()
 }
 
-// whereText returns the plugin's file, or the address of a running plugin.
 func whereText(is host.Inspection) string {
 	if is.Attached {
 		return is.Where

@@ -23,7 +23,6 @@ The exit code is 1 if a service could not use a plugin.`
 const pluginListExample = `  servetrace plugin list
   servetrace plugin list --plugins console,mine=/opt/traces/exporter --json`
 
-// newPluginList returns "servetrace plugin list".
 func newPluginList(s settings) *cobra.Command {
 	var plugins string
 	var asJSON bool
@@ -102,7 +101,6 @@ func writeList(w io.Writer, list []host.Inspection) error {
 	return table.Flush()
 }
 
-// pinText compares the digest of a plugin's file with its pin.
 func pinText(i host.Inspection) string {
 	switch i.Pin {
 	case "":

@@ -26,7 +26,6 @@ const pluginNewExample = `  servetrace plugin new tenant --kind processor
   servetrace plugin new acme --kind exporter --module example.com/traces/acme --dir ./plugins/acme
   servetrace plugin new names --kind exporter --replace ~/src/servetrace`
 
-// newPluginNew returns "servetrace plugin new".
 func newPluginNew() *cobra.Command {
 	var s scaffold
 	cmd := &cobra.Command{

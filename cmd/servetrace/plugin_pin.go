@@ -28,7 +28,6 @@ The exit code is 1 if a file cannot be read, or if an item is a socket.`
 const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
   export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`
 
-// newPluginPin returns "servetrace plugin pin".
 func newPluginPin(s settings) *cobra.Command {
 	var plugins string
 	cmd := &cobra.Command{

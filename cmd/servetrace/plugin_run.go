@@ -45,7 +45,6 @@ type runFlags struct {
 	timeout               time.Duration
 }
 
-// newPluginRun returns "servetrace plugin run".
 func newPluginRun(s settings) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -67,7 +66,6 @@ func newPluginRun(s settings) *cobra.Command {
 	return cmd
 }
 
-// run runs the command.
 func (f runFlags) run(cmd *cobra.Command, s settings, where string) error {
 	if err := f.check(); err != nil {
 		return err

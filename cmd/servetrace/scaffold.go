@@ -119,7 +119,6 @@ func (s scaffold) render(b base) ([]file, error) {
 	return files, nil
 }
 
-// fill executes one template.
 func (s scaffold) fill(name string, b base) (file, error) {
 	t, err := template.New(path.Base(name)).Delims("[[", "]]").ParseFS(templates, name)
 	if err != nil {
@@ -144,7 +143,6 @@ func (s scaffold) fill(name string, b base) (file, error) {
 // importLine matches an import of a Go file.
 var importLine = regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"([^"]+)"$`)
 
-// importsOf returns the imports of the Go files.
 func importsOf(files []file) []string {
 	var all []string
 	for _, f := range files {

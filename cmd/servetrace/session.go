@@ -21,7 +21,6 @@ func openSession(ctx context.Context, cfg host.Config, logged io.Writer) (*host.
 	return host.OpenSession(ctx, cfg, host.WithLogger(newLog(logged)))
 }
 
-// inspectOne asks the host about the only plugin of cfg.
 func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.Inspection, error) {
 	list, err := inspectAll(ctx, cfg, true, logged)
 	if err != nil {

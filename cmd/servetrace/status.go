@@ -48,7 +48,6 @@ const (
 	mostStatus = 16 << 20
 )
 
-// newStatus returns "servetrace status".
 func newStatus(s settings) *cobra.Command {
 	var addr string
 	var asJSON, watch bool
@@ -183,7 +182,6 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 	}
 }
 
-// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

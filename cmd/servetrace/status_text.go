@@ -137,7 +137,6 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	return table.Flush()
 }
 
-// lostBy returns the numbers of calls and of lost spans of a failure.
 func lostBy(f admin.Failure) string {
 	text := counted(int(min(f.Calls, math.MaxInt32)), "call") + ", "
 	if f.Spans > 0 {

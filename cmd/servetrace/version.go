@@ -13,7 +13,6 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// newVersion returns "servetrace version".
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

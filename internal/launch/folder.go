@@ -78,7 +78,6 @@ func newFolderIn(base string) (*Folder, error) {
 // errTaken: a host that sweeps was faster.
 var errTaken = errors.New("taken for a folder of a dead host")
 
-// lockNew makes a file and locks it.
 func lockNew(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {

@@ -223,7 +223,6 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 // kernel limits the size by net.core.wmem_max.
 const socketBytes = 1 << 20
 
-// widenSocket sets the write buffer of a socket.
 func widenSocket(conn net.Conn) {
 	if socket, ok := conn.(*net.UnixConn); ok {
 		_ = socket.SetWriteBuffer(socketBytes) // a failure costs only CPU

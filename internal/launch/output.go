@@ -120,7 +120,6 @@ func (s *stream) take(chunk []byte) (tooMuch bool) {
 	return tooMuch
 }
 
-// finish handles the unfinished line.
 func (s *stream) finish() {
 	var lines []entry
 	s.o.mu.Lock()
@@ -167,7 +166,6 @@ func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuc
 
 var newline = []byte{'\n'}
 
-// keepLocked adds a chunk to the tail.
 func (o *output) keepLocked(chunk []byte) {
 	most := o.tailBytes()
 	o.tail = append(o.tail, chunk[max(0, len(chunk)-most):]...)
@@ -316,7 +314,6 @@ func (o *output) end() {
 	o.noticing.Wait()
 }
 
-// suppressed returns the number of lines that were not logged.
 func (o *output) suppressed() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -31,7 +31,6 @@ type oomCounter struct {
 // it.
 const cgroups = "/sys/fs/cgroup"
 
-// newOOMCounter returns the counter of a running process.
 func newOOMCounter(pid int) oomCounter {
 	membership, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {

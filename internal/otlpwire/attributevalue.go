@@ -43,7 +43,6 @@ func (w *Writer) value(v *attribute.Value) {
 	}
 }
 
-// writeArray writes an ArrayValue.
 func writeArray[T any](w *Writer, members []T, toValue func(T) attribute.Value) {
 	all := w.Len()
 	for i := len(members) - 1; i >= 0; i-- {

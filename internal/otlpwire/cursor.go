@@ -143,7 +143,6 @@ func (c *cursor) other(pos int) bool {
 // bytes. As in protobuf, a known number with another type is an unknown field.
 func (c *cursor) is(num uint32) bool { return c.num == num && c.typ == protowire.BytesType }
 
-// isVarint reports whether the current field has this number and holds a varint.
 func (c *cursor) isVarint(num uint32) bool { return c.num == num && c.typ == protowire.VarintType }
 
 // content returns the content of the current field, of BytesType.

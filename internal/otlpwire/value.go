@@ -69,7 +69,6 @@ func (r *Request) member(p part) (num uint32, bits uint64, content part) {
 	return num, bits, content
 }
 
-// array decodes an ArrayValue.
 func (r *Request) array(p part, depth int) attribute.Value {
 	var members []attribute.Value
 	c := p.fields()
@@ -109,7 +108,6 @@ func convert[T any](members []attribute.Value, as func(attribute.Value) T) []T {
 	return converted
 }
 
-// mapValue decodes a KeyValueList.
 func (r *Request) mapValue(p part, depth int) attribute.Value {
 	var members []attribute.KeyValue
 	c := p.fields()
@@ -123,7 +121,6 @@ func (r *Request) mapValue(p part, depth int) attribute.Value {
 	return attribute.MapValue(members...)
 }
 
-// decodeKeyValue decodes the KeyValue p.
 func (r *Request) decodeKeyValue(p part) attribute.KeyValue {
 	key, value := r.keyValue(p)
 	return attribute.KeyValue{Key: attribute.Key(key.raw), Value: r.value(value, maxDepth)}

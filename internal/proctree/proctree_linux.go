@@ -124,7 +124,6 @@ func find(mark Mark) ([]process, error) {
 	return found, nil
 }
 
-// listPIDs returns the ids of all processes.
 func listPIDs() ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -220,7 +219,6 @@ func reapMembers(group int) bool {
 	return left
 }
 
-// readStat returns the state, the parent's id and the group's id of a process.
 func readStat(pid int) (state string, parent, group int) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -35,7 +35,6 @@ type Deployment struct {
 	Place string
 }
 
-// app reads an item of the list of applications.
 func (r reader) app(node *yaml.Node, path string) {
 	at := len(r.f.Apps)
 	r.f.Apps = append(r.f.Apps, App{})
@@ -77,7 +76,6 @@ type item struct {
 	place string            // of the name, or else of the item
 }
 
-// item reads an item of a list.
 func (r reader) item(node *yaml.Node, path, pattern string) item {
 	before := len(r.f.values)
 	r.section(node, path, pattern)

@@ -28,7 +28,6 @@ type faults struct {
 	list []*FaultError
 }
 
-// add adds an error at a node.
 func (f *faults) add(at *yaml.Node, format string, args ...any) {
 	f.list = append(f.list, f.at(at, fmt.Sprintf(format, args...)))
 }

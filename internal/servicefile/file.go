@@ -71,7 +71,6 @@ func (f *File) SpanFiles() bool {
 	return on && f.find(pathExporter) == nil
 }
 
-// find returns the value at a path, or nil.
 func (f *File) find(path string) *value {
 	i := slices.IndexFunc(f.values, func(v value) bool { return v.path == path })
 	if i < 0 {

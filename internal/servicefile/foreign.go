@@ -52,7 +52,6 @@ var foreign = []foreignKeys{
 	{fatal: true, why: "middleware is Python code; wrap the handlers of the application", paths: []string{"http_options.middlewares"}},
 }
 
-// foreignKey returns the row for a path, or nil.
 func foreignKey(path string) *foreignKeys {
 	i := slices.IndexFunc(foreign, func(k foreignKeys) bool { return slices.Contains(k.paths, path) })
 	if i < 0 {

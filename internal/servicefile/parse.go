@@ -78,7 +78,6 @@ func (r reader) read(node *yaml.Node, path, pattern string) {
 	}
 }
 
-// value reads the value of a key.
 func (r reader) value(node *yaml.Node, path string, key *Key) {
 	v := value{key: key, path: path, at: node}
 	if strings.HasPrefix(key.Path, pathPlugins+".") {
@@ -103,7 +102,6 @@ func (r reader) value(node *yaml.Node, path string, key *Key) {
 	}
 }
 
-// items reads a list of applications or deployments.
 func (r reader) items(node *yaml.Node, path, pattern string) {
 	if node.Kind != yaml.SequenceNode {
 		r.f.faults.add(node, "%s: %s; want a list, whose items begin with \"- name: \"", path, seen(node))

@@ -43,7 +43,6 @@ func (f *File) Settings() []Setting {
 	return list
 }
 
-// inFile returns the setting of a value in a file.
 func (v value) inFile(file string) Setting {
 	s := Setting{Key: v.path, Variable: v.key.Variable, Value: v.text, From: fmt.Sprintf("%s:%d", file, v.at.Line)}
 	if v.key.Path == pathDocument || v.key.Path == pathUserConfig {
@@ -52,7 +51,6 @@ func (v value) inFile(file string) Setting {
 	return s
 }
 
-// ofPlugins returns the settings for a key of plugins.
 func (f *File) ofPlugins(k Key) []Setting {
 	var list []Setting
 	for _, p := range f.plugins {

@@ -91,7 +91,6 @@ func (a *attributes) rpcRequest(method string) {
 	a.text(semconv.RPCMethod, strings.TrimPrefix(method, "/"))
 }
 
-// rpcStatus adds the status of a gRPC call.
 func (a *attributes) rpcStatus(code string) {
 	if a.naming.rpc.ray() {
 		a.text(semconv.RPCGRPCStatusCode, code)

@@ -90,7 +90,6 @@ func (t *tally) add(n int, err error) error {
 	return nil
 }
 
-// answer returns the answer for the whole batch.
 func (t *tally) answer() error {
 	switch {
 	case t.message == "":

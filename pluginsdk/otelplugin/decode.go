@@ -34,7 +34,6 @@ type decoder struct {
 	attributes []attribute.KeyValue // unused rest of the current page
 }
 
-// newDecoder returns a decoder for the current content of b.
 func newDecoder(b *pluginsdk.Batch) *decoder {
 	encoded, err := otlpwire.Parse(b.Bytes())
 	if err != nil { // b has no readable spans either, and its error is the answer
@@ -52,7 +51,6 @@ func (d *decoder) err() error {
 	return pluginsdk.Permanent(fmt.Errorf("malformed batch: %w", d.encoded.Err()))
 }
 
-// decodeAll returns the decoded spans of b.
 func decodeAll(b *pluginsdk.Batch) ([]sdktrace.ReadOnlySpan, error) {
 	d := newDecoder(b)
 	spans := make([]sdktrace.ReadOnlySpan, 0, b.Len())

@@ -58,7 +58,6 @@ const codeOK = "OK"
 // its part is fine.
 type answerFaults struct{ response, filtered string }
 
-// parseAnswer parses the outcome of a call.
 func parseAnswer(response []byte, trailer metadata.MD, callErr error) (a Answer, faults answerFaults) {
 	if e := wire.FromStatus(callErr); e != nil {
 		return Answer{Code: e.Code, Message: e.Error(), Retryable: !e.Final, RetryAfter: e.After}, faults

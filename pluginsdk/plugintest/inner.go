@@ -76,7 +76,6 @@ type tap struct {
 	batches [][]byte
 }
 
-// around wraps the constructor of an exporter.
 func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 	if construct == nil {
 		return nil // Run returns the error about the Spec

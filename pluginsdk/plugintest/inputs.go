@@ -5,7 +5,6 @@ import (
 	"sync"
 )
 
-// has reports whether the author has given an input.
 func (s *settings) has(input Input) bool { return s.inputs[input] != nil || s.states[input] != nil }
 
 // needsInput skips the rule if the author has not given the input.

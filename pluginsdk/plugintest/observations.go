@@ -34,7 +34,6 @@ func (o *observations) addDiagnostics(list []*pluginv1.Diagnostic) {
 	o.diagnostics = append(o.diagnostics, list...)
 }
 
-// all returns the answers to all batches, and all diagnostics, so far.
 func (o *observations) all() ([]exportObservation, []*pluginv1.Diagnostic) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

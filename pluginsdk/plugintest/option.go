@@ -184,7 +184,6 @@ func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
 	}}
 }
 
-// declared reports whether one of patterns matches a variable.
 func declared(patterns []string, name string) bool {
 	_, ok := wire.DeclaredBy(patterns, name)
 	return ok

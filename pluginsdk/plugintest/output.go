@@ -74,7 +74,6 @@ func (o *output) counts() (lines, handshakes int) {
 	return o.lines, o.handshakes
 }
 
-// tail returns the last lines.
 func (o *output) tail() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -79,7 +79,6 @@ func (t Target) start(o startOptions) (*plugin, error) {
 	return p, nil
 }
 
-// startProcess starts the target's executable.
 func (p *plugin) startProcess(t Target, o startOptions) error {
 	path, err := t.executable()
 	if err != nil {
@@ -198,7 +197,6 @@ func (p *plugin) stop() {
 	p.folder.Remove()
 }
 
-// lastLines returns the last lines that the plugin has printed.
 func (p *plugin) lastLines() []string {
 	if p.inner == nil {
 		return p.out.tail()

@@ -147,7 +147,6 @@ func (s *session) configureWell(ctx context.Context, patterns []string) error {
 	return nil
 }
 
-// errorsOf returns the diagnostics of severity ERROR.
 func errorsOf(reply *pluginv1.ConfigureResponse) []string {
 	var faults []string
 	for _, d := range reply.GetDiagnostics() {

@@ -39,19 +39,16 @@ func (p *subject) close() {
 	p.plugin.stop()
 }
 
-// describe returns the answer of Describe.
 func (p *subject) describe() *pluginv1.DescribeResponse {
 	response, err := p.session.describe(p.t.ctx)
 	p.t.must(err)
 	return response
 }
 
-// request returns a host's Configure.
 func (p *subject) request() *pluginv1.ConfigureRequest {
 	return p.t.suite.settings.request(p.t.suite.about.response.GetEnvPatterns())
 }
 
-// configure configures the plugin as the options of the suite say.
 func (p *subject) configure() {
 	p.t.must(p.session.configureWell(p.t.ctx, p.t.suite.about.response.GetEnvPatterns()))
 }
@@ -77,7 +74,6 @@ func (p *subject) lives(after string) {
 	p.t.step = ""
 }
 
-// shutsDown expects Shutdown to succeed.
 func (p *subject) shutsDown() {
 	if err := noneLeft(p.session.shutdown(p.t.ctx)); err != nil {
 		p.t.fatalf("Shutdown: %v", err)

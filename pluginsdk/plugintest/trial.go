@@ -124,7 +124,6 @@ func (t *trial) atOnce(n int, f func(i int)) {
 	}
 }
 
-// firstFew joins the first few failures and counts the rest.
 func firstFew(failures []string) string {
 	const few = 3
 	if more := len(failures) - few; more > 0 {
@@ -133,7 +132,6 @@ func firstFew(failures []string) string {
 	return strings.Join(failures, "\n")
 }
 
-// batch returns a batch of numbered spans.
 func (t *trial) batch(spans int) batch { return t.suite.numbers.batch(spans) }
 
 // prompt returns the time that the suite grants instead of the contract's two seconds.
@@ -188,7 +186,6 @@ func (t *trial) ready(o startOptions) *subject {
 	return p
 }
 
-// lastLines returns the last lines that the plugins of the rule have printed.
 func (t *trial) lastLines() string {
 	var lines []string
 	for _, p := range t.subjects {

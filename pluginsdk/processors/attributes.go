@@ -54,7 +54,6 @@ func (actions *actionsByPlace) process(b *pluginsdk.Batch) {
 	}
 }
 
-// apply applies the actions to the attributes of an owner, in order.
 func apply[T attributed](owner T, actions []attributeAction) {
 	for i := range actions {
 		a := &actions[i]
@@ -80,7 +79,6 @@ func matching[T attributed](owner T, g *glob) []string {
 	return keys
 }
 
-// do applies the action to the attribute with the key.
 func (c *attributeAction) do(owner attributed, key string) {
 	old, there := owner.Attribute(attribute.Key(key))
 	switch {

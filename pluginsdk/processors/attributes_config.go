@@ -195,7 +195,6 @@ func (c *attributeAction) target(path string, a AttributeAction, f *faults) {
 	c.toBefore, c.toAfter, _ = strings.Cut(a.To, "*")
 }
 
-// newName returns the new key of an attribute for rename.
 func (c *attributeAction) newName(key string) string {
 	if c.key.isLiteral {
 		return c.toBefore

@@ -19,7 +19,6 @@ func (f *faults) add(path, format string, args ...any) {
 	*f = append(*f, &pluginsdk.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
 }
 
-// err returns the errors joined, or nil if there is none.
 func (f faults) err() error { return errors.Join(f...) }
 
 // within puts prefix before the path of each ConfigError that err joins.

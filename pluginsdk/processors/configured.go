@@ -104,7 +104,6 @@ var (
 	_ pluginsdk.NewProcessor = ConfiguredWithRay
 )
 
-// rayContextIsOn reads the variable.
 func rayContextIsOn(s pluginsdk.Setup, otherwise bool) (bool, error) {
 	if s.Getenv == nil {
 		return otherwise, nil
@@ -149,7 +148,6 @@ type choice struct {
 	build      pluginsdk.NewProcessor
 }
 
-// choices returns the processors that the entry names.
 func (e entry) choices() []choice {
 	var list []choice
 	add := func(kind, name string, build pluginsdk.NewProcessor) {

@@ -62,7 +62,6 @@ func (e *jsonEdit) next() (token json.Token, start int) {
 	return token, start
 }
 
-// skip passes over the next value.
 func (e *jsonEdit) skip() {
 	var raw json.RawMessage
 	_ = e.decoder.Decode(&raw) // the text is valid

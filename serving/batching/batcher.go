@@ -154,7 +154,6 @@ func (c *core[In, Out]) SetWaitTimeout(d time.Duration) error {
 	return nil
 }
 
-// wakeAll makes every queue read the settings again.
 func (c *core[In, Out]) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -89,7 +89,6 @@ func WithPatience(d time.Duration) Option {
 	return Option{func(s *settings) { s.patience = d }}
 }
 
-// check returns all errors in the settings of the batcher with that name.
 func (s *settings) check(name string) error {
 	err := errors.Join(
 		checkMaxSize(s.maxSize),

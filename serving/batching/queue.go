@@ -50,7 +50,6 @@ func newQueue[In, Out any](c *core[In, Out], r *scope.Replica) *queue[In, Out] {
 	}
 }
 
-// add appends an item to the group of its model.
 func (q *queue[In, Out]) add(it *item[In, Out]) error {
 	model := modelID(it.ctx)
 	it.arrived = time.Now()

@@ -162,7 +162,6 @@ func (r *Request[In, Out]) End(err error) {
 	r.finish(err)
 }
 
-// finish ends the stream for the consumer.
 func (r *Request[In, Out]) finish(err error) {
 	r.end.Do(func() {
 		r.err = err
@@ -170,7 +169,6 @@ func (r *Request[In, Out]) finish(err error) {
 	})
 }
 
-// call runs the function for the items.
 func (b *StreamBatcher[In, Out]) call(ctx context.Context, items []*item[In, Out]) error {
 	batch := make([]*Request[In, Out], len(items))
 	for i, it := range items {

@@ -61,7 +61,6 @@ type group[In, Out any] struct {
 	limit      int
 }
 
-// add appends an item to the group of the model, and returns the group.
 func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out] {
 	g := &w.noModel
 	if model != "" {
@@ -78,7 +77,6 @@ func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out]
 	return g
 }
 
-// remove removes an item from its group.
 func (w *waitlist[In, Out]) remove(it *item[In, Out]) {
 	g := it.group
 	g.remove(it)

@@ -328,7 +328,6 @@ func (c *cache[M]) dropLocked(e *entry[M]) {
 	c.room.remove(e)
 }
 
-// finishGoroutine decrements the number of goroutines.
 func (c *cache[M]) finishGoroutine() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

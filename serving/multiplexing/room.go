@@ -22,7 +22,6 @@ func (r *room[M]) tryAdd(e *entry[M]) bool {
 	return true
 }
 
-// remove removes e from the models in memory.
 func (r *room[M]) remove(e *entry[M]) {
 	delete(r.occupied, e)
 	r.signal()

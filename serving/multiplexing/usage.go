@@ -20,7 +20,6 @@ type use[M any] struct {
 	first   [1]*entry[M] // initial storage of entries; most calls use one model
 }
 
-// add records that call uses e.
 func (u *usage[M]) add(e *entry[M], call *scope.Call) *use[M] {
 	u.touch(e)
 	of := u.byCall[call]

@@ -39,7 +39,6 @@ func (it *Item) ID(instance string) string {
 // Left returns the number of spans that the item still has.
 func (it *Item) Left() int { return it.Batch.spans - it.cut }
 
-// before reports whether the spans of it come before the spans of other.
 func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }

@@ -34,7 +34,6 @@ type callBook struct {
 	within  [len(callBounds)]uint64 // by the smallest bound that is not exceeded
 }
 
-// count counts a call that has ended.
 func (c *callBook) count(ans Answer) {
 	kind := answerOK
 	switch {

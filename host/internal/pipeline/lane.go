@@ -171,7 +171,6 @@ func (l *Lane) hasRoomLocked(it *Item) bool {
 	return max(l.q.books.sending, leased)+it.Batch.Size() <= l.q.p.shareLocked()
 }
 
-// addInFlightLocked adds an item to the items in flight.
 func (l *Lane) addInFlightLocked(it *Item) {
 	l.q.inFlight[it] = struct{}{}
 	l.q.books.sending += it.Batch.Size()
@@ -179,7 +178,6 @@ func (l *Lane) addInFlightLocked(it *Item) {
 	l.suspected = it.suspect
 }
 
-// removeInFlightLocked removes an item from the items in flight.
 func (l *Lane) removeInFlightLocked(it *Item) {
 	delete(l.q.inFlight, it)
 	l.q.books.sending -= it.Batch.Size()

@@ -56,7 +56,6 @@ type outage struct {
 	until  time.Time
 }
 
-// on reports whether there is an outage.
 func (o *outage) on() bool { return o.away }
 
 // missed counts a call without success. If hasty, which means that the host stops,

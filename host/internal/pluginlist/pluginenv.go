@@ -149,7 +149,6 @@ func namesOfList[T any](variable string, values map[string]T, list []Entry, all 
 	return errors.Join(errs...)
 }
 
-// indexOf returns the index of the plugin with a name in the list, or -1.
 func indexOf(list []Entry, name string) int {
 	return slices.IndexFunc(list, func(e Entry) bool { return !e.Folder && e.Name == name })
 }

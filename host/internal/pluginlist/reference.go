@@ -79,7 +79,6 @@ func (r *resolver) resolve(n *yaml.Node) {
 	}
 }
 
-// text returns a text with its references resolved.
 func (r *resolver) text(text string) (string, error) {
 	var out strings.Builder
 	for {

@@ -27,7 +27,6 @@ type secrets struct {
 	values   map[string]string // by reference
 }
 
-// secretsFor returns the secrets for the configuration of a plugin.
 func secretsFor(s *Settings, plugin string) *secrets {
 	refs := &secrets{environ: map[string]string{}, values: map[string]string{}}
 	for _, kv := range s.Environ { // the last counts, as for a process

@@ -44,7 +44,6 @@ var (
 	_ Peer = (*launch.Attachment)(nil)
 )
 
-// connect starts the plugin, or attaches to it.
 func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error) {
 	if p.Attached {
 		attachment, err := launch.Attach(ctx, p.Path)

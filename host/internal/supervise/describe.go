@@ -40,7 +40,6 @@ func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 // mostConcurrency bounds the calls that a plugin may ask for.
 const mostConcurrency = 64
 
-// reads reports whether the plugin declares a variable.
 func (d Description) reads(name string) bool {
 	_, declared := wire.DeclaredBy(d.About.GetEnvPatterns(), name)
 	return declared

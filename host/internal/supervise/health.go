@@ -59,7 +59,6 @@ func (p *probe) missed(n int) bool {
 	return p.misses >= mostMisses
 }
 
-// heard records that the plugin has answered a call.
 func (s *sender) heard() {
 	s.probe.heard()
 	s.x.status.answers()

@@ -71,7 +71,6 @@ var moves = [stateCount][]State{
 	StateStopped:      {},
 }
 
-// mayBecome reports whether s may change to another state.
 func (s State) mayBecome(to State) bool {
 	return to == StateDraining && s != StateStopped && s != StateDraining || slices.Contains(moves[s], to)
 }

@@ -143,7 +143,6 @@ func (s *pluginStatus) delivered() {
 	}
 }
 
-// restoreLocked ends the degraded state.
 func (s *pluginStatus) restoreLocked() {
 	s.silent = false
 	if s.state == StateDegraded {
@@ -161,7 +160,6 @@ func (s *pluginStatus) answers() {
 	}
 }
 
-// missed records a health check without an answer.
 func (s *pluginStatus) missed(err error) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -266,14 +264,12 @@ func (s *pluginStatus) withLogMemory(f func(m *logMemory)) {
 	f(&s.logged)
 }
 
-// now returns the state.
 func (s *pluginStatus) now() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// stats returns the state, the counts and the failures.
 func (s *pluginStatus) stats() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,7 +61,6 @@ func answerError(ans pipeline.Answer) error {
 	return errors.New("its back end rejects a whole batch: " + ans.Remark)
 }
 
-// state returns the number of batches that have passed, and the failure.
 func (t *trial) state() (passed int, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

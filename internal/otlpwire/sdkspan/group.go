@@ -74,7 +74,6 @@ func (g *scopeGroup) heads() int {
 	return len(g.head)
 }
 
-// size returns the size of the content of the ResourceSpans.
 func (r *resourceGroup) size() int {
 	size := len(r.head)
 	for _, g := range r.scopes {
@@ -85,7 +84,6 @@ func (r *resourceGroup) size() int {
 	return size
 }
 
-// write writes the ResourceSpans.
 func (r *resourceGroup) write(w *otlpwire.Writer) {
 	end := w.Len()
 	for _, g := range slices.Backward(r.scopes) {

@@ -165,7 +165,6 @@ func (d *drawing) distribute() columns {
 	return columns{name: d.to.width}
 }
 
-// row draws a line of the tree.
 func (d *drawing) row(r row) {
 	at := d.columns
 	d.to.put(faint, d.branch(r))

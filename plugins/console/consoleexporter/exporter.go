@@ -73,7 +73,6 @@ func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return toWriter(s.Stdout), nil
 }
 
-// toWriter returns an exporter that writes all spans to w.
 func toWriter(w io.Writer) pluginsdk.ExportFunc {
 	return func(ctx context.Context, batch *pluginsdk.Batch) error {
 		return render(ctx, batch, func(pluginsdk.Span) (io.Writer, error) { return w, nil })

@@ -183,7 +183,6 @@ func kindName(kind trace.SpanKind) string {
 	return strings.ToUpper(trace.ValidateSpanKind(kind).String())
 }
 
-// statusName returns Python's name of the code.
 func statusName(code codes.Code) string { return strings.ToUpper(code.String()) }
 
 // traceStateRepr returns Python's repr of a list with a text for each entry: "[]", or

@@ -101,10 +101,8 @@ func (p *paper) putRight(st style, s string, column int) {
 	p.at = max(start+column, p.written)
 }
 
-// skip moves right by the given number of cells.
 func (p *paper) skip(cells int) { p.at += cells }
 
-// newline ends the line.
 func (p *paper) newline() {
 	p.buf = append(p.buf, '\n')
 	p.at, p.written = 0, 0

@@ -63,7 +63,6 @@ func byTrace(batch *pluginsdk.Batch) []*group {
 	return groups
 }
 
-// read converts a span for drawing.
 func read(raw pluginsdk.Span, service string) *span {
 	s := &span{
 		id: raw.SpanID(), parent: raw.ParentID(), remoteParent: hasRemoteParent(raw), name: raw.Name(), kind: raw.Kind(),

@@ -46,7 +46,6 @@ type past struct {
 	start  int64
 }
 
-// find returns a remembered span.
 func (h *history) find(id trace.SpanID) (past, bool) {
 	if h == nil {
 		return past{}, false
@@ -69,7 +68,6 @@ func (h *history) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	return counts
 }
 
-// find returns the history of a trace, or nil.
 func (r *recent) find(id trace.TraceID) *history {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +77,6 @@ func (r *recent) find(id trace.TraceID) *history {
 	return nil
 }
 
-// add remembers the rows of a trace.
 func (r *recent) add(d drawn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

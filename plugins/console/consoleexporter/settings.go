@@ -127,5 +127,4 @@ func knownOutput(output string) error {
 	return fmt.Errorf("%q is not known: want stdout, or a folder as a path with a slash, such as ./%[1]s", output)
 }
 
-// isFolder reports whether an output is a folder.
 func isFolder(output string) bool { return output == "." || strings.Contains(output, "/") }

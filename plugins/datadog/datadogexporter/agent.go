@@ -146,7 +146,6 @@ func (a *agent) do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refused returns the error for an unsuccessful answer.
 func (a *agent) refused(path string, resp *http.Response, text []byte) error {
 	const most = 300 // bytes of text
 	err := fmt.Errorf("the Datadog agent at %s answers %d %s to %s", a.name, resp.StatusCode, http.StatusText(resp.StatusCode), path)

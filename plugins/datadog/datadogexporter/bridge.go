@@ -196,7 +196,6 @@ func appendScope(list []attribute.KeyValue, scope pluginsdk.Scope) []attribute.K
 	return list
 }
 
-// entersService reports whether the span is an entry of its service.
 func entersService(s pluginsdk.Span) bool {
 	remote, _ := s.ParentIsRemote()
 	return remote || s.Kind() == trace.SpanKindServer || s.Kind() == trace.SpanKindConsumer

@@ -39,7 +39,6 @@ const (
 
 var errNoTraces = errors.New("the Datadog tracer made a payload that is not an array of traces")
 
-// read parses the chunks of the body.
 func (p *payload) read() error {
 	n, rest, err := msgp.ReadArrayHeaderBytes(p.body)
 	if err != nil {

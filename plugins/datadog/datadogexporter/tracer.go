@@ -54,7 +54,6 @@ type delivery struct {
 	refused error
 }
 
-// reject adds spans that cannot be delivered.
 func (d *delivery) reject(spans int, reason string) {
 	if spans > 0 {
 		d.rejected += spans

@@ -200,7 +200,6 @@ func (a *answers) words(r reply) (message string, after time.Duration) {
 	return plain(a.settings.secrets.redact(message)), after
 }
 
-// retryDelay returns the delay in RetryInfo, or 0.
 func retryDelay(st *statuspb.Status) time.Duration {
 	for _, detail := range st.GetDetails() {
 		info := &errdetails.RetryInfo{}

@@ -190,7 +190,6 @@ func basic(u *url.URL) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// pathHint describes an unusual path, or returns "".
 func (e *endpoint) pathHint() string {
 	switch {
 	case e.asIs && e.url.Path == "/":
@@ -224,7 +223,6 @@ func shownText(text string) string {
 	return plain(text)
 }
 
-// either returns a if is is true, else b.
 func either(is bool, a, b string) string {
 	if is {
 		return a
@@ -232,5 +230,4 @@ func either(is bool, a, b string) string {
 	return b
 }
 
-// sameHost reports whether two URLs have the same host.
 func sameHost(a, b *url.URL) bool { return strings.EqualFold(a.Hostname(), b.Hostname()) }

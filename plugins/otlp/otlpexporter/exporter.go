@@ -197,12 +197,10 @@ type call struct {
 	connected atomic.Bool
 }
 
-// setAnswer records the answer to the host.
 func (c *call) setAnswer(answer error) { c.answered, c.answer = true, answer }
 
 type callKey struct{}
 
-// callOf returns the call in ctx.
 func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c

@@ -77,7 +77,6 @@ func (r *reader) parseHeaders(v value) map[string]string {
 	return all
 }
 
-// checkHeader returns an error if the header cannot be sent.
 func checkHeader(protocol, name, text string) error {
 	if !httpguts.ValidHeaderFieldName(name) {
 		return errors.New("the name has characters that are not allowed in a header's name")

@@ -92,7 +92,6 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// outgoing returns the request to be sent.
 func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) {
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },

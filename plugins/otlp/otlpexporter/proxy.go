@@ -22,5 +22,4 @@ func proxies(getenv func(string) string) proxyOf {
 	return config.ProxyFunc()
 }
 
-// of returns the proxy for a request, for http.Transport.
 func (p proxyOf) of(req *http.Request) (*url.URL, error) { return p(req.URL) }

@@ -108,7 +108,6 @@ func (t trust) config() (*tls.Config, []byte, error) {
 	return config, content, nil
 }
 
-// describe returns a description for the log.
 func (t trust) describe(secure bool) string {
 	if !secure {
 		return "off"

@@ -54,7 +54,6 @@ func (s *statsStream) report(e stats.RPCStats) {
 	}
 }
 
-// end reports the end of the handler.
 func (s *statsStream) end(err error) {
 	s.report(&stats.OutTrailer{})
 	s.report(&stats.End{BeginTime: s.began, EndTime: time.Now(), Error: err})

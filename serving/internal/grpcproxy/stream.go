@@ -176,7 +176,6 @@ func (s *callStream) open() error {
 	return nil
 }
 
-// cancelCode returns the code for a cause.
 func cancelCode(why error) codes.Code {
 	switch {
 	case errors.Is(why, context.DeadlineExceeded):

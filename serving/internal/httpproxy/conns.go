@@ -33,7 +33,6 @@ func newConns() *conns { return &conns{open: make(map[net.Conn]*connection)} }
 
 type connectionKey struct{}
 
-// onContext is the server's ConnContext hook.
 func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
 	conn := &connection{Conn: c, fresh: true}
 	s.mu.Lock()
@@ -42,7 +41,6 @@ func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// onState is the server's ConnState hook.
 func (s *conns) onState(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

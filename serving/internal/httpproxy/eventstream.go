@@ -32,7 +32,6 @@ func endsEvent[T string | []byte](b T, line *bool) bool {
 	return n == 0 && before || n > 0 && b[n-1] == '\n'
 }
 
-// isEventStream reports whether the headers are of a stream of server-sent events.
 func isEventStream(h http.Header) bool {
 	types := h["Content-Type"]
 	return len(types) > 0 && strings.HasPrefix(types[0], "text/event-stream")

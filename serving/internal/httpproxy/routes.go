@@ -178,7 +178,6 @@ func rebase(location, prefix, path string) (string, bool) {
 // tidy returns p without doubled slashes, dots and a slash at its end.
 func tidy(p string) string { return path.Clean("/" + p) }
 
-// withTimeout returns ctx with the route's timeout.
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if rt.Timeout <= 0 {
 		return ctx, func() {}

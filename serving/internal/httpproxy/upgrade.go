@@ -75,7 +75,6 @@ func (u *upgrade) release() {
 	}
 }
 
-// protocol returns the protocol of the request, for spans.
 func (u *upgrade) protocol() spans.Protocol {
 	if u != nil && u.webSocket {
 		return spans.WebSocket
@@ -136,7 +135,6 @@ func (u *upgrade) over(end socket.End) {
 	}
 }
 
-// take records that the handler has taken over the connection.
 func (u *upgrade) take(s *socket.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 // latencies is a vector of histograms with [latencyBuckets] and exemplars.
 type latencies struct{ *prometheus.HistogramVec }
 
-// with returns the series with the label values.
 func (v *latencies) with(labels ...string) *latency {
 	return &latency{series: v.WithLabelValues(labels...), made: time.Now(), next: make([]atomic.Int64, len(latencyBuckets)+1)}
 }

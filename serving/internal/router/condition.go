@@ -54,7 +54,6 @@ func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, 
 	}
 }
 
-// takeLines returns the log lines, and clears them.
 func (c *condition) takeLines() []func() {
 	lines := c.lines
 	c.lines = nil

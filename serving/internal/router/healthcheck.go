@@ -71,7 +71,6 @@ func (c *checks) pause() bool {
 	}
 }
 
-// check checks all values of the replica.
 func (c *checks) check() error {
 	if !c.life.replica.hasChecker() {
 		return nil
@@ -110,7 +109,6 @@ func (c *checks) ask(timeout time.Duration) error {
 	}
 }
 
-// hasChecker reports whether a value of the replica has a health check.
 func (r *Replica) hasChecker() bool {
 	return slices.ContainsFunc(r.values, func(v value) bool { return v.CheckHealth != nil })
 }

@@ -12,19 +12,16 @@ type lives struct {
 	counts [ReplicaStopping + 1]int // by state
 }
 
-// add adds a replica.
 func (s *lives) add(l *life) {
 	l.place = s.list.PushBack(l)
 	s.counts[l.state]++
 }
 
-// remove removes a replica.
 func (s *lives) remove(l *life) {
 	s.list.Remove(l.place)
 	s.counts[l.state]--
 }
 
-// move changes the state of a replica.
 func (s *lives) move(l *life, to ReplicaState) {
 	s.counts[l.state]--
 	s.counts[to]++
@@ -33,7 +30,6 @@ func (s *lives) move(l *life, to ReplicaState) {
 
 func (s *lives) total() int { return s.list.Len() }
 
-// count returns the number of replicas in some states.
 func (s *lives) count(states ...ReplicaState) (n int) {
 	for _, state := range states {
 		n += s.counts[state]

@@ -186,7 +186,6 @@ func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 		s.config.Name, s.config.App, s.replicas.total(), left)
 }
 
-// stateLocked returns the state of the deployment.
 func (s *ReplicaSet) stateLocked() DeploymentState {
 	switch {
 	case s.phase == setStopping:
@@ -214,7 +213,6 @@ func (s *ReplicaSet) Unready() string {
 	return fmt.Sprintf("Deployment(name='%s', app='%s') has no replica that takes requests yet.", s.config.Name, s.config.App)
 }
 
-// settings returns the settings in force.
 func (s *ReplicaSet) settings() Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()

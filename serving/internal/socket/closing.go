@@ -40,7 +40,6 @@ func (c *closing) noteUnsent() {
 	c.sent, c.clientFirst = 0, c.received != 0
 }
 
-// noteReceived notes the client's close frame.
 func (c *closing) noteReceived(code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -138,7 +138,6 @@ func (in *inbox) caughtUpLocked() {
 	}
 }
 
-// setDeadline sets the deadline of read.
 func (in *inbox) setDeadline(t time.Time) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
