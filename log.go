@@ -49,7 +49,6 @@ func (c Config) dropNotice(dropped uint64) []byte {
 	return line.Bytes()
 }
 
-// initialHandler is package slog's handler until a program replaces it.
 var initialHandler = slog.Default().Handler()
 
 // setDefaultLog makes own the default of the packages slog and log until restore is

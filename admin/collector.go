@@ -21,7 +21,6 @@ type metric struct {
 	desc   *prometheus.Desc
 }
 
-// metrics lists all families, in the order of docs/reference/metrics.md.
 var metrics []*metric
 
 func family(kind, name, help string, labels ...string) *metric {
@@ -42,7 +41,6 @@ func histogram(name, help string, labels ...string) *metric {
 	return family("histogram", name, help, labels...)
 }
 
-// values maps a kind to the client library's type.
 var values = map[string]prometheus.ValueType{"counter": prometheus.CounterValue, "gauge": prometheus.GaugeValue}
 
 // Label names. The values of component (OpenTelemetry's otel.component.name) and of
@@ -146,7 +144,6 @@ var otelReasons = map[string]string{"shutdown": "already_shutdown"}
 // otelCodes maps our codes to OpenTelemetry's, if they differ.
 var otelCodes = map[string]string{"PARTIAL_SUCCESS": "rejected"}
 
-// states lists all states.
 var states = []host.State{
 	host.StateStarting, host.StateReady, host.StateDegraded, host.StateBackingOff, host.StateBroken,
 	host.StateIncompatible, host.StateUntrusted, host.StateDraining, host.StateStopped,

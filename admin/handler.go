@@ -21,7 +21,6 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// The paths of the handler.
 const (
 	pathPage    = "/-/tracing"
 	pathJSON    = "/-/tracing.json"

@@ -43,10 +43,8 @@ func digestOf(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// refreshSeconds is how often the browser reloads the page.
 const refreshSeconds = 5
 
-// page is the data of the template.
 type page struct {
 	Status
 	Refresh int // seconds; 0: no reload

@@ -317,7 +317,6 @@ func process() Process {
 	}
 }
 
-// modulePath is the module path of servetrace.
 const modulePath = "github.com/servetrace/servetrace"
 
 // build returns the version of servetrace in this program, or "unknown" if the build

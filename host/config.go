@@ -139,7 +139,6 @@ const (
 	DefaultStopTimeout   = 5 * time.Second
 )
 
-// Bounds of Config.
 const (
 	minQueueBytes  = 1 << 20
 	mostSpanBytes  = 3 << 20

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// sdkName is the name of this package in Describe.
 const sdkName = "github.com/servetrace/servetrace/pluginsdk"
 
 // answerByHand answers a flag, or prints the usage text if no host started the plugin. It

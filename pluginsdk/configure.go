@@ -15,7 +15,6 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// builder runs the constructors of a Spec.
 type builder struct {
 	spec Spec
 	env  Env

@@ -41,7 +41,6 @@ func Run(ctx context.Context, env Env, spec Spec) error {
 	return err
 }
 
-// ending is the reason that a plugin ended.
 type ending string
 
 const (
@@ -248,7 +247,6 @@ func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	}
 }
 
-// socket is the plugin's Unix socket.
 type socket struct {
 	listener *net.UnixListener
 	path     string

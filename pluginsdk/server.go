@@ -47,7 +47,6 @@ func (checkOnly) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer
 	return wire.ToStatus(&wire.Error{Code: "UNIMPLEMENTED", Final: true, Err: errors.New("health checks by Watch are not served: call Check")})
 }
 
-// lifecycle serves servetrace.plugin.v1.Lifecycle.
 type lifecycle struct {
 	pluginv1.UnimplementedLifecycleServer
 	plugin *plugin

@@ -59,7 +59,6 @@ func Tee(exporters ...NewExporter) NewExporter {
 	}
 }
 
-// tee is the exporter of Tee.
 type tee struct {
 	exporters []Exporter
 	log       *slog.Logger
@@ -72,7 +71,6 @@ type tee struct {
 // maxTeeRecords bounds the number of batches that are remembered.
 const maxTeeRecords = 1024
 
-// A verdict is the answer of an exporter to a batch.
 type verdict struct{ err error }
 
 var (

@@ -194,7 +194,6 @@ func checkAddr(field, addr string) error {
 	return nil
 }
 
-// envReader reads typed variables and collects their faults.
 type envReader struct {
 	getenv func(string) string
 	faults []error

@@ -63,7 +63,6 @@ func (d *Deployment) checkMethods() error {
 	return errors.Join(faults...)
 }
 
-// functionCall is a call of a function by handle.
 type functionCall[In, Out any] struct {
 	h   *Handle[In, Out]
 	in  In

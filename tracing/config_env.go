@@ -78,7 +78,6 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return r.cfg, errors.Join(r.faults...)
 }
 
-// envReader collects a Config, its errors and its warnings.
 type envReader struct {
 	getenv func(string) string
 	cfg    Config

@@ -19,7 +19,6 @@ const (
 	SemconvDup = "dup"
 )
 
-// modes lists all modes.
 var modes = []string{SemconvRay, SemconvStable, SemconvDup}
 
 func (c Config) semconvErrors() []error {

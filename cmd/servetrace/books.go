@@ -12,7 +12,6 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// books holds the delivery accounting of "plugin run".
 type books struct {
 	plugin         string // its name in the list, and its own name
 	spans, batches int    // to be sent; sent
@@ -24,7 +23,6 @@ type books struct {
 	remarks          []string // answers that make no sense
 }
 
-// reason is a code with its text, and the number of spans.
 type reason struct {
 	code, text string
 	spans      int

@@ -98,8 +98,7 @@ type fault struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Text   string `json:"text"`
-	// whole is the text with the file and the place in front.
-	whole string
+	whole  string
 }
 
 // check checks the file, or the environment alone if path is empty. It returns an error

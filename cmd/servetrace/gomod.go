@@ -14,7 +14,6 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// ownModule is the module of this command.
 const ownModule = "github.com/servetrace/servetrace"
 
 const (

@@ -32,7 +32,6 @@ const pluginTestExample = `  servetrace plugin test ./names
   servetrace plugin test ./acme --env ACME_URL=http://127.0.0.1:4318 --env ACME_TOKEN --junit report.xml
   servetrace plugin test --rules`
 
-// testFlags holds the flags of "plugin test".
 type testFlags struct {
 	env                      []string
 	config, badConfig, junit string

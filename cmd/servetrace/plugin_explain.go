@@ -100,7 +100,6 @@ type variable struct {
 	Default bool `json:"default,omitempty"`
 }
 
-// field is a field of the static context.
 type field struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

@@ -127,7 +127,6 @@ func stateOf(i host.Inspection) string {
 	return "unusable"
 }
 
-// listed is an entry of the list in JSON.
 type listed struct {
 	Name  string `json:"name"`
 	State string `json:"state"`

@@ -39,7 +39,6 @@ const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com
   SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console --spans spans.binpb --format proto
   cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
 
-// runFlags holds the flags of "plugin run".
 type runFlags struct {
 	spans, format, config string
 	timeout               time.Duration

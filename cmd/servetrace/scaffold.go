@@ -23,7 +23,6 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// kind is the kind of a new plugin.
 type kind string
 
 const (
@@ -34,12 +33,10 @@ const (
 // scaffold describes a plugin to write. The templates read its exported fields.
 type scaffold struct {
 	// Name is the plugin's name, and its executable's.
-	Name string
-	Kind kind
-	// Module is the path of its module.
+	Name   string
+	Kind   kind
 	Module string
-	// Dir is the folder of the module.
-	Dir string
+	Dir    string
 	// Replace is a clone of servetrace to build against; empty: see base.
 	Replace string
 }
@@ -82,7 +79,6 @@ func (s *scaffold) settle() error {
 	return nil
 }
 
-// file is one file of a new plugin.
 type file struct {
 	name string
 	text []byte
@@ -140,7 +136,6 @@ func (s scaffold) fill(name string, b base) (file, error) {
 	return file{target, text.Bytes()}, nil
 }
 
-// importLine matches an import of a Go file.
 var importLine = regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"([^"]+)"$`)
 
 func importsOf(files []file) []string {

@@ -40,7 +40,6 @@ const statusExample = `  servetrace status
   SERVE_ADMIN_PORT=9001 servetrace status --watch`
 
 const (
-	// statusTimeout bounds one request, with its answer.
 	statusTimeout = 5 * time.Second
 	// watchPause is the interval between two requests of --watch.
 	watchPause = 2 * time.Second

@@ -242,7 +242,6 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	*lines = append(*lines, entry{stream: s.name, raw: bytes.Clone(line), cut: cut})
 }
 
-// entry is a line for the log.
 type entry struct {
 	stream string
 	raw    []byte // at most maxLine and the margin

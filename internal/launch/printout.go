@@ -42,10 +42,9 @@ const (
 //  2. end is called after the process has ended. Lines that are not written after
 //     printGrace are counted as dropped.
 type printout struct {
-	from *os.File
-	to   *stdio.File
-	log  *slog.Logger
-	// ctx ends the copying.
+	from   *os.File
+	to     *stdio.File
+	log    *slog.Logger
 	ctx    context.Context
 	giveUp context.CancelFunc
 	done   chan struct{} // closed when run has ended

@@ -16,7 +16,6 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// redacted replaces a secret.
 const redacted = "<redacted>"
 
 // minSecret is the length of the shortest secret, in bytes. A shorter text is a word
@@ -163,7 +162,6 @@ func (r Redactor) window(text []byte, from, to int) []byte {
 	return append(out, text[from:to]...)
 }
 
-// span is the range of a secret in a text.
 type span struct{ start, end int }
 
 // find returns the ranges of all secrets in text, in order. Ranges that overlap or touch

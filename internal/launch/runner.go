@@ -139,7 +139,6 @@ func (p *processRunner) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-// socket dials the address of a handshake.
 type socket struct {
 	// network and address are written before the first dial.
 	network, address string

@@ -53,7 +53,6 @@ func startsStack(line []byte) (starts, cause bool) {
 	return false, false
 }
 
-// stack is the last stack that was printed.
 type stack struct {
 	of     *stream // the stream that printed it; nil if there is no stack
 	begun  time.Time

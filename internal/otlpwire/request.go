@@ -72,7 +72,6 @@ func emptied[T any](list []T) []T {
 	return list[:0]
 }
 
-// A kind is a kind of message that can be edited.
 type kind uint8
 
 const (

@@ -22,7 +22,6 @@ func (f *FaultError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
 }
 
-// faults collects the errors of one file.
 type faults struct {
 	file string
 	list []*FaultError

@@ -38,7 +38,6 @@ type File struct {
 	faults  faults
 }
 
-// value is the value of one key.
 type value struct {
 	key    *Key
 	path   string // with the plugin's name, and the indices of lists
@@ -47,7 +46,6 @@ type value struct {
 	at     *yaml.Node
 }
 
-// plugin is a plugin below tracing_config.plugins.
 type plugin struct {
 	name   string
 	at     *yaml.Node // its name

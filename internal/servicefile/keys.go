@@ -5,7 +5,6 @@ import "strings"
 // anyName is the placeholder for the name of a plugin in a path.
 const anyName = "NAME"
 
-// Paths with special rules.
 const (
 	pathEnabled  = "tracing_config.enabled"
 	pathExporter = "tracing_config.exporter_plugin"

@@ -184,7 +184,6 @@ func below(pattern string) []string {
 	return words
 }
 
-// entry is a key of a mapping with its value.
 type entry struct{ key, value *yaml.Node }
 
 // entries returns the entries of a mapping whose keys are words and not repeated. The

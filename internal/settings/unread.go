@@ -22,7 +22,6 @@ var rayVariables = map[string]string{
 	"RAY_SERVE_TRACING_SAMPLING_RATIO":       "SERVE_TRACING_SAMPLING_RATIO",
 }
 
-// maxSuggestions is the largest number of suggestions for one variable.
 const maxSuggestions = 3
 
 // Variable is an environment variable that has a value and no reader.

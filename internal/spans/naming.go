@@ -4,7 +4,6 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// names is the set of names for a group of attributes.
 type names uint8
 
 const (

@@ -69,7 +69,6 @@ type checker struct {
 	about about     // written by describe.answered, read by the rules after it
 }
 
-// verdict is the outcome of one rule.
 type verdict struct {
 	rule   rule
 	done   chan struct{} // closed when result has been written

@@ -96,7 +96,6 @@ func (t *tap) seen() [][]byte {
 	return slices.Clone(t.batches)
 }
 
-// tappedExporter is an exporter behind a tap.
 type tappedExporter struct {
 	pluginsdk.Exporter
 	tap *tap

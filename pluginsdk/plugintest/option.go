@@ -18,7 +18,6 @@ import (
 // [WithState].
 type Option func(*settings)
 
-// settings holds the values of the options.
 type settings struct {
 	env       map[string]string
 	config    []byte

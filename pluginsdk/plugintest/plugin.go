@@ -17,7 +17,6 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// startOptions lists the changes to the start of a plugin.
 type startOptions struct {
 	// handshake replaces variables of the handshake. An empty value leaves out the
 	// variable.
@@ -30,7 +29,6 @@ type startOptions struct {
 	offline bool
 }
 
-// asHost starts a plugin as a host does.
 var asHost startOptions
 
 // plugin is a started plugin, in a process of its own or in this process. The caller

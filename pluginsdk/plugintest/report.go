@@ -149,7 +149,6 @@ type junitCase struct {
 	Skipped *junitReason `xml:"skipped"`
 }
 
-// junitReason is the reason for a failure or a skip.
 type junitReason struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`

@@ -15,7 +15,6 @@ import (
 
 // The checks of Describe.
 
-// about holds the plugin's answer to Describe.
 type about struct {
 	response *pluginv1.DescribeResponse // nil for a plain receiver
 	plain    bool

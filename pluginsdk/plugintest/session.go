@@ -94,7 +94,6 @@ func call[Request, Response any](ctx context.Context, s *session, method func(co
 	return response, fmt.Errorf("%s: %w", e.Code, e)
 }
 
-// errNoAnswer is the error of a call that was not answered in time.
 var errNoAnswer = errors.New("no answer")
 
 func noAnswerWithin(limit time.Duration) error {
@@ -250,10 +249,8 @@ type callEvents struct {
 	sent     func()      // as in batch
 }
 
-// eventsKey is the key of a *callEvents in a context.
 type eventsKey struct{}
 
-// callObserver records the events of calls in their callEvents.
 type callObserver struct{}
 
 var _ stats.Handler = callObserver{}

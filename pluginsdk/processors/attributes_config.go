@@ -61,7 +61,6 @@ func (c AttributesConfig) Validate() error {
 	return err
 }
 
-// An operation is the effect of an action.
 type operation uint8
 
 const (
@@ -91,7 +90,6 @@ const (
 
 var placeNames = map[string]place{"span": onSpan, "resource": onResource, "event": onEvent, "link": onLink}
 
-// attributeAction is a compiled AttributeAction.
 type attributeAction struct {
 	op    operation
 	on    place

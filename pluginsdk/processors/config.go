@@ -47,7 +47,6 @@ func leaves(err error) []error {
 	return all
 }
 
-// processor is a processor of this package.
 type processor struct {
 	name    string
 	process func(*pluginsdk.Batch)

@@ -142,7 +142,6 @@ type sampleEntry struct {
 	Keep  KeepConfig `yaml:"keep"`
 }
 
-// choice is a processor that an entry names.
 type choice struct {
 	kind, name string
 	build      pluginsdk.NewProcessor

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// pattern describes secrets in a text.
 type pattern struct {
 	rule string
 	re   *regexp.Regexp

@@ -13,7 +13,6 @@ type usage[M any] struct {
 	clock  uint64 // incremented by each use
 }
 
-// use lists the models that one call uses.
 type use[M any] struct {
 	entries []*entry[M]
 	hooked  bool         // release is registered with the call's OnEnd

@@ -26,7 +26,6 @@ const (
 	answerLost = "LOST"
 )
 
-// callBook counts the export calls of one exporter.
 type callBook struct {
 	answers map[string]uint64
 	total   uint64

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// reason is why a span was refused or dropped.
 type reason int
 
 const (

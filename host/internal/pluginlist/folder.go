@@ -94,7 +94,6 @@ func (e Entry) look() sight {
 // returns Folder for a disk that does not answer.
 func (e Entry) isFolder() bool { return lookAll([]Entry{e})[0].folder }
 
-// expansion is the state of one Expand.
 type expansion struct {
 	running  []Entry // nil: this is the first time
 	list     []Entry

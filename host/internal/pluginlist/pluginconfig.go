@@ -16,7 +16,6 @@ type Configuration struct {
 	Document []byte
 }
 
-// mostConfigBytes bounds a configuration.
 const mostConfigBytes = 1 << 20
 
 // load returns the text of the configuration, nil for none.

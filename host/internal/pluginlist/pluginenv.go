@@ -13,7 +13,6 @@ import (
 // EveryPlugin stands for all plugins in SERVE_TRACING_PLUGIN_ENV.
 const EveryPlugin = "*"
 
-// wantPattern describes a valid pattern of variables.
 const wantPattern = "a name, or a prefix of three characters or more that ends in an underscore, and a star"
 
 // ParseEnv parses SERVE_TRACING_PLUGIN_ENV. It reports all faults at once.

@@ -54,7 +54,6 @@ func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 // mostFaults bounds the errors that are reported of one document.
 const mostFaults = 20
 
-// resolver resolves the references of a document and collects the errors.
 type resolver struct {
 	look    lookUp
 	bytes   int // of all resolved texts

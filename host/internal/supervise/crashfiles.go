@@ -85,7 +85,6 @@ func (k *crashFiles) keepBatch(plugin string, now time.Time, id string, b keptBa
 	return path, err
 }
 
-// keptBatch is a batch of the pipeline.
 type keptBatch interface {
 	Bytes() []byte
 	Size() int64
@@ -116,7 +115,6 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 	return filepath.Join(k.dir, job.plugin, job.name), nil
 }
 
-// notKept is the log message of a file that is not written.
 const notKept = "a crash file cannot be written, and no further ones until the cause is removed; see " + EnvCrashDir
 
 // work writes the waiting files, and returns when there are none.

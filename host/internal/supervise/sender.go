@@ -31,9 +31,8 @@ type sender struct {
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
 	// plain is set if the plugin serves OTLP and no Lifecycle.
-	plain  bool
-	limits pipeline.Limits
-	// redactor redacts credentials in the plugin's texts.
+	plain    bool
+	limits   pipeline.Limits
 	redactor launch.Redactor
 	trial    *trial // nil: not on probation
 	probe    probe

@@ -44,7 +44,6 @@ var stateInfo = [stateCount]struct {
 	StateStopped:      {"stopped", slog.LevelDebug, "plugin has stopped"},
 }
 
-// attachedText has the log lines for an attached plugin.
 var attachedText = map[State]string{
 	StateBackingOff:   "plugin cannot be reached at its socket, which is tried again with growing pauses; requests are not affected",
 	StateIncompatible: "plugin that listens at its socket is incompatible; the socket is tried again with growing pauses; requests are not affected",

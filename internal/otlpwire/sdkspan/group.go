@@ -11,7 +11,6 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// resourceGroup is one ResourceSpans.
 type resourceGroup struct {
 	resource *resource.Resource
 	head     []byte // its fields except the scopes
@@ -19,7 +18,6 @@ type resourceGroup struct {
 	active   int // number of scopes that have spans
 }
 
-// scopeGroup is one ScopeSpans.
 type scopeGroup struct {
 	in    *resourceGroup
 	scope instrumentation.Scope

@@ -135,7 +135,6 @@ func (r *Request) identify() {
 	}
 }
 
-// requestKey is the context key of the *Request.
 type requestKey struct{}
 
 // ContextWithRequest returns a context that carries r. StartProxy and StartReplica call

@@ -62,7 +62,6 @@ func draw(of drawn, l look) []byte {
 	return d.to.buf
 }
 
-// drawing draws a trace.
 type drawing struct {
 	drawn
 	to      *paper
@@ -115,11 +114,9 @@ const (
 	// of levelCells each. Deeper spans are drawn at the last level.
 	cellsPerLevel = 10
 	levelCells    = 3
-	// gap is the space between columns.
-	gap = 2
-	// minBar and maxBar bound the width of the time bar.
-	minBar = 10
-	maxBar = 80
+	gap           = 2
+	minBar        = 10
+	maxBar        = 80
 )
 
 // columns holds the widths of the columns; 0 means omitted.

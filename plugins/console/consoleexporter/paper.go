@@ -1,6 +1,5 @@
 package consoleexporter
 
-// look describes the capabilities of a terminal.
 type look struct {
 	// width is the number of cells in a line, at least 1.
 	width int
@@ -21,7 +20,6 @@ const (
 	cyan  style = "36"
 )
 
-// signs are the symbols of a drawing.
 type signs struct {
 	rail, gap, branch, last, far, lost string
 	bar, barStart, barEnd              string

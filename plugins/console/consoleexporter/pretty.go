@@ -32,7 +32,6 @@ func toTerminal(w io.Writer, look look) pluginsdk.ExportFunc {
 	}
 }
 
-// group is the part of a trace in a batch.
 type group struct {
 	id    trace.TraceID
 	start int64

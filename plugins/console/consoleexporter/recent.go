@@ -39,7 +39,6 @@ type history struct {
 	spans      map[trace.SpanID]past
 }
 
-// past is a remembered span.
 type past struct {
 	parent trace.SpanID
 	name   string

@@ -17,7 +17,6 @@ const (
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
-// Variables of terminals.
 const (
 	envNoColour    = "NO_COLOR"
 	envForceColour = "FORCE_COLOR"
@@ -42,14 +41,12 @@ func EnvPatterns() []string {
 	return []string{EnvFormat, EnvOutput, envNoColour, envForceColour, envTerm, envColumns}
 }
 
-// Formats and outputs.
 const (
 	formatJSON   = "json"
 	formatPretty = "pretty"
 	outputStdout = "stdout"
 )
 
-// settings holds the validated settings.
 type settings struct {
 	format, output string
 	// outputFrom is the source of output, for errors.

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	// defaultWidth is the width of a line if it is unknown.
 	defaultWidth = 80
 	// maxWidth bounds the width, so that a wrong value does not cost memory.
 	maxWidth = 1000

@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// span holds the data of a span for drawing.
 type span struct {
 	id, parent trace.SpanID
 	// remoteParent reports that the parent is a span of another process.
@@ -40,7 +39,6 @@ type link struct {
 // timed reports whether the span has valid times.
 func (s *span) timed() bool { return s.start > 0 && s.end >= s.start }
 
-// node is a span in the tree of its trace.
 type node struct {
 	// span is nil for an ancestor that was drawn with an earlier batch.
 	span     *span

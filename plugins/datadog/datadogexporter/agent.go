@@ -19,7 +19,6 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Paths and headers of the agent's API.
 const (
 	infoPath   = "/info"
 	tracesPath = "/traces" // suffix of the path
@@ -35,10 +34,9 @@ const (
 
 // agent is the connection of an exporter to a Datadog agent.
 type agent struct {
-	base   *url.URL // http or https
-	name   string   // the address for logs and errors
-	client *http.Client
-	// timeout bounds each request.
+	base    *url.URL // http or https
+	name    string   // the address for logs and errors
+	client  *http.Client
 	timeout time.Duration
 }
 

@@ -30,7 +30,6 @@ type bridge struct {
 	scratch []attribute.KeyValue
 }
 
-// origin is the resource and the scope of a span.
 type origin struct {
 	resource pluginsdk.Resource
 	scope    pluginsdk.Scope
@@ -48,7 +47,6 @@ type defaults struct {
 	renamed map[string]string // DD_SERVICE_MAPPING
 }
 
-// ended is a started span and its end time.
 type ended struct {
 	span trace.Span
 	at   time.Time

@@ -21,7 +21,6 @@ import (
 // exporter.mode in the configuration has the same values.
 const EnvMode = "SERVE_DATADOG_MODE"
 
-// Modes.
 const (
 	modeTracer = "tracer"
 	modeOTLP   = "otlp"
@@ -108,7 +107,6 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 	return "", &pluginsdk.ConfigError{Path: from, Err: fmt.Errorf("%q: want %s or %s", mode, modeTracer, modeOTLP)}
 }
 
-// settings holds the validated settings of the mode tracer.
 type settings struct {
 	agent        *agent
 	defaults     defaults

@@ -148,7 +148,6 @@ func startBarrier() *tracer.Span {
 	return s
 }
 
-// Pace of await.
 const (
 	// flushPace is the time between two flushes.
 	flushPace = time.Millisecond

@@ -35,7 +35,6 @@ type planner struct {
 	of    map[spanKey]int // index in units, by outer
 }
 
-// node is a span with its place.
 type node struct {
 	span    pluginsdk.Span
 	visited bool

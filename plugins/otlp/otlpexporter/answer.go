@@ -31,7 +31,6 @@ import (
 // answer is closed.
 const maxAnswer = 64 << 10
 
-// Media types of answers.
 const (
 	kindProto = "application/x-protobuf"
 	kindJSON  = "application/json"
@@ -45,7 +44,6 @@ type answers struct {
 	warned sync.Once // of an answer that is not OTLP
 }
 
-// reply is an answer with its body.
 type reply struct {
 	*http.Response
 	kind string

@@ -13,9 +13,7 @@ import (
 // tracesPath is appended to a base URL over HTTP.
 const tracesPath = "v1/traces"
 
-// endpoint is the destination of spans.
 type endpoint struct {
-	// from is the name of its source.
 	from string
 	// shown is its text for people, without credentials and query.
 	shown string
@@ -25,8 +23,7 @@ type endpoint struct {
 	// url is the URL for HTTP, without credentials; nil for gRPC.
 	url *url.URL
 	// asIs reports that nothing was appended to the URL.
-	asIs bool
-	// target is the target for gRPC.
+	asIs   bool
 	target string
 	// host is the machine and its port, if there is one, as in a URL. Empty for a Unix
 	// socket.

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// adviser explains errors, with advice for the operator.
 type adviser struct{ settings settings }
 
 // fault describes a cause of calls without an answer.

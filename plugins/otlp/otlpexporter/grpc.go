@@ -69,7 +69,6 @@ func dialOptions(c settings) []grpc.DialOption {
 	return options
 }
 
-// interceptor records the answers of gRPC servers.
 type interceptor struct{ answers answers }
 
 // intercept records the answer in the [call], because the client drops a status's
@@ -152,7 +151,6 @@ func (r *renewing) Clone() credentials.TransportCredentials {
 // registered before this compressor replaces it.
 func init() { encoding.RegisterCompressor(compressor{}) }
 
-// compressor is gzip for gRPC.
 type compressor struct{}
 
 var _ encoding.Compressor = compressor{}

@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 )
 
-// maxRedirects bounds the redirects that a call follows.
 const maxRedirects = 3
 
 // newHTTP returns a client for HTTP. The client encodes requests; the transport does

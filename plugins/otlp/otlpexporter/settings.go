@@ -80,7 +80,6 @@ const (
 	documentEndpoint = "exporter.endpoint"
 )
 
-// settings holds the validated settings.
 type settings struct {
 	protocol    string
 	endpoint    endpoint
@@ -115,7 +114,6 @@ type value struct{ text, from string }
 
 func (v value) set() bool { return v.text != "" }
 
-// reader reads the settings and collects errors.
 type reader struct {
 	setup  pluginsdk.Setup
 	doc    document

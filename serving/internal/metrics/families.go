@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// families holds the metrics of a Set.
 type families struct {
 	vectors vectors
 

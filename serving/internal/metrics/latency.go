@@ -16,7 +16,6 @@ func (v *latencies) with(labels ...string) *latency {
 	return &latency{series: v.WithLabelValues(labels...), made: time.Now(), next: make([]atomic.Int64, len(latencyBuckets)+1)}
 }
 
-// latency is a series of latencies.
 type latency struct {
 	series prometheus.Observer
 	made   time.Time

@@ -12,7 +12,6 @@ type member struct {
 	sent    []sent        // models of requests that were sent to it and still run
 }
 
-// sent counts a member's ongoing requests for one model.
 type sent struct {
 	model   string
 	ongoing int
