@@ -19,8 +19,7 @@ import (
 // causes a warning and means "info", as the specification requires.
 const EnvLogLevel = "OTEL_LOG_LEVEL"
 
-// EnvLogFormat is the variable for the format of the log: "text" (the default) or
-// "json".
+// EnvLogFormat is the variable for the log's format: "text" (the default) or "json".
 const EnvLogFormat = "SERVE_LOG_FORMAT"
 
 // LogFormat is the format of the log's lines.
@@ -57,8 +56,7 @@ type Config struct {
 	// set if the service file enables tracing and names no plugin.
 	SpanFolder string
 
-	// readApps reads the apps' settings from the service file again. Nil if there was
-	// no file.
+	// readApps reads the apps' settings from the file again. Nil if there was no file.
 	readApps func() ([]serving.AppConfig, error)
 }
 

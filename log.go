@@ -121,8 +121,7 @@ func (w fatalWriter) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// calledByFatal reports whether the caller was called by log.Fatal, log.Fatalf or
-// log.Fatalln.
+// calledByFatal reports whether log.Fatal, Fatalf or Fatalln is the caller's caller.
 func calledByFatal() bool {
 	var callers [8]uintptr // enough: only functions of package log are in between
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])

@@ -123,8 +123,7 @@ type service struct {
 	signals stopSignals
 }
 
-// start starts the parts in order. After an error, stop stops the parts that were
-// started.
+// start starts the parts in order. After an error, stop stops the started parts.
 func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err := s.cfg.Validate(); err != nil {
 		return fmt.Errorf("settings: %w", err)

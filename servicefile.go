@@ -123,8 +123,7 @@ func checkPlugins(file *servicefile.File) {
 	}
 }
 
-// envConsoleOutput is a variable of the console plugin, which overrides its
-// configuration.
+// envConsoleOutput is the console plugin's variable that overrides its file.
 const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
 
 // addDocuments sets the plugins' configurations from the file, except if the

@@ -342,8 +342,7 @@ func addCounts(sum, counts map[string]uint64, rename map[string]string) map[stri
 // maxLabel is the longest value of a label, in bytes. Texts of a plugin may be longer.
 const maxLabel = 128
 
-// cleanLabel returns a plugin's text as a valid label value: in UTF-8 and at most
-// maxLabel bytes.
+// cleanLabel returns a text as a valid label value: UTF-8 of at most maxLabel bytes.
 func cleanLabel(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= maxLabel {

@@ -77,8 +77,7 @@ func isHost(text string) bool {
 // Enabled reports whether there is a listener to start.
 func (c Config) Enabled() bool { return c.Addr != "" }
 
-// Validate returns all errors at once, each with the value seen and the allowed values,
-// or nil.
+// Validate returns all errors joined, with the values seen and allowed, or nil.
 func (c Config) Validate() error {
 	if c.Addr == "" {
 		return nil

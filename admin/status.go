@@ -126,8 +126,7 @@ type Plugin struct {
 	Cause string    `json:"cause,omitempty"`
 	// Attached reports that the service attaches to this plugin and does not start it.
 	Attached bool `json:"attached"`
-	// Path is the executable that was last started, or the socket that was last
-	// attached to.
+	// Path is the last started executable, or the last attached socket.
 	Path string `json:"path,omitempty"`
 	// Digest is the pinned SHA-256 of the executable.
 	Digest string `json:"digest,omitempty"`
@@ -141,8 +140,7 @@ type Plugin struct {
 	Starts    uint64    `json:"starts"`
 	Crashes   uint64    `json:"crashes"`
 	LastCrash time.Time `json:"last_crash,omitzero"`
-	// Changed reports that the executable on disk is not the running one. SIGHUP
-	// replaces it.
+	// Changed: the executable on disk is not the running one. SIGHUP replaces it.
 	Changed bool `json:"changed"`
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string `json:"granted"`
@@ -212,8 +210,7 @@ type PluginSpans struct {
 	// Rejected counts spans that the plugin rejected finally, by gRPC code or
 	// "PARTIAL_SUCCESS".
 	Rejected map[string]uint64 `json:"rejected"`
-	// Filtered counts spans that a processor in the plugin dropped on purpose, by
-	// processor.
+	// Filtered counts spans that a processor of the plugin dropped, by processor.
 	Filtered map[string]uint64 `json:"filtered"`
 	// Dropped counts spans that the host dropped, by reason.
 	Dropped map[string]uint64 `json:"dropped"`

@@ -41,8 +41,7 @@ type Config struct {
 	// a quarter of QueueBytes if that is less; at most 3 MiB, so that a batch
 	// of one span fits any gRPC server, and at most that quarter.
 	MaxSpanBytes int
-	// BatchAge is how long a span waits for others before its batch is sealed.
-	// Default 200 ms.
+	// BatchAge is how long a span waits until its batch is sealed. Default 200 ms.
 	BatchAge time.Duration
 	// BatchSpans is the most spans in a batch. Default 2048.
 	BatchSpans int
@@ -225,8 +224,7 @@ func (c Context) message() *pluginv1.StaticContext {
 	}
 }
 
-// cloned returns c with copies of its maps, so that a caller of New may change its own
-// maps.
+// cloned returns c with copies of its maps, which the caller of New may change.
 func (c Config) cloned() Config {
 	c.PluginConfigs = maps.Clone(c.PluginConfigs)
 	c.PluginEnv = maps.Clone(c.PluginEnv)

@@ -129,8 +129,7 @@ func (r *reader) duration(name, otelName string) time.Duration {
 	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
 }
 
-// count parses a variable as a whole number. If it is not set, count parses
-// OpenTelemetry's variable.
+// count parses a whole number, of OpenTelemetry's variable if name is not set.
 func (r *reader) count(name, otelName string) int {
 	if r.Text(name) != "" {
 		return r.Count(name)

@@ -58,8 +58,7 @@ func OpenSession(ctx context.Context, cfg Config, opts ...Option) (*Session, err
 // hosts too.
 func (s *Session) configured() bool { return s.about.About != nil && !s.plan.Attached }
 
-// Inspection returns the plugin's name, its description and its limits. Other fields
-// are empty.
+// Inspection returns the plugin's name, description and limits only.
 func (s *Session) Inspection() Inspection {
 	i := Inspection{Name: s.x.Entry.Name, Attached: s.plan.Attached, Path: s.plan.Path}
 	setDescription(&i, s.about, s.plan.Redactor)

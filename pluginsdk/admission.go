@@ -38,8 +38,7 @@ type admission struct {
 
 func newAdmission() *admission { return &admission{empty: make(chan struct{})} }
 
-// enter admits a call in state want, and sets the state to next. The caller must
-// leave.
+// enter admits a call in state want and sets next. The caller must leave.
 func (a *admission) enter(want, next state) (*delivery, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,8 +97,7 @@ func (a *admission) stop() (first bool) {
 	return true
 }
 
-// remaining returns the delivery, nil if there is none, and the number of calls
-// in flight.
+// remaining returns the delivery, or nil, and the number of calls in flight.
 func (a *admission) remaining() (*delivery, int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

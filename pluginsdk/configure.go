@@ -134,8 +134,7 @@ type remarks struct {
 	all    []*pluginv1.Diagnostic
 }
 
-// add adds a remark, once: two constructors that decode the same document find the same
-// fault.
+// add adds a remark, once: two constructors may find the same fault.
 func (r *remarks) add(severity pluginv1.Severity, path, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

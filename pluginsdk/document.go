@@ -121,8 +121,7 @@ func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 	return &part
 }
 
-// isPlainKey reports whether a key names a field. Merge keys, lists and mappings
-// do not.
+// isPlainKey reports whether a key names a field: no merge key, list or mapping.
 func isPlainKey(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
 }

@@ -94,8 +94,7 @@ func (s *consistentSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace
 // Description implements [sdktrace.Sampler].
 func (s *consistentSampler) Description() string { return s.description }
 
-// explicitRandomness parses "rv:" and 14 lower-case hexadecimal digits in an "ot"
-// member.
+// explicitRandomness parses "rv:" and 14 lower-case hexadecimal digits.
 func explicitRandomness(ot string) (random uint64, ok bool) {
 	for part := range strings.SplitSeq(ot, ";") {
 		if digits, is := strings.CutPrefix(part, "rv:"); is {

@@ -39,8 +39,7 @@ func newBooks(is host.Inspection, requests []request) *books {
 	return b
 }
 
-// partialSuccess is the code for spans that an OK answer rejects, as in the host's
-// accounting.
+// partialSuccess is the code of spans that an OK answer rejects, as in the host.
 const partialSuccess = "PARTIAL_SUCCESS"
 
 // settle adds the answer to a batch. It limits counts to the spans of the batch.

@@ -19,8 +19,7 @@ const ownModule = "github.com/servetrace/servetrace"
 const (
 	// goRelease is the oldest Go release for servetrace, as in its go.mod.
 	goRelease = "1.26.0"
-	// noVersion is how the go command writes a module that is replaced and has
-	// no version.
+	// noVersion is the go command's version of a module that is replaced.
 	noVersion = "v0.0.0-00010101000000-000000000000"
 )
 

@@ -168,8 +168,7 @@ func writeJUnit(name string, report *plugintest.Report) error {
 	return nil
 }
 
-// writeRules lists the rules. A check whose context has ended reports all rules and
-// starts nothing.
+// writeRules lists the rules. A check with an ended context starts nothing.
 func writeRules(cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	cancel()

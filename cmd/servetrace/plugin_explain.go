@@ -134,8 +134,7 @@ func explain(is host.Inspection) explained {
 	return e
 }
 
-// contextOf returns the known fields of the static context, with the names of the
-// contract.
+// contextOf returns the known fields of the context, with the contract's names.
 func contextOf(is host.Inspection) []field {
 	fields := []field{}
 	for _, f := range []field{

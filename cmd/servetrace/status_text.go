@@ -15,8 +15,7 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// writeStatus writes a status: the service, a table of its plugins, and the details of
-// each plugin.
+// writeStatus writes the service, a table of its plugins, and each plugin's details.
 func writeStatus(w io.Writer, s admin.Status) error {
 	service := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(service, "service\t%s, pid %d, up %s, servetrace %s\n",

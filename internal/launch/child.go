@@ -105,8 +105,7 @@ const (
 	startRetryPause = 20 * time.Millisecond
 )
 
-// Start starts the process. It must not be called twice. After an error Done is
-// closed.
+// Start starts the process, once. After an error Done is closed.
 func (c *Child) Start(ctx context.Context, spawn Spawn) error {
 	c.mu.Lock()
 	c.launched, c.spawn = true, spawn

@@ -107,8 +107,7 @@ const pluginName = "traces"
 // *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
-// await waits for open, which may block in the kernel, and abandons it after the end of
-// ctx.
+// await waits for open, which may block in the kernel, at most until ctx ends.
 func await(ctx context.Context, run *processRunner) (*Process, error) {
 	type outcome struct {
 		p   *Process

@@ -69,8 +69,7 @@ func newOutput(log *slog.Logger, secrets []string) *output {
 type stream struct {
 	o    *output
 	name string
-	// offer, which may be nil, gets each line until it accepts a line, which is then not
-	// logged.
+	// offer gets each line until it accepts one, which is not logged. It may be nil.
 	offer func(line []byte) bool
 	line  []byte // the beginning of the unfinished line
 	size  int    // the length of the unfinished line, which may be more than line holds
@@ -360,8 +359,7 @@ func (o *output) kept() []byte {
 	return end[max(0, len(end)-keptOutput):]
 }
 
-// keptStack returns the beginning of the last stack, at most keptStack bytes, and when
-// it began.
+// keptStack returns at most keptStack bytes of the last stack, and when it began.
 func (o *output) keptStack() (string, time.Time) {
 	o.mu.Lock()
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
@@ -389,8 +387,7 @@ type allowance struct {
 	shut         bool
 }
 
-// fill adds the tokens for the time since the last call. It reports whether nothing is
-// allowed now.
+// fill adds the tokens since the last call. It reports whether nothing is allowed.
 func (a *allowance) fill(now time.Time) (shut bool) {
 	since := now.Sub(a.filled).Seconds()
 	if a.filled.IsZero() {

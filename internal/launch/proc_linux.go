@@ -31,8 +31,7 @@ func (c *Child) reap(cmd *exec.Cmd) {
 	c.life.state, c.process = cmd.ProcessState, nil
 }
 
-// mountedNoexec reports whether the kernel executes nothing on the file system of
-// path.
+// mountedNoexec reports whether path's file system is mounted noexec.
 func mountedNoexec(path string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_NOEXEC != 0

@@ -164,8 +164,7 @@ func (r Redactor) window(text []byte, from, to int) []byte {
 
 type span struct{ start, end int }
 
-// find returns the ranges of all secrets in text, in order. Ranges that overlap or touch
-// are merged.
+// find returns the merged ranges of all secrets in text, in order.
 func (r Redactor) find(text []byte) []span {
 	var all []span
 	for _, secret := range r.secrets {

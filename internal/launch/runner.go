@@ -180,8 +180,7 @@ func (s *socket) refusal() error {
 	return s.refused
 }
 
-// hangUp closes the connection, which a process that has left the group may keep
-// open.
+// hangUp closes the connection, which a process outside the group may keep open.
 func (s *socket) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

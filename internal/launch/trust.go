@@ -73,8 +73,7 @@ func look(path string, trust Trust) error {
 	return nil
 }
 
-// notExecutable explains why this process must not execute a file that has an execute
-// permission.
+// notExecutable explains why this process must not execute an executable file.
 func notExecutable(path string, info fs.FileInfo) error {
 	if mountedNoexec(path) {
 		return launchError(ReasonNotExecutable, path,
@@ -159,8 +158,7 @@ func (u user) private(gid uint32) bool { return gid == u.gid && gid == u.uid }
 type step struct {
 	path string
 	stat unix.Stat_t
-	// inSticky is set in a folder like /tmp, in which only the owner of a file can replace
-	// it.
+	// inSticky: in a folder like /tmp, where only a file's owner can replace it.
 	inSticky bool
 	// acl is set if there is an access control list, which may name any user. The group
 	// bits of the mode are then the upper limit of the listed permissions, and chmod g-w

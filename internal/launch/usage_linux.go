@@ -27,8 +27,7 @@ type oomCounter struct {
 	base uint64
 }
 
-// cgroups is the mount point of cgroups. Version 1 has a folder for each controller in
-// it.
+// cgroups is the mount point. Version 1 has a folder for each controller in it.
 const cgroups = "/sys/fs/cgroup"
 
 func newOOMCounter(pid int) oomCounter {

@@ -37,8 +37,7 @@ type cursor struct {
 	fault fault
 }
 
-// A fault is the reason that a field cannot be read. It is a number to keep cursors
-// small.
+// A fault is the reason that a field cannot be read, as a number for small cursors.
 type fault uint8
 
 const (

@@ -24,8 +24,7 @@ type directory struct {
 // before the key; then the attribute must be read again.
 type place struct{ start, key, keyEnd, value, end int32 }
 
-// places are the indexes of the first and the last attribute with a key, -1 if there is
-// none.
+// places are the indexes of a key's first and last attribute; -1 for none.
 type places struct{ first, last int }
 
 func (p *places) add(i int) {

@@ -73,8 +73,7 @@ func (w *Writer) Text(num int, s string) {
 	}
 }
 
-// Content writes a bytes field, or a message that is already encoded, even if b is
-// empty.
+// Content writes a bytes field, or an encoded message, even if b is empty.
 func (w *Writer) Content(num int, b []byte) {
 	copy(w.take(len(b)), b)
 	w.head(num, len(b))
@@ -204,6 +203,5 @@ func PartialSuccess(rejected int, message string) []byte {
 // oneByte is the smallest varint with more than one byte.
 const oneByte = 0x80
 
-// SizeField returns the size of a field with n bytes of content and a number of at most
-// 15.
+// SizeField returns the size of a field of n bytes with a number of at most 15.
 func SizeField(n int) int { return 1 + protowire.SizeBytes(n) }

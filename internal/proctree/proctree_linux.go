@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRounds bounds how many times Kill searches again for processes that were forked
-// meanwhile.
+// maxRounds bounds how often Kill searches for processes forked meanwhile.
 const maxRounds = 10
 
 // Kill sends SIGKILL to every process with the mark, waits until they have ended, and
@@ -81,8 +80,7 @@ func await(ctx context.Context, list []process) error {
 	return nil
 }
 
-// ended waits up to pollInterval for the process to end, and reports whether it has
-// ended.
+// ended waits up to pollInterval for the end of the process, and reports it.
 func ended(p process) bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, int(pollInterval.Milliseconds()))

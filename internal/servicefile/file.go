@@ -26,8 +26,7 @@ func Read(path string) ([]byte, error) {
 type File struct {
 	// Name is the path of the file.
 	Name string
-	// Warnings describe keys that have no effect here, one sentence each, with the
-	// place.
+	// Warnings describe keys without effect, one sentence each, with the place.
 	Warnings []string
 	// Apps are the applications in the file, in its order.
 	Apps []App
@@ -100,8 +99,7 @@ func (f *File) Document(name, folder string) []byte {
 	return yamlfile.Flow(config)
 }
 
-// HasOutput reports whether a plugin's configuration has an output of the console
-// plugin.
+// HasOutput reports whether a configuration has an output of the console plugin.
 func (f *File) HasOutput(name string) bool {
 	return child(child(f.config(name), "exporter"), "output") != nil
 }
@@ -146,8 +144,7 @@ func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	return changed
 }
 
-// Drop removes a plugin because of err, which becomes an error at its name, or a
-// warning.
+// Drop removes a plugin. err becomes an error at its name, or a warning.
 func (f *File) Drop(name string, err error, warn bool) {
 	i := slices.IndexFunc(f.plugins, func(p plugin) bool { return p.name == name })
 	if i < 0 {

@@ -46,8 +46,7 @@ func count(least int) form {
 	}}
 }
 
-// list returns the form of one text or a list of texts. The variable joins the texts
-// with sep.
+// list returns the form of one or several texts, joined with sep in the variable.
 func list(sep string) form {
 	return form{says: "a text, or a list of texts", read: func(node *yaml.Node) (string, bool) {
 		if node.Kind != yaml.SequenceNode {

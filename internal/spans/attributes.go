@@ -11,8 +11,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes collects the attributes of a span, under the names of the configured
-// modes.
+// attributes collects a span's attributes under the names of the modes.
 type attributes struct {
 	naming naming
 	list   []attribute.KeyValue
@@ -124,8 +123,7 @@ func (a *attributes) httpEnd(p Protocol, status int) {
 	a.number(semconv.HTTPResponseStatusCode, status)
 }
 
-// rpcCall adds the attributes at the end of router and replica spans for calls other
-// than HTTP.
+// rpcCall adds the attributes at the end of calls other than HTTP.
 func (a *attributes) rpcCall(c call) {
 	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
 	if c.protocol == GRPC {

@@ -132,8 +132,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	return a.list
 }
 
-// milliseconds returns d in milliseconds with a resolution of a microsecond; 0 if d is
-// negative.
+// milliseconds rounds to microseconds; a negative d is 0.
 func milliseconds(d time.Duration) float64 {
 	return math.Max(0, float64(d.Microseconds())/1000)
 }

@@ -66,8 +66,7 @@ func (a *attributes) server(host string) {
 	}
 }
 
-// client adds the peer address of a connection. For a Unix socket it is not an IP
-// address.
+// client adds the peer address, which is no IP address for a Unix socket.
 func (a *attributes) client(remote string) {
 	if address, _, err := net.SplitHostPort(remote); err == nil {
 		remote = address
@@ -77,8 +76,7 @@ func (a *attributes) client(remote string) {
 	}
 }
 
-// rpcRequest adds the attributes at the end of a gRPC call's proxy span, except the
-// status.
+// rpcRequest adds the attributes at the end of a gRPC call, except the status.
 func (a *attributes) rpcRequest(method string) {
 	if a.naming.rpc.ray() {
 		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)

@@ -22,8 +22,7 @@ type Tracer struct {
 	jobID  string
 }
 
-// New returns a Tracer for the provider. It does not flush the provider or shut it
-// down.
+// New returns a Tracer for the provider, which the caller shuts down.
 func New(p *tracing.Provider) *Tracer {
 	cfg := p.Config()
 	t := &Tracer{Provider: p, naming: newNaming(cfg), jobID: cfg.JobID}

@@ -45,8 +45,7 @@ var handshakeVariables = []string{
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_UNIX_SOCKET_GROUP",
 }
 
-// DeclaredBy returns the first pattern that matches the variable, and whether there is
-// one.
+// DeclaredBy returns the first pattern that matches the variable, if any does.
 func DeclaredBy(patterns []string, name string) (pattern string, ok bool) {
 	i := slices.IndexFunc(patterns, func(pattern string) bool {
 		prefix, family := strings.CutSuffix(pattern, "*")

@@ -136,8 +136,7 @@ func member(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// field is a key of a struct. The name is empty for an inline map, which takes
-// any key.
+// field is a key of a struct. An inline map has no name and takes any key.
 type field struct {
 	name string
 	typ  reflect.Type

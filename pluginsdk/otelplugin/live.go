@@ -105,8 +105,7 @@ func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 	})
 }
 
-// AddEvent adds an event. Its default time is the span's start, which is the time of
-// OnStart.
+// AddEvent adds an event, by default at the span's start, the time of OnStart.
 func (l *liveSpan) AddEvent(name string, options ...trace.EventOption) {
 	l.write(func(stub *tracetest.SpanStub) {
 		config := trace.NewEventConfig(append([]trace.EventOption{trace.WithTimestamp(stub.StartTime)}, options...)...)
@@ -214,8 +213,7 @@ func (l *liveSpan) Status() sdktrace.Status {
 	return read(l, func(s *tracetest.SpanStub) sdktrace.Status { return s.Status })
 }
 
-// typeName returns the type of an error in the SDK's form, with the whole path of its
-// package.
+// typeName returns the type of an error in the SDK's form, with the package's path.
 func typeName(err error) string {
 	t := reflect.TypeOf(err)
 	if t.PkgPath() == "" && t.Name() == "" {

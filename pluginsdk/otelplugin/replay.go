@@ -17,14 +17,12 @@ import (
 // replayer replays finished spans to span processors as if they happened now.
 type replayer struct {
 	all []sdktrace.SpanProcessor
-	// chunkSize is the number of spans that are replayed before all processors are
-	// flushed.
+	// chunkSize is how many spans are replayed before all processors are flushed.
 	chunkSize int
 	turn      turn
 	log       *slog.Logger
 	heard     *listener
-	// unflushed is set if the processors' queues may still hold replayed spans. Guarded
-	// by turn.
+	// unflushed: the processors' queues may hold replayed spans. Guarded by turn.
 	unflushed bool
 }
 

@@ -88,8 +88,7 @@ func parseAnswer(response []byte, trailer metadata.MD, callErr error) (a Answer,
 	return a, faults
 }
 
-// longestName is the length of the longest processor name under which a host counts
-// spans.
+// longestName is the longest name under which a host counts filtered spans.
 const longestName = 64
 
 // isProcessorName reports whether a host counts spans under the name.

@@ -69,8 +69,7 @@ func (p *inner) Done() <-chan struct{} { return p.ended }
 // PID returns 0.
 func (p *inner) PID() int { return 0 }
 
-// tap keeps a copy of each batch that reaches the exporter. It is safe for concurrent
-// use.
+// tap copies each batch that reaches the exporter. It is safe for concurrent use.
 type tap struct {
 	mu      sync.Mutex
 	batches [][]byte

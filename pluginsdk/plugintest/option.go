@@ -155,8 +155,7 @@ func WithReceived(spanIDs func() ([]string, error)) Option {
 	return func(s *settings) { s.received = spanIDs }
 }
 
-// prompt returns the time that the suite grants a plugin instead of the contract's two
-// seconds.
+// prompt is the suite's time in place of the contract's two seconds.
 func (s *settings) prompt() time.Duration { return s.patience / 4 }
 
 // granted returns the variables of env that patterns match, as a host grants them.

@@ -28,8 +28,7 @@ const (
 
 func newOutput() *output { return &output{first: make(chan string, 1)} }
 
-// readStdout and readStderr read r to its end, so that a plugin never blocks on a
-// write.
+// readStdout and readStderr read r to its end, so that no write blocks.
 func (o *output) readStdout(r io.Reader) { o.read(r, true) }
 func (o *output) readStderr(r io.Reader) { o.read(r, false) }
 

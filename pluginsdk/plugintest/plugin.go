@@ -18,8 +18,7 @@ import (
 )
 
 type startOptions struct {
-	// handshake replaces variables of the handshake. An empty value leaves out the
-	// variable.
+	// handshake replaces the handshake's variables. An empty value leaves one out.
 	handshake map[string]string
 	// pathOnly leaves out all base variables except PATH.
 	pathOnly bool

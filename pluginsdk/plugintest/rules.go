@@ -19,8 +19,7 @@ type rule struct {
 	// after lists the rules that this rule builds upon, earlier in the table. If such a
 	// rule is not kept, this rule is skipped.
 	after []string
-	// last reports that the rule judges the answers to all other rules. It runs after
-	// them.
+	// last: the rule judges the answers to all other rules, and runs after them.
 	last bool
 	// input is the state of the back end for the rule. Empty: the usual state.
 	input Input

@@ -237,8 +237,7 @@ func checkLaunched(t *trial) {
 	}
 }
 
-// stopLaunched stops a launched plugin, and expects status 0 if the rule has not
-// failed.
+// stopLaunched stops a plugin, and expects status 0 if the rule has not failed.
 func stopLaunched(t *trial, p *launch.Process) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.prompt())
 	defer cancel()

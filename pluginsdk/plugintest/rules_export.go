@@ -159,8 +159,7 @@ func checkUnknownFields(t *trial) {
 	}
 }
 
-// tapped returns the encoded batches that have reached the exporter of a plugin in
-// this process.
+// tapped returns the encoded batches that have reached the exporter.
 func tapped(p *subject) [][]byte {
 	if p.plugin.inner == nil {
 		return nil

@@ -69,8 +69,7 @@ func (n *numbering) of(request *coltracepb.ExportTraceServiceRequest) batch {
 	}
 }
 
-// encode returns the bytes to send. It fails for texts of an author that are not
-// UTF-8.
+// encode returns the bytes to send. It fails for texts that are not UTF-8.
 func (b batch) encode() ([]byte, error) {
 	if b.raw != nil {
 		return b.raw, nil

@@ -26,8 +26,7 @@ type trial struct {
 	skipped  *skip // nil: not skipped
 }
 
-// skip is the reason why a rule was skipped, with the option or the flag that is
-// missing.
+// skip is why a rule was skipped, with the missing option or flag.
 type skip struct{ reason, option, flag string }
 
 // run tries the rule and writes its outcome.

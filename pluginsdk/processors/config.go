@@ -10,8 +10,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// faults collects the errors of a config, so that Validate reports all of them at
-// once.
+// faults collects all errors of a config for Validate.
 type faults []error
 
 // add adds an error. path is within the config: "actions[0].key".

@@ -179,8 +179,7 @@ func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.P
 	return Sample(SampleConfig{Name: c.Name, Ratio: *c.Ratio, Keep: c.Keep})(ctx, s)
 }
 
-// nameSuccessors replaces the text of the errors about keys that redact had in
-// earlier versions.
+// nameSuccessors replaces the errors about keys that redact had before.
 func nameSuccessors(err error) error {
 	all := leaves(err)
 	for i, one := range all {

@@ -155,8 +155,7 @@ func Filter(c FilterConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// matches reports whether the span meets all conditions. It checks the cheap conditions
-// first.
+// matches reports whether the span meets all conditions. It checks cheap ones first.
 func (r *spanRule) matches(span pluginsdk.Span) bool {
 	if r.kind != nil && span.Kind() != *r.kind {
 		return false

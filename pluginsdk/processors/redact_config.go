@@ -51,8 +51,7 @@ var removedRules = map[string]string{
 	"command": "there is no rule for command lines; use blocked_values",
 }
 
-// removedKeys are keys of earlier versions in the configuration of redact, with
-// the successor.
+// removedKeys are redact's keys of earlier versions, with their successors.
 var removedKeys = map[string]string{
 	"max_value_bytes":     "was removed: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it",
 	"max_depth":           "was removed: arrays and maps are searched at every depth. Remove it",

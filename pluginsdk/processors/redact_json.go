@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// json redacts a text that is valid JSON. All that has no secret in it stays as
-// it is written.
+// json redacts a valid JSON text, and keeps all other bytes.
 func (r *redactRules) json(text string) string {
 	e := jsonEdit{rules: r, text: text, decoder: json.NewDecoder(strings.NewReader(text))}
 	e.decoder.UseNumber()

@@ -209,8 +209,7 @@ func (r *redactRules) apply(p *pattern, text string) string {
 	return out.String() + text
 }
 
-// secret returns the bounds of the secret in a match, which are equal if there is
-// none.
+// secret returns the bounds of the secret in a match; equal for none.
 func (r *redactRules) secret(p *pattern, text string, match []int) (start, end int) {
 	switch {
 	case p.whole:

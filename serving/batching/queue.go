@@ -164,8 +164,7 @@ func (q *queue[In, Out]) work() {
 	}
 }
 
-// tryLead makes this worker the leader again if one is needed, and reports whether it
-// did.
+// tryLead makes this worker the leader if one is needed, and reports whether it did.
 func (q *queue[In, Out]) tryLead() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -36,8 +36,7 @@ type item[In, Out any] struct {
 	batch      *batch[In, Out]
 }
 
-// waitlist holds the waiting items of a queue, grouped by model. The queue's mu guards
-// it.
+// waitlist holds a queue's waiting items by model. The queue's mu guards it.
 type waitlist[In, Out any] struct {
 	metrics *metrics.Batcher
 	sized   bool // the queue has a size function

@@ -349,8 +349,7 @@ func (c *cache[M]) closeIdleLocked() {
 	}
 }
 
-// stop cancels all loads and unloads the models. It blocks until both are done or ctx
-// ends.
+// stop cancels the loads and unloads all models. It blocks, at most until ctx ends.
 func (c *cache[M]) stop(ctx context.Context) {
 	c.mu.Lock()
 	c.stopped = true

@@ -121,8 +121,7 @@ func (l *backlog) firstSuspect() *Item {
 	return first
 }
 
-// oldest returns the item sealed first, which stays in the backlog; nil if there is
-// none.
+// oldest returns the item sealed first, which stays; nil if there is none.
 func (l *backlog) oldest() *Item {
 	var oldest *Item
 	if l.head < len(l.fresh) {
@@ -153,8 +152,7 @@ func (l *backlog) remove(it *Item) {
 	}
 }
 
-// takeOut removes an item from a list without an order and reports whether the list
-// had it.
+// takeOut removes an item of an unordered list, and reports whether it was there.
 func takeOut(list *[]*Item, it *Item) bool {
 	i := slices.Index(*list, it)
 	if i < 0 {

@@ -23,8 +23,7 @@ type encoder struct {
 	losing  bool   // the log has the line that spans are refused
 }
 
-// run encodes whenever a list is long enough or a span has waited long enough, until
-// stop is closed.
+// run encodes when a list is long enough or a span has waited, until stop is closed.
 func (e *encoder) run(stop <-chan struct{}) {
 	for {
 		select {

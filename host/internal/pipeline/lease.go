@@ -16,8 +16,7 @@ type leases struct {
 
 func newLeases() *leases { return &leases{held: map[*lease]struct{}{}} }
 
-// lease is one buffer that gRPC holds. It is also the pool that gRPC puts the buffer
-// back into.
+// lease is one buffer that gRPC holds, and the pool that gRPC puts it back into.
 type lease struct {
 	all *leases
 	b   *batch

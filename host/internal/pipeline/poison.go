@@ -29,8 +29,7 @@ package pipeline
 // with their batches. Its batches go back with the backoff of a batch that failed,
 // which begins with the next connection, so that other batches pass before.
 
-// mostAlone is the number of crashes with a batch alone in flight that put it into
-// quarantine.
+// mostAlone is how many crashes with a batch alone in flight quarantine the batch.
 const mostAlone = 2
 
 // mostIDs bounds the ids of batches in a report.

@@ -208,8 +208,7 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	return part
 }
 
-// againLocked puts an item that is no longer in flight back into the backlog, with a
-// pause.
+// againLocked puts an item that was in flight back into the backlog, with a pause.
 func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	it.next = now.Add(pause)
 	q.items.retry(it)
@@ -282,8 +281,7 @@ func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause
 	return 0, nil
 }
 
-// wakeAtEnd wakes all goroutines that wait for a change when ctx ends. stop releases
-// it.
+// wakeAtEnd wakes all waiting goroutines when ctx ends. stop releases it.
 func (q *Queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		q.p.mu.Lock()

@@ -68,8 +68,7 @@ func lookAll(list []Entry) []sight {
 	return sights
 }
 
-// look finds out whether an entry is a folder, and lists its plugins. It blocks as long as
-// the disk.
+// look finds out whether an entry is a folder, and lists its plugins. It may block.
 func (e Entry) look() sight {
 	s := sight{folder: e.Folder}
 	if !s.folder && !e.Attached && strings.Contains(e.Where, "/") {

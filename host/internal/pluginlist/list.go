@@ -30,12 +30,10 @@ type Entry struct {
 // socketScheme begins the address of an attached plugin.
 const socketScheme = "unix://"
 
-// namePattern matches the name of a plugin, which becomes a label of metrics and a word
-// in logs.
+// namePattern matches a plugin's name, which becomes a label and a word in logs.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// unescape replaces the three escapes of the list. A path may have any other per cent
-// sign.
+// unescape replaces the list's three escapes. Other per cent signs are plain text.
 var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=", "%40", "@")
 
 // PinMark separates an executable and the digest that it must have.

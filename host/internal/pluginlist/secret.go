@@ -56,8 +56,7 @@ func (s *secrets) texts(environ []string) []string {
 // mostSecretBytes bounds a file that a reference may name.
 const mostSecretBytes = 64 << 10
 
-// lookUp returns the value of a reference. The error names the reference, and never a
-// value.
+// lookUp returns the value of a reference. The error never contains a value.
 func (s *secrets) lookUp(reference string) (string, error) {
 	if value, known := s.values[reference]; known {
 		return value, nil
@@ -109,8 +108,7 @@ func (s *secrets) variable(name string) (string, error) {
 	return s.environ[name], nil
 }
 
-// secretFile returns the content of a file for a reference, without a line break at its
-// end.
+// secretFile returns the content of a file, without a line break at its end.
 func secretFile(name string) (string, error) {
 	if !path.IsAbs(name) {
 		return "", errors.New("the path must be absolute")

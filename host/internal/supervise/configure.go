@@ -41,8 +41,7 @@ func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 	return d, configure(ctx, cfg, log, conn, *p, d)
 }
 
-// configure sends the variables that the plugin declares and the operator's
-// configuration.
+// configure sends the plugin's variables and the operator's configuration.
 func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, plan Plan, d Description) error {
 	reply, err := pluginv1.NewLifecycleClient(conn).Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:     d.Granted,

@@ -69,8 +69,7 @@ func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, 
 	return process, nil
 }
 
-// Plan returns the plan of the plugin. With an error, the plan has the parts that
-// could be found.
+// Plan returns the plan of the plugin; with an error, the parts that could be found.
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
 // Connect starts the plugin of a plan, or attaches to it, without supervision. It asks

@@ -10,8 +10,7 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// files identify the files of a plugin at the time of a look. A missing file has the zero
-// value.
+// files identify a plugin's files when looked at. A missing file has the zero value.
 type files struct{ executable, configuration launch.Identity }
 
 // fileWatch looks at the files of one plugin. Plugin.Run looks before each start and while

@@ -15,8 +15,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// life is one process from its launch to its end, or one connection to an attached
-// plugin.
+// life is one process from launch to end, or one connection to an attached plugin.
 type life struct {
 	x      *Plugin
 	a      *attempt // the start that began it

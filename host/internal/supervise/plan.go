@@ -33,8 +33,7 @@ type Plan struct {
 	Redactor launch.Redactor
 }
 
-// plan returns the plan of an entry. With an error, the plan has the parts that could
-// be found.
+// plan returns the plan of an entry; with an error, the parts that could be found.
 func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	p := Plan{Name: e.Name, Attached: e.Attached}
 	var err error
@@ -51,8 +50,7 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	return p, err
 }
 
-// missing returns the variables of granted that are not in the start environment, as
-// "NAME=value".
+// missing returns the granted variables missing at the start, as "NAME=value".
 func (p Plan) missing(granted map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(granted)) {

@@ -34,8 +34,7 @@ type Plugin struct {
 	// ctx ends when stop is called. Then the process shuts down, and Run returns.
 	ctx  context.Context
 	stop context.CancelCauseFunc
-	// endBy bounds the end of the process. It is written before stop is called, and
-	// read after.
+	// endBy bounds the end of the process. Written before stop is called, read after.
 	endBy     context.Context
 	reloading *reloads
 	// retiring is closed when the replaced process has ended. It is nil if there is no
@@ -45,8 +44,7 @@ type Plugin struct {
 	sending guardedList[*life]
 }
 
-// Plugin returns a plugin that does not run yet. Its queue has not joined the
-// pipeline.
+// Plugin returns a plugin that does not run. Its queue has not joined the pipeline.
 func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	log := s.log.With("plugin", e.Name)
 	failures := failures.New(log)
@@ -146,8 +144,7 @@ func (x *Plugin) knows(to State, cause error) (known bool) {
 // restartFirst is the first pause before a start. The longest is policy.mostPause.
 const restartFirst = 200 * time.Millisecond
 
-// lookEvery is the interval between looks at the file of an incompatible or untrusted
-// plugin.
+// lookEvery is the interval of looks at an incompatible or untrusted file.
 const lookEvery = 5 * time.Second
 
 // awaitRetry waits until the next start is due. inARow is the number of failures before

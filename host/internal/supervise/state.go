@@ -95,8 +95,7 @@ func stateAfter(err error) State {
 	return StateBackingOff
 }
 
-// needsMending reports whether further starts fail too until an operator removes the cause
-// of err.
+// needsMending reports whether starts fail until an operator removes the cause.
 func needsMending(state State, err error) bool {
 	if _, ok := errors.AsType[configurationError](err); ok || state == StateIncompatible || state == StateUntrusted || errors.Is(err, pluginlist.ErrNowhere) {
 		return true

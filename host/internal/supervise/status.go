@@ -235,8 +235,7 @@ func (s *pluginStatus) forgive() {
 	s.breaker.forgive()
 }
 
-// forget closes the breaker and empties the log memory, because an operator asked for a
-// start.
+// forget closes the breaker and empties the log memory, for an operator's start.
 func (s *pluginStatus) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,8 +308,7 @@ type logMemory struct {
 	unsteady bool
 }
 
-// mostCauses bounds the ends and failed starts that are logged until the plugin is
-// steady again.
+// mostCauses bounds the ends and failed starts that are logged until steady.
 const mostCauses = 8
 
 // knows reports whether the log has this cause, or mostCauses of the state.

@@ -41,8 +41,7 @@ const (
 	EnvCrashDir      = "SERVE_TRACING_CRASH_DIR"
 )
 
-// Settings are the settings of all plugins. Package host documents them, with
-// defaults.
+// Settings are the settings of all plugins. Package host documents them.
 type Settings struct {
 	List          *pluginlist.Settings
 	Context       *pluginv1.StaticContext // without the fields of one plugin

@@ -93,8 +93,7 @@ func (e *Encoder) DropLast() {
 // Spans returns the number of spans held.
 func (e *Encoder) Spans() int { return e.spans }
 
-// Bytes returns Size without the tags and lengths of resources and scopes. It costs
-// nothing.
+// Bytes returns Size without the tags and lengths of resources and scopes.
 func (e *Encoder) Bytes() int { return e.bytes }
 
 // Size returns the number of bytes that AppendRequest appends: 0 if no span is held. It

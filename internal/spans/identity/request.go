@@ -28,8 +28,7 @@ const (
 	replicaIDLength = 8 // characters, not bytes
 )
 
-// Component is the identity of a proxy or a replica. It is immutable and safe for
-// concurrent use.
+// Component is the immutable identity of a proxy or a replica.
 type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
@@ -137,8 +136,7 @@ func (r *Request) identify() {
 
 type requestKey struct{}
 
-// ContextWithRequest returns a context that carries r. StartProxy and StartReplica call
-// it.
+// ContextWithRequest returns a context with r. StartProxy and StartReplica call it.
 func ContextWithRequest(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }

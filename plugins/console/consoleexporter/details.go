@@ -337,8 +337,7 @@ func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bo
 	}
 }
 
-// eventsOf returns the events except exceptions, with their time since the span's
-// start.
+// eventsOf returns the events except exceptions, with times since the span's start.
 func eventsOf(s *span, ascii bool) []token {
 	var list []token
 	for _, e := range s.events {

@@ -144,8 +144,7 @@ func text(value attribute.Value, ok bool) string {
 // maxStem keeps names below the 255 bytes that file systems allow.
 const maxStem = 200
 
-// fileName joins parts like Ray. Characters that are unsafe in a file name become
-// underscores.
+// fileName joins parts like Ray, with underscores for unsafe characters.
 func fileName(first string, more ...string) string {
 	stem := []byte(strings.Join(append([]string{first}, more...), "_"))
 	for i, c := range stem {

@@ -42,8 +42,7 @@ func renderJSON(s pluginsdk.Span) []byte {
 	return append(inASCII(indented.Bytes()), '\n')
 }
 
-// writeJSON writes an object, a list, or a value that leaves, an encoder into out,
-// can encode.
+// writeJSON writes an object, a list, or a value that leaves can encode.
 func writeJSON(out *bytes.Buffer, leaves *json.Encoder, v any) {
 	switch v := v.(type) {
 	case object:

@@ -62,8 +62,7 @@ func windowWidth(w io.Writer) (width int, terminal bool) {
 	return width, err == nil && terminal
 }
 
-// utf8Locale reports whether the POSIX locale uses UTF-8. The first variable that is
-// set decides.
+// utf8Locale reports whether the locale uses UTF-8, by the first variable set.
 func utf8Locale(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value := strings.ToLower(getenv(name)); value != "" {

@@ -67,8 +67,7 @@ func newAgent(address *url.URL, timeout time.Duration) *agent {
 
 var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// checkReachable returns nil if an agent answers. The tracer would start without an
-// agent.
+// checkReachable returns nil if an agent answers. The tracer starts without one.
 func (a *agent) checkReachable(ctx context.Context) error {
 	status, _, err := a.call(ctx, http.MethodGet, infoPath, nil, nil)
 	if status > 0 && status < http.StatusInternalServerError {

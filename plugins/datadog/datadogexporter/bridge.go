@@ -23,8 +23,7 @@ type bridge struct {
 	otel     trace.Tracer
 	defaults defaults
 	verdicts *verdicts
-	// shared caches the data that spans of the batch with the same resource and scope
-	// share.
+	// shared caches the data that spans of one resource and scope share.
 	shared map[origin]shared
 	// scratch is the buffer of describe; the tracer copies the attributes.
 	scratch []attribute.KeyValue

@@ -82,8 +82,7 @@ type native struct {
 	// statistics and verdicts are guarded by the encoder's turn.
 	statistics bool // the tracer computes them
 	verdicts   verdicts
-	// away reports that the agent did not answer the last payload, or refused it
-	// temporarily.
+	// away: the agent did not answer the last payload, or refused it temporarily.
 	away atomic.Bool
 
 	mu sync.Mutex
@@ -159,8 +158,7 @@ func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) erro
 	return nil
 }
 
-// resume removes and returns the remaining delivery of a batch, or nil if the batch is
-// new.
+// resume removes and returns what remains of a batch's delivery; nil for a new batch.
 func (n *native) resume(id string) *delivery {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// tracerLog passes dd-trace-go's log lines to the host's log, each text once, ignoring
-// numbers.
+// tracerLog passes dd-trace-go's log to the host's, each text once, without numbers.
 type tracerLog struct {
 	log *slog.Logger
 

@@ -41,8 +41,7 @@ type encoder struct {
 	capture
 }
 
-// delivery is the result of encoding a batch: payloads and counts of spans without a
-// payload.
+// delivery is an encoded batch: payloads, and counts of spans without a payload.
 type delivery struct {
 	payloads []payload // not yet accepted by the agent
 	filtered int       // spans dropped by Datadog's samplers

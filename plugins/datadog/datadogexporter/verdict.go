@@ -46,8 +46,7 @@ func (v *verdicts) context(u unit) *tracer.SpanContext {
 	return tracer.FromGenericCtx(outerContext{key: u.outer})
 }
 
-// inherited returns the inbound context with its sampling priority, or nil if there is
-// none.
+// inherited returns the inbound context with its priority, or nil for none.
 func inherited(u unit) *tracer.SpanContext {
 	first := u.spans[0].span
 	if remote, _ := first.ParentIsRemote(); !remote || !u.outer.span.IsValid() {

@@ -105,14 +105,12 @@ func refuse(code codes.Code, format string, args ...any) error {
 	return pluginsdk.Permanent(&coded{status.Newf(code, format, args...)})
 }
 
-// coded is a gRPC status with a text that omits the code, because the host adds the
-// code.
+// coded is a gRPC status whose text omits the code, because the host adds it.
 type coded struct{ status *status.Status }
 
 func (e *coded) Error() string { return e.status.Message() }
 
-// GRPCStatus implements the interface through which pluginsdk reads the code and the
-// details.
+// GRPCStatus lets pluginsdk read the code and the details.
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
 // success returns the result of a successful answer, which may be partial. An answer
@@ -159,8 +157,7 @@ func (a *answers) warnNotOTLP(r reply, server string, why error) {
 	})
 }
 
-// partial returns the result for a partial success. A message without rejected spans is
-// a warning.
+// partial returns the result of a partial success, or warns if none was rejected.
 func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	rejected, message := of.GetRejectedSpans(), of.GetErrorMessage()
 	if rejected <= 0 && message == "" {
@@ -174,8 +171,7 @@ func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	return pluginsdk.Partial(int(min(max(0, rejected), beyondAnyBatch)), reason)
 }
 
-// words returns the message of a refusal, and the retry delay in its details, if there
-// is one.
+// words returns a refusal's message, and the retry delay in its details, if any.
 func (a *answers) words(r reply) (message string, after time.Duration) {
 	message = string(r.body)
 	switch r.kind {
@@ -218,8 +214,7 @@ func titleOf(page []byte) string {
 	return ""
 }
 
-// remedy returns the advice for a final status, and the code under which the host
-// counts it.
+// remedy returns the advice for a final status, and the code that the host counts.
 func (a *answers) remedy(r reply, bytes int64) (codes.Code, string) {
 	switch r.StatusCode {
 	case http.StatusBadRequest:

@@ -25,8 +25,7 @@ type endpoint struct {
 	// asIs reports that nothing was appended to the URL.
 	asIs   bool
 	target string
-	// host is the machine and its port, if there is one, as in a URL. Empty for a Unix
-	// socket.
+	// host is the machine with any port, as in a URL. Empty for a Unix socket.
 	host string
 	// authorization is the header with the URL's user and password, or "".
 	authorization string

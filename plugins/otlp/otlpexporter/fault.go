@@ -113,8 +113,7 @@ func (a *adviser) cut() string {
 	return fmt.Sprintf("%s: if that goes on, it may be a port for gRPC (set %s=grpc)", cutText, EnvProtocol)
 }
 
-// ourCertificate returns the advice if TLS may have failed because of the client's
-// certificate.
+// ourCertificate returns the advice if the client's certificate may be to blame.
 func (a *adviser) ourCertificate() string {
 	if a.settings.trust.certificate.set() {
 		return ": check the certificate in " + a.settings.trust.certificate.from

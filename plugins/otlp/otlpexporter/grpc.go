@@ -26,8 +26,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// newGRPC returns a client for gRPC. Its connection is made here and connects at the
-// first call.
+// newGRPC returns a client for gRPC, which connects at the first call.
 func newGRPC(c settings) (connection, error) {
 	conn, err := grpc.NewClient(c.endpoint.target, dialOptions(c)...)
 	if err != nil {

@@ -25,8 +25,7 @@ func constrained(names []string) prometheus.ConstrainedLabels {
 	return labels
 }
 
-// fit returns a text of the application as a valid label value: in UTF-8 and at most
-// maxLabel bytes.
+// fit returns a text as a valid label value: UTF-8 of at most maxLabel bytes.
 func fit(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= maxLabel {

@@ -8,8 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxOutcomes bounds the series of an app in a proxy. Each has more than twenty lines
-// in a scrape.
+// maxOutcomes bounds an app's series. Each has over twenty lines in a scrape.
 const maxOutcomes = 1000
 
 // Proxy holds the metrics of a proxy.
