@@ -27,7 +27,7 @@ import (
 // Its methods are safe for concurrent use.
 type Server struct {
 	cfg    Config
-	shared *router.Server
+	shared *router.Shared
 	cut    context.CancelCauseFunc // ends shared.Base
 	http   *httpproxy.Front
 	grpc   *grpcproxy.Front // nil if no app has gRPC services
@@ -76,7 +76,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	s := &Server{
 		cfg: cfg.withDefaults(),
 		cut: cut,
-		shared: &router.Server{
+		shared: &router.Shared{
 			Base:    base,
 			Counter: inflight.NewCounter(),
 			Workers: new(inflight.Workers),
@@ -135,7 +135,7 @@ func (s *Server) buildFronts() {
 	}
 	component := s.shared.Tracer.NewProxy()
 	s.http = httpproxy.New(httpproxy.Config{
-		Server:            s.shared,
+		Shared:            s.shared,
 		Component:         component,
 		Routes:            routes,
 		NotReady:          s.all.notReady,
@@ -145,7 +145,7 @@ func (s *Server) buildFronts() {
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
 	})
 	s.grpc = grpcproxy.New(grpcproxy.Config{
-		Server:    s.shared,
+		Shared:    s.shared,
 		Component: component,
 		Apps:      apps,
 		NotReady:  s.all.notReady,

@@ -57,7 +57,7 @@ type RouterResult struct {
 // the route come from the Request in ctx. The returned context is the parent of the
 // replica span.
 func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Context, Span) {
-	ctx, dropped := t.unsampled(ctx, semconv.SpanRouter)
+	ctx, dropped := t.dropUnsampled(ctx, semconv.SpanRouter)
 	if dropped {
 		return ctx, Span{}
 	}
@@ -170,7 +170,7 @@ func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Cont
 	if outer := identity.RequestFromContext(ctx); outer != nil {
 		r.Continue(outer)
 	}
-	ctx, dropped := t.unsampled(identity.ContextWithRequest(ctx, r), semconv.SpanReplica)
+	ctx, dropped := t.dropUnsampled(identity.ContextWithRequest(ctx, r), semconv.SpanReplica)
 	if dropped {
 		return ctx, Span{}
 	}
@@ -233,7 +233,7 @@ func (t *Tracer) StartBatch(members []context.Context, s BatchStart) (context.Co
 	if t.tracer != nil {
 		first, links = batchLinks(members)
 	}
-	ctx, dropped := t.unsampled(context.WithoutCancel(members[first]), semconv.SpanBatch)
+	ctx, dropped := t.dropUnsampled(context.WithoutCancel(members[first]), semconv.SpanBatch)
 	if dropped {
 		return ctx, Span{}
 	}
@@ -279,7 +279,7 @@ func batchLinks(members []context.Context) (first int, links []trace.Link) {
 // request, as at a replica's start, has none of them and starts a new trace. The
 // returned context is for the load function.
 func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Context, Span) {
-	ctx, dropped := t.unsampled(ctx, semconv.SpanModelLoad)
+	ctx, dropped := t.dropUnsampled(ctx, semconv.SpanModelLoad)
 	if dropped {
 		return ctx, Span{}
 	}

@@ -109,7 +109,7 @@ func (t *Tracer) StartProxy(ctx context.Context, s ProxyStart) (context.Context,
 	}
 	ctx = identity.ContextWithRequest(ctx, r)
 	family := s.family()
-	ctx, dropped := t.unsampled(ctx, family)
+	ctx, dropped := t.dropUnsampled(ctx, family)
 	if dropped {
 		return ctx, Span{}
 	}

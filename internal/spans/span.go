@@ -98,11 +98,11 @@ var (
 	kindInternal = trace.WithSpanKind(trace.SpanKindInternal)
 )
 
-// unsampled reports whether a child of the span in ctx is certainly not sampled, so
+// dropUnsampled reports whether a child of the span in ctx is certainly not sampled, so
 // that its name and attributes are not needed. It also returns the context to continue
 // with. The first span of such a trace in this process is started without recording, so
 // that outgoing calls carry a span id of this process. Further spans are not started.
-func (t *Tracer) unsampled(ctx context.Context, family string) (context.Context, bool) {
+func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Context, bool) {
 	if t.tracer == nil {
 		return ctx, true
 	}

@@ -21,7 +21,7 @@ import (
 
 // Config describes a proxy and its server.
 type Config struct {
-	Server    *router.Server
+	Shared    *router.Shared
 	Component *identity.Component
 	Apps      []App
 	NotReady  func() string // why a deployment takes no calls; empty if all do

@@ -24,7 +24,7 @@ import (
 
 // proxy answers gRPC calls. It never changes after newProxy.
 type proxy struct {
-	server    *router.Server
+	shared    *router.Shared
 	apps      map[string]*app
 	only      *app // nil if there are several
 	timeout   time.Duration
@@ -51,12 +51,12 @@ type app struct {
 
 func newProxy(c Config) *proxy {
 	p := &proxy{
-		server:    c.Server,
+		shared:    c.Shared,
 		apps:      make(map[string]*app, len(c.Apps)),
 		timeout:   c.Settings.RequestTimeout,
 		stall:     c.Settings.StallTimeout,
 		notReady:  c.NotReady,
-		counts:    c.Server.Metrics.Proxy(metrics.GRPC),
+		counts:    c.Shared.Metrics.Proxy(metrics.GRPC),
 		component: c.Component,
 	}
 	p.unrouted = p.counts.Ingress("", "")
@@ -116,7 +116,7 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	c.request.ID = requestid.Fit(last(c.md, metaRequestID))
 	defer func() {
 		if v := recover(); v != nil { // grpc does not
-			err = p.statusOf(c.request.ID, p.server.Log.Survived(stream.Context(), v)).Err()
+			err = p.statusOf(c.request.ID, p.shared.Log.Survived(stream.Context(), v)).Err()
 		}
 	}()
 	stream.SetTrailer(metadata.Pairs(metaRequestID, c.request.ID))
@@ -130,10 +130,10 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 // answer answers a call, and sets the fields of c. The span ends before the client gets
 // the status.
 func (p *proxy) answer(c *call) *status.Status {
-	if !p.server.Counter.Admit() {
+	if !p.shared.Counter.Admit() {
 		return status.New(codes.Unavailable, textDraining)
 	}
-	defer p.server.Counter.RequestDone()
+	defer p.shared.Counter.RequestDone()
 	name := last(c.md, metaApplication)
 	c.app = p.appFor(name)
 	if c.app == nil {
@@ -161,7 +161,7 @@ func (p *proxy) serve(c *call) *status.Status {
 	r, to := &c.request, c.app.Ingress
 	r.App, r.Deployment, r.Route, r.Component = to.App, to.Name, to.App, p.component
 	r.ModelID = strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD")
-	ctx, span := p.server.Tracer.StartProxy(p.server.Tracer.Provider.ExtractMetadata(c.stream.call, c.md), spans.ProxyStart{
+	ctx, span := p.shared.Tracer.StartProxy(p.shared.Tracer.Provider.ExtractMetadata(c.stream.call, c.md), spans.ProxyStart{
 		Request:  r,
 		Protocol: spans.GRPC,
 		Method:   c.full,
@@ -218,7 +218,7 @@ func (p *proxy) dispatch(ctx context.Context, c *call) error {
 
 // unready returns the reason why the proxy takes no calls, or "".
 func (p *proxy) unready() string {
-	if p.server.Counter.Leaving() {
+	if p.shared.Counter.Leaving() {
 		return textDraining
 	}
 	return p.notReady()

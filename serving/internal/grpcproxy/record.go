@@ -40,13 +40,13 @@ func (p *proxy) record(c *call) {
 	if ctx == nil {
 		ctx = context.WithoutCancel(c.stream.stream.Context())
 	}
-	if !p.server.Log.Wants(ctx, level) {
+	if !p.shared.Log.Wants(ctx, level) {
 		return
 	}
 	if from := peerOf(ctx); from != nil {
 		e.Client = from.String()
 	}
-	p.server.Log.Write(ctx, level, "request", e)
+	p.shared.Log.Write(ctx, level, "request", e)
 }
 
 // level returns the level of the access log, as for HTTP: a call that failed because of

@@ -87,10 +87,10 @@ func (b *requestBody) hurry(by time.Time) (sure bool) {
 	return b.reads.Hurry(by) == nil
 }
 
-// end makes later reads fail with why, after the current read has returned. If a read
+// failReads makes later reads fail with why, after the current read has returned. If a read
 // still runs when the proxy returns, net/http aborts it and clears that deadline. It
 // would then wait for a stalled client without limit.
-func (b *requestBody) end(why error) {
+func (b *requestBody) failReads(why error) {
 	if !b.remains() {
 		return
 	}

@@ -50,7 +50,7 @@ func (c *httpCall) Invoke(ctx context.Context) error {
 	if err := c.err.Load(); err != nil {
 		return *err
 	}
-	resp.upgrade.outlast()
+	resp.upgrade.awaitSocketEnd()
 	return nil
 }
 
@@ -59,6 +59,6 @@ func (c *httpCall) End(_ context.Context, err error) (spans.ReplicaResult, error
 	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up its own request only, not a copy
 		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
 	}
-	status, err := c.x.endHandler(err)
+	status, err := c.x.completeResponse(err)
 	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: cause.ForSpan(err)}, err
 }

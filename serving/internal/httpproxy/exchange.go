@@ -21,10 +21,15 @@ import (
 
 // exchange is one request and its response, as the proxy sees them.
 //
-// The proxy's goroutine calls prepare, starts the handler, and calls await. If the request
-// ends before the handler returns, it calls takeOver. Then it calls conclude, finish and
-// release. The handler's goroutine uses resp, and calls endHandler at its end. Only
-// the proxy's goroutine uses the other fields that change.
+// The proxy's goroutine calls the methods in this order:
+//
+//  1. prepare, before it starts the handler, and await.
+//  2. endEarly, if the request ends before the handler returns.
+//  3. ensureResponse, which responds if the handler did not.
+//  4. limitRest and releaseDeadlines, which leave the connection to net/http.
+//
+// The handler's goroutine uses resp, and calls completeResponse when the handler has
+// returned. Only the proxy's goroutine uses the other fields that change.
 type exchange struct {
 	proxy    *proxy
 	r        *http.Request // as it came
@@ -42,7 +47,8 @@ type exchange struct {
 	err      error             // that ended it; nil for an ordinary response
 	protocol spans.Protocol    // HTTP or WebSocket
 	cut      bool              // whether its connection or stream is to be cut
-	behind   bool              // its handler was left behind, and may still run
+
+	leftBehind bool // the handler did not return in time, and may still run
 }
 
 // prepare makes the response to r, the request as the app sees it.
@@ -96,15 +102,15 @@ func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(context.Background(), x.arrived.Add(x.route.Timeout), cause.ErrRequestTimeout)
 }
 
-// endHandler completes an ordinary response. The handler's goroutine calls it once, when
-// the handler has returned with err. It returns the status that the handler has sent, or
-// 0, and the error that ended the request; nil for an ordinary response. A panic of the
-// handler takes precedence over the context's end, and the context's end over other
-// errors, because they are its consequences.
-func (x *exchange) endHandler(err error) (status int, _ error) {
+// completeResponse completes an ordinary response. The handler's goroutine calls it once,
+// when the handler has returned with err. It returns the status that the handler has
+// sent, or 0, and the error that ended the request; nil for an ordinary response. A panic
+// of the handler takes precedence over the context's end, and the context's end over
+// other errors, because they are its consequences.
+func (x *exchange) completeResponse(err error) (status int, _ error) {
 	p := &x.resp
 	if s := p.upgrade.taken(); s != nil {
-		err = x.endSocket(s, err)
+		err = x.completeSocket(s, err)
 		return s.Status(), err
 	}
 	p.mu.Lock()
@@ -112,7 +118,7 @@ func (x *exchange) endHandler(err error) (status int, _ error) {
 	if p.phase == lost {
 		return p.status, cause.Heavier(err, p.why)
 	}
-	why := x.whyLocked(err)
+	why := x.earlyEndLocked(err)
 	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
 	status = p.status
 	if p.whole && p.phase == open {
@@ -131,11 +137,11 @@ func (x *exchange) endHandler(err error) (status int, _ error) {
 	return status, err
 }
 
-// whyLocked returns the reason for which the request ended before the handler returned
+// earlyEndLocked returns the reason for which the request ended before the handler returned
 // with err, or nil if the handler has answered. After the client has closed its side, the
 // handler has answered in two cases, if no write has failed: it has written since, or
 // nothing of its response was sent before, and all of it is sent now.
-func (x *exchange) whyLocked(err error) error {
+func (x *exchange) earlyEndLocked(err error) error {
 	p := &x.resp
 	switch {
 	case p.completeLocked():
@@ -156,9 +162,9 @@ func (x *exchange) whyLocked(err error) error {
 	return why
 }
 
-// endSocket ends a request whose connection the handler took over, in place of the rest
-// of endHandler. It returns the error that ended the socket.
-func (x *exchange) endSocket(s *socket.Conn, err error) error {
+// completeSocket ends a request whose connection the handler took over, in place of the
+// rest of completeResponse. It returns the error that ended the socket.
+func (x *exchange) completeSocket(s *socket.Conn, err error) error {
 	p := &x.resp
 	p.mu.Lock()
 	ended := p.why // of the proxy
@@ -174,10 +180,10 @@ func (x *exchange) endSocket(s *socket.Conn, err error) error {
 	return socketResult(s, err, ended)
 }
 
-// takeOver ends the request because of why, unless the handler has returned meanwhile. It
+// endEarly ends the request because of why, unless the handler has returned meanwhile. It
 // returns the error that ended the request; nil for an ordinary response.
-func (x *exchange) takeOver(why error) error {
-	found, complete := x.take(why)
+func (x *exchange) endEarly(why error) error {
+	found, complete := x.takeResponse(why)
 	switch found {
 	case ended:
 		<-x.assigned.Done()
@@ -187,8 +193,8 @@ func (x *exchange) takeOver(why error) error {
 		finishSocket(s, why)
 		return socketResult(s, nil, why)
 	}
-	x.behind = true
-	x.resp.pace.body.end(why) // the handler reads no more of it
+	x.leftBehind = true
+	x.resp.pace.body.failReads(why) // the handler reads no more of it
 	if complete {
 		x.flush()
 		return nil
@@ -196,16 +202,16 @@ func (x *exchange) takeOver(why error) error {
 	return why
 }
 
-// take takes the response away from a handler that may still run, because the request has
-// ended with why. It returns the phase in which it found the response. Unless that is
-// ended or hijacked, the handler can no longer write, no write is under way, and the
-// connection is the proxy's. complete reports that the handler had written all that it
-// had declared.
-func (x *exchange) take(why error) (found phase, complete bool) {
+// takeResponse takes the response away from a handler that may still run, because the
+// request has ended with why. It returns the phase in which it found the response. Unless
+// that is ended or hijacked, the handler can no longer write, no write is under way, and
+// the connection is the proxy's. complete reports that the handler had written all that
+// it had declared.
+func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 	p := &x.resp
 	reset := false
 	if !p.mu.TryLock() {
-		reset = x.lockHurried()
+		reset = x.interruptAndLock()
 	}
 	defer p.mu.Unlock()
 	switch {
@@ -226,11 +232,11 @@ func (x *exchange) take(why error) (found phase, complete bool) {
 	return found, complete
 }
 
-// lockHurried takes the response's lock from a handler that may be stuck in a write: the
-// client does not read, or it does not send the end of its body, which net/http reads
+// interruptAndLock takes the response's lock from a handler that may be stuck in a write.
+// The client does not read, or it does not send the end of its body, which net/http reads
 // before it replies. reset reports that the stream of HTTP/2 has ended at the deadline, so
 // that the client cannot get all of the response.
-func (x *exchange) lockHurried() (reset bool) {
+func (x *exchange) interruptAndLock() (reset bool) {
 	p, by := &x.resp, time.Now().Add(inflight.CutGrace)
 	set := p.pace.writes.Hurry(by) == nil // else the write ends by itself
 	p.pace.body.hurry(time.Now())
@@ -238,9 +244,9 @@ func (x *exchange) lockHurried() (reset bool) {
 	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
 }
 
-// conclude responds if the handler did not. It returns the status of the response and
+// ensureResponse responds if the handler did not. It returns the status of the response and
 // whether the connection must be cut. The handler writes no more.
-func (x *exchange) conclude() (status int, cut bool) {
+func (x *exchange) ensureResponse() (status int, cut bool) {
 	p := &x.resp
 	if s := p.upgrade.taken(); s != nil {
 		return p.upgrade.status(s, x.err), x.err != nil
@@ -248,7 +254,7 @@ func (x *exchange) conclude() (status int, cut bool) {
 	status = p.sent()
 	switch {
 	case x.err == nil:
-		return status, x.behind && x.r.ProtoMajor == 1 // takeOver may have set deadlines on its connection
+		return status, x.leftBehind && x.r.ProtoMajor == 1 // endEarly may have set deadlines on its connection
 	case p.whole:
 		return cmp.Or(status, statusClientGone), false
 	case status != 0:
@@ -273,8 +279,8 @@ func (x *exchange) reply(status int) {
 	if p.informs {
 		clear(h)
 	}
-	if x.behind && x.r.ProtoMajor == 1 {
-		h.Set("Connection", "close") // takeOver may have set deadlines on it
+	if x.leftBehind && x.r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // endEarly may have set deadlines on it
 	}
 	if after := retryAfter(x.err); after != "" {
 		h.Set("Retry-After", after)
@@ -295,15 +301,15 @@ func (x *exchange) flush() {
 	_ = http.NewResponseController(x.resp.conn).Flush() // the client may have left
 }
 
-// finish bounds the time for the rest of the exchange: net/http reads the end of a body
+// limitRest bounds the time for the rest of the exchange: net/http reads the end of a body
 // that the handler did not read, and sends the last bytes.
-func (x *exchange) finish() {
+func (x *exchange) limitRest() {
 	p := &x.resp
 	switch {
 	case p.upgrade.taken() != nil || x.cut: // there is no rest
 	case x.r.ProtoMajor != 1:
 		p.finishStream()
-	case x.behind || !p.pace.body.remains():
+	case x.leftBehind || !p.pace.body.remains():
 		p.pace.writes.Finish(0)
 	default:
 		if p.pace.stalled.Load() {
@@ -315,9 +321,9 @@ func (x *exchange) finish() {
 	}
 }
 
-// release leaves the connection to net/http: user code that still has the body of the
-// request sets no deadline any more.
-func (x *exchange) release() {
+// releaseDeadlines leaves the connection to net/http: user code that still has the body
+// of the request sets no deadline any more.
+func (x *exchange) releaseDeadlines() {
 	x.resp.pace.writes.Release()
 	if body := x.resp.pace.body; body != nil {
 		body.reads.Release()

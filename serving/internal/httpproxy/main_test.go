@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	t      testing.TB
 	front  *Front
-	server *router.Server
+	shared *router.Shared
 	addr   string
 }
 
@@ -37,7 +37,7 @@ func start(t testing.TB, timeout time.Duration, h http.Handler) *rig {
 func startTraced(t testing.TB, tracer *spans.Tracer, timeout time.Duration, h http.Handler) *rig {
 	t.Helper()
 	base, cut := context.WithCancel(context.Background())
-	s := &router.Server{
+	s := &router.Shared{
 		Base:    base,
 		Counter: inflight.NewCounter(),
 		Workers: new(inflight.Workers),
@@ -47,8 +47,8 @@ func startTraced(t testing.TB, tracer *spans.Tracer, timeout time.Duration, h ht
 	}
 	d := router.New(s, router.Config{App: "a", Name: "D", Settings: router.Settings{Replicas: 1, MaxOngoing: 5, MaxQueued: -1, WaitLoop: time.Hour, StopTimeout: time.Hour}})
 	d.Replicas.Start()
-	r := &rig{t: t, server: s, front: New(Config{
-		Server:       s,
+	r := &rig{t: t, shared: s, front: New(Config{
+		Shared:       s,
 		Component:    s.Tracer.NewProxy(),
 		Routes:       []Route{{Deployment: d, Handler: h, Prefix: "/", Timeout: timeout}},
 		StallTimeout: time.Minute,

@@ -24,8 +24,8 @@ type pace struct {
 	wrote   int64 // bytes of the body
 }
 
-// begin begins a write. In the first, net/http may wait for the end of the body.
-func (p *pace) begin() {
+// beginWrite begins a write. In the first, net/http may wait for the end of the body.
+func (p *pace) beginWrite() {
 	if !p.awaitsBody() {
 		p.writes.Begin(0)
 		return
@@ -38,8 +38,8 @@ func (p *pace) begin() {
 // response.
 func (p *pace) awaitsBody() bool { return p.peer == nil && !p.duplex && p.body.remains() }
 
-// end ends a write that returned err, and returns the error for the handler.
-func (p *pace) end(err error) error {
+// endWrite ends a write that returned err, and returns the error for the handler.
+func (p *pace) endWrite(err error) error {
 	defer p.writes.Done()
 	if p.awaitsBody() && p.body.reads.Expired() {
 		p.stalled.Store(true)

@@ -18,7 +18,7 @@ import (
 
 // Config describes a proxy and its server.
 type Config struct {
-	Server    *router.Server
+	Shared    *router.Shared
 	Component *identity.Component
 	Routes    []Route
 	NotReady  func() string // why a deployment takes no requests; empty if all do
@@ -31,7 +31,7 @@ type Config struct {
 
 // proxy serves HTTP requests. It never changes after newProxy.
 type proxy struct {
-	server    *router.Server
+	shared    *router.Shared
 	routes    routeTable
 	listing   []byte // the body of /-/routes
 	notReady  func() string
@@ -43,10 +43,10 @@ type proxy struct {
 
 func newProxy(c Config) *proxy {
 	p := &proxy{
-		server:    c.Server,
+		shared:    c.Shared,
 		notReady:  c.NotReady,
 		stall:     c.StallTimeout,
-		counts:    c.Server.Metrics.Proxy(metrics.HTTP),
+		counts:    c.Shared.Metrics.Proxy(metrics.HTTP),
 		component: c.Component,
 	}
 	p.unrouted = p.counts.Ingress("", "")
@@ -81,10 +81,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/-/healthz":
 		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy), p.notReady)
-		p.bound(w, r)
+		p.limitRest(w, r)
 	case "/-/routes":
 		p.health(w, "application/json", p.listing, nil)
-		p.bound(w, r)
+		p.limitRest(w, r)
 	default:
 		p.answer(w, r)
 	}
@@ -95,42 +95,42 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, arrived: time.Now(), r: r}
 	x.identity.ID = requestid.Fit(r.Header.Get(headerRequestID))
 	p.counts.Began()
-	defer p.end(x)
-	if !p.server.Counter.Admit() {
+	defer p.recordAndCut(x)
+	if !p.shared.Counter.Admit() {
 		x.status = http.StatusServiceUnavailable
 		w.Header().Set("Connection", "close") // the client's next request goes elsewhere
 		writeText(w, x.status, x.identity.ID, textDraining)
 		return
 	}
-	defer p.server.Counter.RequestDone()
-	defer x.release()
-	if p.server.Counter.Leaving() {
+	defer p.shared.Counter.RequestDone()
+	defer x.releaseDeadlines()
+	if p.shared.Counter.Leaving() {
 		w.Header().Set("Connection", "close") // after this response; for HTTP/2 net/http makes it a GOAWAY
 	}
 	rt, path, rawPath, ok := p.routes.match(r.URL)
 	if !ok {
 		x.status = http.StatusNotFound
 		writeText(w, x.status, x.identity.ID, fmt.Sprintf(textNotFound, r.URL.Path))
-		p.bound(w, r)
+		p.limitRest(w, r)
 		return
 	}
 	x.route = rt
 	p.serve(w, x, withPath(r, path, rawPath))
-	x.finish()
+	x.limitRest()
 }
 
-// end counts and logs the request, after its response. It cuts the connection if the
-// response must be cut.
-func (p *proxy) end(x *exchange) {
+// recordAndCut counts and logs the request, after its response. It cuts the connection if
+// the response must be cut.
+func (p *proxy) recordAndCut(x *exchange) {
 	p.record(x)
 	if x.cut {
 		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
 	}
 }
 
-// bound limits the time for net/http to read the rest of the request, and to send a
+// limitRest limits the time for net/http to read the rest of the request, and to send a
 // response that the proxy made itself.
-func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
+func (p *proxy) limitRest(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
 	}
@@ -145,7 +145,7 @@ func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
 // returns one.
 func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, fault func() string) {
 	reason := ""
-	if p.server.Counter.Leaving() {
+	if p.shared.Counter.Leaving() {
 		reason = textDraining
 	} else if fault != nil {
 		reason = fault()
@@ -168,9 +168,9 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	defer cancel()
 	up := upgradeOf(r)
 	x.protocol = up.protocol()
-	ctx = up.under(ctx)
-	defer up.release()
-	ctx, span := p.server.Tracer.StartProxy(p.server.Tracer.Provider.Extract(ctx, r.Header), spans.ProxyStart{
+	ctx = up.handlerContext(ctx)
+	defer up.cancel()
+	ctx, span := p.shared.Tracer.StartProxy(p.shared.Tracer.Provider.Extract(ctx, r.Header), spans.ProxyStart{
 		Request:     &x.identity,
 		Protocol:    x.protocol,
 		Method:      r.Method,
@@ -180,7 +180,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.ctx, x.span = ctx, span.Context()
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
-	x.status, x.cut = x.conclude()
+	x.status, x.cut = x.ensureResponse()
 	defer p.survive(ctx) // a panic of the user's span processors costs the client nothing
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }
@@ -208,13 +208,13 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	if returned {
 		return err
 	}
-	return x.takeOver(err)
+	return x.endEarly(err)
 }
 
 // survive recovers from a panic around a handler.
 func (p *proxy) survive(ctx context.Context) {
 	if v := recover(); v != nil {
-		_ = p.server.Log.Survived(ctx, v)
+		_ = p.shared.Log.Survived(ctx, v)
 	}
 }
 

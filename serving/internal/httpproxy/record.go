@@ -39,7 +39,7 @@ func (p *proxy) record(x *exchange) {
 	if ctx == nil {
 		ctx = context.WithoutCancel(x.r.Context())
 	}
-	if !p.server.Log.Wants(ctx, level) {
+	if !p.shared.Log.Wants(ctx, level) {
 		return
 	}
 	e := accesslog.Entry{
@@ -50,7 +50,7 @@ func (p *proxy) record(x *exchange) {
 	if x.route == nil {
 		e.Path = x.r.URL.Path
 	}
-	p.server.Log.Write(ctx, level, "request", e)
+	p.shared.Log.Write(ctx, level, "request", e)
 }
 
 // level returns the level of the access log. A request that failed because of the server

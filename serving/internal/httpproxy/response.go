@@ -19,7 +19,7 @@ const (
 	open     phase = iota // not begun
 	begun                 // the handler has sent status and headers
 	hijacked              // the handler has taken the connection over
-	ended                 // the handler has returned; the proxy concludes
+	ended                 // the handler has returned; the proxy may respond
 	lost                  // the proxy took the response away while the handler ran
 )
 
@@ -81,9 +81,9 @@ func (p *response) WriteHeader(status int) {
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		maps.Copy(p.conn.Header(), p.header)
 		p.informs = true
-		p.pace.begin()
+		p.pace.beginWrite()
 		p.conn.WriteHeader(status)
-		_ = p.pace.end(nil) // WriteHeader returns no error
+		_ = p.pace.endWrite(nil) // WriteHeader returns no error
 	default:
 		p.beginLocked(status)
 		if p.events.on {
@@ -114,7 +114,7 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 	}
 	event := p.events.on && endsEvent(b, &p.events.line)
 	for {
-		p.pace.begin()
+		p.pace.beginWrite()
 		m, err := write(p.conn, b[:min(len(b), stepBytes)])
 		if p.left > 0 {
 			p.left -= int64(m)
@@ -122,7 +122,7 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 		p.pace.wrote += int64(m)
 		n += m
 		b = b[m:]
-		if err = p.pace.end(err); err != nil {
+		if err = p.pace.endWrite(err); err != nil {
 			return n, err
 		}
 		if len(b) == 0 {
@@ -150,8 +150,8 @@ func (p *response) FlushError() error {
 
 func (p *response) flushLocked() error {
 	p.pace.flushed = true
-	p.pace.begin()
-	return p.pace.end(http.NewResponseController(p.conn).Flush())
+	p.pace.beginWrite()
+	return p.pace.endWrite(http.NewResponseController(p.conn).Flush())
 }
 
 // finishStream sends the bytes of a whole response that net/http still has, so that the

@@ -60,14 +60,14 @@ func TestHurriedStream(t *testing.T) {
 		var handler sync.WaitGroup
 		handler.Go(func() {
 			_, _ = p.Write([]byte("x"))
-			_, _ = p.x.endHandler(nil)
+			_, _ = p.x.completeResponse(nil)
 		})
 		<-s.entered
 		cancel(cause.ErrRequestTimeout)
 		if inTime {
 			close(s.letGo)
 		}
-		found, complete := p.x.take(cause.ErrRequestTimeout)
+		found, complete := p.x.takeResponse(cause.ErrRequestTimeout)
 		handler.Wait()
 		reset := false
 		select {
@@ -93,12 +93,12 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			p.Header().Set("X-Writer", "handler")
 			_, wrote = io.WriteString(p, "handler")
-			_, ended = p.x.endHandler(nil)
+			_, ended = p.x.completeResponse(nil)
 		})
 		var found phase
 		wg.Go(func() {
 			cancel(cause.ErrRequestTimeout)
-			if found, _ = p.x.take(cause.ErrRequestTimeout); found == open {
+			if found, _ = p.x.takeResponse(cause.ErrRequestTimeout); found == open {
 				p.x.err = cause.ErrRequestTimeout
 				p.x.reply(http.StatusRequestTimeout)
 			}
@@ -138,7 +138,7 @@ func TestNoBeginAfterTheEnd(t *testing.T) {
 	if err := p.FlushError(); err != cause.ErrShuttingDown {
 		t.Errorf("FlushError: %v, want ErrShuttingDown", err)
 	}
-	if _, err := p.x.endHandler(errors.New("a consequence")); err != cause.ErrShuttingDown {
+	if _, err := p.x.completeResponse(errors.New("a consequence")); err != cause.ErrShuttingDown {
 		t.Errorf("returned: %v, want ErrShuttingDown", err)
 	}
 	if rec.Body.Len() > 0 || rec.Flushed {
@@ -184,7 +184,7 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 	p.mu.Lock() // as a write does
 	found := make(chan phase, 1)
 	go func() {
-		f, _ := p.x.take(cause.ErrRequestTimeout)
+		f, _ := p.x.takeResponse(cause.ErrRequestTimeout)
 		found <- f
 	}()
 	if hurry := <-c.deadlines; hurry.IsZero() {
@@ -195,7 +195,7 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 	if f := <-found; f != ended {
 		t.Errorf("found %v, want ended", f)
 	}
-	p.x.finish()
+	p.x.limitRest()
 	if after := <-c.deadlines; !after.IsZero() {
 		t.Errorf("deadline left at %v", after)
 	}
@@ -211,7 +211,7 @@ func TestShutdownWithoutItsHandler(t *testing.T) {
 		t.Errorf("reply %q, %v: want 408, and EOF", reply, err)
 	}
 	r.awaitNoConnection()
-	if _, running := r.server.Counter.Counts(); running != 1 {
+	if _, running := r.shared.Counter.Counts(); running != 1 {
 		t.Errorf("%d handlers run", running)
 	}
 	if err := r.front.http.Shutdown(t.Context()); err != nil {

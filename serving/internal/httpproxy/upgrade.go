@@ -58,8 +58,9 @@ func hasToken(lists []string, token string) bool {
 	return false
 }
 
-// under returns the context for the handler. It ends with ctx, or when the socket ends.
-func (u *upgrade) under(ctx context.Context) context.Context {
+// handlerContext returns the context for the handler. It ends with ctx, or when the
+// socket ends.
+func (u *upgrade) handlerContext(ctx context.Context) context.Context {
 	if u == nil {
 		return ctx
 	}
@@ -68,8 +69,8 @@ func (u *upgrade) under(ctx context.Context) context.Context {
 	return ctx
 }
 
-// release ends the context that under made.
-func (u *upgrade) release() {
+// cancel ends the context that handlerContext made.
+func (u *upgrade) cancel() {
 	if u != nil {
 		u.end(nil)
 	}
@@ -104,7 +105,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	buffered, _ := rw.Peek(rw.Reader.Buffered()) // which it has
 	s := socket.New(conn, socket.Options{
 		Context:    p.x.ctx,
-		Over:       p.upgrade.over,
+		Over:       p.upgrade.socketEnded,
 		CloseFrame: func() (int, string) { return closeFrameOf(cause.Of(p.x.ctx)) },
 		WebSocket:  p.upgrade.webSocket,
 		Status:     p.status,
@@ -120,8 +121,8 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return s, rw, nil
 }
 
-// over ends the handler's context, because the socket has ended.
-func (u *upgrade) over(end socket.End) {
+// socketEnded ends the handler's context, because the socket has ended.
+func (u *upgrade) socketEnded(end socket.End) {
 	defer close(u.ended)
 	switch end {
 	case socket.Gone:
@@ -151,9 +152,9 @@ func (u *upgrade) taken() *socket.Conn {
 	return u.socket
 }
 
-// outlast waits for the end of a socket that the handler has passed to its own
+// awaitSocketEnd waits for the end of a socket that the handler has passed to its own
 // goroutines.
-func (u *upgrade) outlast() {
+func (u *upgrade) awaitSocketEnd() {
 	if u.taken() != nil {
 		<-u.ended
 	}

@@ -61,8 +61,8 @@ func (a *Assignment) Run(c Call) error {
 // counts the handler until it has returned.
 func (a *Assignment) Start(c Call) {
 	a.call, a.done = c, make(chan struct{})
-	a.deployment.server.Counter.HandlerStarts()
-	a.deployment.server.Workers.Start((*started)(a))
+	a.deployment.shared.Counter.HandlerStarts()
+	a.deployment.shared.Workers.Start((*started)(a))
 }
 
 // Done returns a channel that is closed after Start when the call has ended and its slot
@@ -90,14 +90,14 @@ type started Assignment
 
 // Run implements [inflight.Job].
 func (s *started) Run() {
-	a, server := (*Assignment)(s), s.deployment.server
+	a, shared := (*Assignment)(s), s.deployment.shared
 	a.err = cause.ErrGoexit
 	defer func() {
 		if v := recover(); v != nil {
-			a.err = server.Log.Survived(a.routed, v)
+			a.err = shared.Log.Survived(a.routed, v)
 		}
 		close(a.done)
-		server.Counter.HandlerDone()
+		shared.Counter.HandlerDone()
 	}()
 	a.err = a.Run(a.call)
 }
@@ -110,7 +110,7 @@ func (a *Assignment) run(c Call) (err error) {
 	began := time.Now()
 	start := c.Start()
 	start.Request = &a.request
-	ctx, span := a.deployment.server.Tracer.StartReplica(scope.ContextWithCall(a.routed, &a.scope), start)
+	ctx, span := a.deployment.shared.Tracer.StartReplica(scope.ContextWithCall(a.routed, &a.scope), start)
 	a.user = ctx
 	r.scope.Metrics.Began()
 
@@ -150,7 +150,7 @@ func (a *Assignment) invoke() (err error) {
 }
 
 func (a *Assignment) logPanic(p *tracing.PanicError) {
-	a.deployment.server.Log.LogAttrs(a.user, slog.LevelError, "handler panicked",
+	a.deployment.shared.Log.LogAttrs(a.user, slog.LevelError, "handler panicked",
 		slog.String(tracing.LogApp, a.request.App),
 		slog.String(tracing.LogDeployment, a.request.Deployment),
 		slog.String(tracing.LogReplica, a.UniqueID()),
@@ -163,7 +163,7 @@ func (a *Assignment) logPanic(p *tracing.PanicError) {
 // request may make many calls, each call's error goes to its caller, and a panic has a
 // line of its own.
 func (a *Assignment) logCall(method string, took time.Duration, err error) {
-	log := a.deployment.server.Log
+	log := a.deployment.shared.Log
 	if !log.Wants(a.user, slog.LevelDebug) {
 		return
 	}

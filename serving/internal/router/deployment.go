@@ -13,9 +13,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// Server has the parts of a server that its deployments share. It does not change once
-// a deployment is started.
-type Server struct {
+// Shared has the parts of a server that its proxies and deployments share. It does not
+// change once a deployment is started.
+type Shared struct {
 	Base    context.Context // ends when requests are cut off, with the cause
 	Counter *inflight.Counter
 	Workers *inflight.Workers
@@ -42,13 +42,13 @@ type Deployment struct {
 	App, Name string
 	Replicas  *ReplicaSet
 
-	server  *Server
+	shared  *Shared
 	router  *router
 	metrics *metrics.Router
 }
 
 // New returns a deployment of the server. It starts no replicas.
-func New(s *Server, c Config) *Deployment {
+func New(s *Shared, c Config) *Deployment {
 	r := newRouter(s.Base, c.Settings.MaxOngoing, c.Settings.MaxQueued, cause.QueueFullError{
 		Deployment: c.Name,
 		StatusCode: c.QueueFullStatus,
@@ -58,7 +58,7 @@ func New(s *Server, c Config) *Deployment {
 		App:      c.App,
 		Name:     c.Name,
 		Replicas: newReplicaSet(s, c, r),
-		server:   s,
+		shared:   s,
 		router:   r,
 		metrics:  s.Metrics.Router(c.App, c.Name, r.load),
 	}
@@ -67,7 +67,7 @@ func New(s *Server, c Config) *Deployment {
 // AdmitCall counts a call by handle with the context ctx; the caller must call done when
 // the call is over. It fails as [inflight.Counter.AdmitCall] does.
 func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
-	counter := d.server.Counter
+	counter := d.shared.Counter
 	err = counter.AdmitCall(false)
 	if err != nil { // the origin of the call matters only now
 		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
@@ -85,7 +85,7 @@ func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
 // cause of ctx's end.
 func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignment, error) {
 	s.App, s.Deployment = d.App, d.Name
-	routed, span := d.server.Tracer.StartRouter(ctx, s)
+	routed, span := d.shared.Tracer.StartRouter(ctx, s)
 	var m *member
 	var wait time.Duration
 	err := endBefore(ctx, s.Protocol)

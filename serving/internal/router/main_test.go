@@ -21,9 +21,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newServer returns a server without proxies.
-func newServer(t *testing.T, log *slog.Logger) *Server {
+func newServer(t *testing.T, log *slog.Logger) *Shared {
 	base, cancel := context.WithCancel(context.Background())
-	s := &Server{
+	s := &Shared{
 		Base:    base,
 		Counter: inflight.NewCounter(),
 		Workers: new(inflight.Workers),

@@ -55,7 +55,7 @@ type value struct {
 	key any
 }
 
-func newReplica(s *Server, c *Config, limit int, r *router) *Replica {
+func newReplica(s *Shared, c *Config, limit int, r *router) *Replica {
 	component := s.Tracer.NewReplica(c.App, c.Name)
 	cutOff, cut := context.WithCancelCause(s.Base)
 	replica := &Replica{

@@ -31,7 +31,7 @@ type life struct {
 func newLife(s *ReplicaSet) *life {
 	l := &life{
 		set:     s,
-		replica: newReplica(s.server, s.config, s.want.MaxOngoing, s.router),
+		replica: newReplica(s.shared, s.config, s.want.MaxOngoing, s.router),
 		since:   time.Now(),
 		lived:   make(chan struct{}),
 	}

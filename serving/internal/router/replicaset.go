@@ -21,7 +21,7 @@ type ReplicaSet struct {
 	Changes *Changes
 
 	config *Config
-	server *Server
+	shared *Shared
 	router *router
 	log    *slog.Logger
 	hooks  *hooks
@@ -44,12 +44,12 @@ const (
 	setStopping
 )
 
-func newReplicaSet(server *Server, c Config, r *router) *ReplicaSet {
+func newReplicaSet(shared *Shared, c Config, r *router) *ReplicaSet {
 	s := &ReplicaSet{
 		config: &c,
-		server: server,
+		shared: shared,
 		router: r,
-		log:    server.Log.With("app", c.App, "deployment", c.Name),
+		log:    shared.Log.With("app", c.App, "deployment", c.Name),
 		over:   make(chan struct{}),
 		want:   c.Settings,
 		starts: starts{backoff: exponential},
@@ -76,8 +76,8 @@ func (s *ReplicaSet) unlock() {
 	for _, line := range lines {
 		line()
 	}
-	if s.server.Changed != nil {
-		s.server.Changed()
+	if s.shared.Changed != nil {
+		s.shared.Changed()
 	}
 }
 
