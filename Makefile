@@ -62,7 +62,7 @@ BENCHFLAGS ?=
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries ray seeds test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries ray test-ray-export seeds test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -116,6 +116,12 @@ python-binaries:
 ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, some 300 MB, and some five minutes the first time
 	@$(call venv,ray,$(RAY)/requirements.txt) && \
 	"$$venv/bin/python" -B $(RAY)/record.py $(RAY_RECORDING)
+
+# RAY_SPANS=20000 is the full form.
+RAY_SPANS ?= 20000
+test-ray-export: python-wheel ## Export the spans of real Ray Serve through the relay, with kills, and compare them (RAY_SPANS=20000): needs Python
+	@$(call venv,ray,$(RAY)/requirements.txt) && \
+	"$$venv/bin/python" -B test/rayexport/run.py bin/servetrace-*.whl $(RAY_SPANS)
 
 # Without the environment of `make ray`, the column of Ray Serve stays empty.
 seeds: build ## Run all that the project's seeds name, on real Ray Serve too after make ray, and print the table

@@ -9,6 +9,7 @@
 import collections
 import logging
 import os
+import re
 import threading
 import time
 import weakref
@@ -34,11 +35,9 @@ _REPORT_SECONDS = 10.0
 _LONGEST_PAUSE = 2.0
 _PROVIDER_SECONDS = 1.0  # wait of the start line for the application's TracerProvider
 _Code = grpc.StatusCode
-# The codes that OTLP calls retryable.
-_RETRYABLE = {
-    _Code.UNAVAILABLE, _Code.RESOURCE_EXHAUSTED, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED,
-    _Code.ABORTED, _Code.OUT_OF_RANGE, _Code.DATA_LOSS,
-}
+# The codes that OTLP calls retryable. RESOURCE_EXHAUSTED is retryable with RetryInfo; without,
+# the request is too large.
+_RETRYABLE = {_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED, _Code.ABORTED, _Code.OUT_OF_RANGE, _Code.DATA_LOSS}
 
 
 class RelayProcessor(SpanProcessor):
@@ -67,6 +66,7 @@ class RelayProcessor(SpanProcessor):
         self._lock = threading.Lock()
         self._lost = collections.Counter()
         self._reported, self._reported_at = 0, 0.0
+        self._details = ""  # of the last answer that was an error
         self._missing = None  # the reason why there is no relay
         self._some, self._full, self._over = threading.Event(), threading.Event(), threading.Event()
         self._deadline = None
@@ -159,14 +159,19 @@ class RelayProcessor(SpanProcessor):
                 self._channel.close()
 
     def _announce(self):
-        """Starts the relay and logs one line about it."""
+        """Starts the relay and logs one line about it. An empty request connects, because a
+        relay without a connection ends."""
         found = self._ensure()
+        if found:
+            self._send(b"")
         end = time.monotonic() + _PROVIDER_SECONDS
         while found and not hasattr(trace.get_tracer_provider(), "sampler") and time.monotonic() < end and not self._some.wait(0.01):
             pass
         sampler = getattr(trace.get_tracer_provider(), "sampler", None)
+        description = sampler.get_description() if sampler else "unknown"
+        ratio = re.search(r"TraceIdRatioBased{([^}]*)}", description)
         if found:
-            self.log.info("servetrace: plugins=%s sampler=%s relay=%s (%s)", self.relay.plugins, sampler.get_description() if sampler else "unknown", self.relay.address, found)
+            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s)", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found)
 
     def _ensure(self):
         """Returns how the relay was found, or None if there is none; logs the reason once."""
@@ -194,24 +199,30 @@ class RelayProcessor(SpanProcessor):
         return batch
 
     def _deliver(self, spans):
-        """Sends a batch until the relay has answered."""
-        body = self._encode(spans)
+        """Sends a batch until the relay has answered. A batch that is too large is sent in
+        two parts."""
+        body, spans = self._encode(spans)
         pause = 0.0
-        while self._taken:
+        while spans:
             code, asked = self._send(body)
-            if code in _RETRYABLE:
-                if self._deadline and time.monotonic() + pause >= self._deadline:
-                    code = "shutdown"
-                else:
+            if code is _Code.RESOURCE_EXHAUSTED and asked is None and len(spans) > 1:
+                for part in (spans[: len(spans) // 2], spans[len(spans) // 2 :]):
+                    self._deliver(part)
+                return
+            if code in _RETRYABLE or code is _Code.RESOURCE_EXHAUSTED and asked is not None:
+                if self._deadline is None or time.monotonic() + pause < self._deadline:
                     if code is _Code.UNAVAILABLE:
                         self._redial()
                     self._wait(asked or pause)
                     pause = min(max(2 * pause, 0.05), _LONGEST_PAUSE)
                     self._report()
                     continue
-            if code:
-                self._lose(self._taken, code if isinstance(code, str) else code.name.lower())
-            self._taken = 0
+                self._lose(len(spans), "shutdown")
+            elif code:
+                self.log.error("servetrace: the relay refused %d spans: %s: %s", len(spans), code.name, self._details)
+                self._lose(len(spans), code.name.lower())
+            break
+        self._taken -= len(spans)
 
     def _wait(self, pause):
         if self._deadline:
@@ -229,8 +240,7 @@ class RelayProcessor(SpanProcessor):
             timeout = self._timeout if self._deadline is None else max(0.1, self._deadline - time.monotonic())
             answer = self._call(body, timeout=timeout, metadata=WAIT_DELIVERED)
         except grpc.RpcError as e:
-            if e.code() not in _RETRYABLE:
-                self.log.error("servetrace: the relay refused %d spans: %s: %s", self._taken, e.code().name, e.details())
+            self._details = e.details()
             return e.code(), _retry_delay(e)
         except ValueError:  # the channel was closed by shutdown
             return _Code.CANCELLED, None
@@ -246,10 +256,12 @@ class RelayProcessor(SpanProcessor):
         self._ensure()
 
     def _encode(self, spans):
+        """Returns the bytes of the spans, and the spans that they have."""
         try:
-            return self.encode(spans)
+            return self.encode(spans), spans
         except Exception:
-            return b"".join(self._encode_alone(s) for s in spans)
+            alone = [(self._encode_alone(s), s) for s in spans]
+            return b"".join(body for body, _ in alone), [s for body, s in alone if body]
 
     def _encode_alone(self, span):
         for prepare in (lambda s: s, encode.cleaned):

@@ -7,7 +7,7 @@ import grpc
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBasedTraceIdRatio
 from servetrace.processor import MOST_SPANS, RelayProcessor
 from support import PATIENCE, FakeRelay, Logs, provider, relay_at, socket_path
 
@@ -45,9 +45,9 @@ class Processor(unittest.TestCase):
         self.relay()
         previous = trace._TRACER_PROVIDER
         self.addCleanup(setattr, trace, "_TRACER_PROVIDER", previous)
-        trace._TRACER_PROVIDER = TracerProvider(ALWAYS_OFF, shutdown_on_exit=False)
+        trace._TRACER_PROVIDER = TracerProvider(ParentBasedTraceIdRatio(0.25), shutdown_on_exit=False)
         self.tracer()
-        self.log.wait("INFO: servetrace: plugins=console sampler=AlwaysOffSampler relay=unix://%s (listens)" % self.path)
+        self.log.wait("INFO: servetrace: plugins=console ratio=0.25 relay=unix://%s (listens)" % self.path)
         self.assertEqual(len(self.log.lines), 1)
 
     def test_unsampled_spans_are_not_taken(self):
@@ -60,7 +60,7 @@ class Processor(unittest.TestCase):
         self.assertEqual(processor.waiting, 0)
 
     def test_retryable_answers_send_the_batch_again(self):
-        for answer in [Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, (Code.RESOURCE_EXHAUSTED, "full", 0.01), Code.CANCELLED, Code.ABORTED, Code.DEADLINE_EXCEEDED, Code.OUT_OF_RANGE, Code.DATA_LOSS]:
+        for answer in [Code.UNAVAILABLE, (Code.RESOURCE_EXHAUSTED, "full", 0.01), Code.CANCELLED, Code.ABORTED, Code.DEADLINE_EXCEEDED, Code.OUT_OF_RANGE, Code.DATA_LOSS]:
             with self.subTest(answer):
                 self.setUp()
                 fake, tracer = self.relay(answer, answer), self.tracer()
@@ -77,6 +77,13 @@ class Processor(unittest.TestCase):
         self.assertEqual((fake.names, self.processor.lost), (["b"], {"invalid_argument": 1}))
         self.log.wait("ERROR: servetrace: the relay refused 1 spans: INVALID_ARGUMENT: told to")
         self.log.wait("WARNING: servetrace: 1 spans are lost: invalid_argument=1")
+
+    def test_batch_that_is_too_large_is_split(self):
+        """RESOURCE_EXHAUSTED without RetryInfo is final for a single span."""
+        fake, tracer = self.relay(*[Code.RESOURCE_EXHAUSTED] * 3), self.tracer(age=PATIENCE)
+        self.end(tracer, "a", "b", "c", "d")
+        self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
+        self.assertEqual((fake.names, self.processor.lost, self.processor.waiting), (["b", "c", "d"], {"resource_exhausted": 1}, 0))
 
     def test_partial_success_is_logged(self):
         answer = ExportTraceServiceResponse()

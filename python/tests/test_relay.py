@@ -51,7 +51,7 @@ class FromEnvironment(unittest.TestCase):
         def path(**more):
             return relay_from_env(self.environ(**more)).path
 
-        self.assertEqual(path(), path(OTHER="1", SERVE_TRACING_RELAY_LINGER="5s", OTEL_SERVICE_NAME="x"))
+        self.assertEqual(path(), path(OTHER="1", OTEL_SERVICE_NAME="x"))
         variants = [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, {"DD_ENV": "a"}, {"DD_ENV": "b"}, {"SERVE_TRACING_BATCH_AGE": "1s"}, {"SERVE_TRACING_RELAY_BINARY": "/x"}]
         granted = [{"SERVE_TRACING_PLUGIN_ENV": "mine:MY_*", "MY_KEY": k} for k in "ab"]
         self.assertEqual(len({path(**v) for v in variants + granted}), len(variants + granted))
@@ -62,7 +62,7 @@ class FromEnvironment(unittest.TestCase):
             self.assertTrue(relay_from_env(self.environ()).path.startswith(f"/tmp/servetrace-{os.getuid()}/"))
 
     def test_wrong_values(self):
-        for name, value, message in [("SERVE_TRACING_RELAY_AUTOSTART", "maybe", '=maybe: write "on" or "off"'), ("SERVE_TRACING_RELAY_LINGER", "30", "=30: not a duration such as")]:
+        for name, value, message in [("SERVE_TRACING_RELAY_AUTOSTART", "maybe", '=maybe: write "on" or "off"'), ("SERVE_RELAY_LINGER", "30", "=30: not a duration such as")]:
             with self.assertRaisesRegex(RelayError, name + message):
                 relay_from_env(self.environ(**{name: value}))
 
@@ -89,13 +89,13 @@ class FromEnvironment(unittest.TestCase):
         command = self.path.parent / "stand-in"
         command.write_text(STAND_IN.format(python=sys.executable, parent=os.getpid(), patience=PATIENCE))
         command.chmod(0o700)
-        found = relay_from_env(self.environ(SERVE_TRACING_RELAY_BINARY=str(command), SERVE_TRACING_RELAY_LINGER="1m", RAY_SERVE_TRACING_SAMPLING_RATIO="1"))
+        found = relay_from_env(self.environ(SERVE_TRACING_RELAY_BINARY=str(command), SERVE_RELAY_LINGER="1m", RAY_SERVE_TRACING_SAMPLING_RATIO="1"))
         self.assertEqual(found.ensure(seconds=PATIENCE), "started")
         self.assertEqual(found.ensure(), "listens")
         log = Path(found.path + ".log").read_text()
         self.assertIn(f"['relay', '--socket', '{found.path}', '--linger', '1m']", log)
         self.assertNotIn(f"parent {os.getpid()} ", log)
-        self.assertIn("session True ['SERVE_TRACING_EXPORTER_PLUGIN']", log)
+        self.assertIn("session True ['SERVE_RELAY_LINGER', 'SERVE_TRACING_EXPORTER_PLUGIN']", log)
         self.assertEqual(os.stat(os.path.dirname(found.path)).st_mode & 0o777, 0o700)
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(found.path)

@@ -1,0 +1,156 @@
+"""The processor with the commands that python-wheel puts into the package."""
+
+import glob
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import servetrace
+from servetrace import processor
+from servetrace.relay import relay_from_env
+from support import PATIENCE, FakeRelay, Logs, provider, socket_path
+
+BIN = Path(servetrace.__file__).parent / "bin"
+LINGER = 1  # second
+
+
+def listener(path):
+    """Returns the process that listens at the socket."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(path)
+        return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
+
+def children(pid):
+    found = []
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(stat) as f:
+                if int(f.read().rpartition(")")[2].split()[1]) == pid:
+                    found.append(int(stat.split("/")[2]))
+        except OSError:
+            pass
+    return found
+
+
+def ended(pid):
+    """Waits until the process has ended."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                if f.read().rpartition(")")[2].split()[0] == "Z":
+                    return
+        except OSError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} runs after {PATIENCE} s")
+
+
+@unittest.skipUnless((BIN / "servetrace").exists() and sys.platform == "linux", "make python-binaries")
+class RealRelay(unittest.TestCase):
+    def setUp(self):
+        self.path = socket_path(self)
+        self.back_end = FakeRelay(self.path.with_name("backend.sock"))
+        self.addCleanup(self.back_end.stop)
+        environ = {
+            "SERVE_TRACING_EXPORTER_PLUGIN": "otlp",
+            "SERVE_RELAY_LINGER": f"{LINGER}s",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"unix://{self.back_end.path}",
+            "PATH": os.environ["PATH"],
+            "TMPDIR": str(self.path.parent),
+        }
+        for patch in (mock.patch.dict(os.environ, environ, clear=True), mock.patch.object(tempfile, "tempdir", None)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.log, self.relay = Logs(), relay_from_env()
+
+    def tracer(self, **options):
+        self.processor = processor.RelayProcessor(self.relay, self.log, **options)
+        return provider(self, self.processor).get_tracer("test")
+
+    def flush(self):
+        self.assertTrue(self.processor.force_flush(PATIENCE * 1000), self.log.lines)
+
+    def test_delivers_and_ends(self):
+        """The relay is started, delivers, and ends by itself when the sender has ended."""
+        self.tracer().start_span("a").end()
+        self.flush()
+        self.assertEqual(self.back_end.names, ["a"])
+        self.log.wait(f"relay=unix://{self.relay.path} (started)")
+        pid = listener(self.relay.path)
+        self.processor.shutdown()
+        ended(pid)
+
+    def test_kill_of_plugin_and_relay(self):
+        """No span is missing; only the batch in flight may arrive twice."""
+        tracer = self.tracer(age=0.005)
+        for number in range(60):
+            tracer.start_span(str(number)).end()
+            if number % 20 == 10:
+                self.flush()
+                relay_pid = listener(self.relay.path)
+                for pid in children(relay_pid):
+                    os.kill(pid, signal.SIGKILL)
+                tracer.start_span(f"{number} between").end()
+                os.kill(relay_pid, signal.SIGKILL)
+                ended(relay_pid)
+        self.flush()
+        want = [str(n) for n in range(60)] + [f"{n} between" for n in (10, 30, 50)]
+        self.assertEqual(sorted(set(self.back_end.names)), sorted(want))
+        self.assertEqual(self.processor.lost, {})
+        pid = listener(self.relay.path)
+        self.processor.shutdown()
+        ended(pid)
+
+    def test_processes_that_start_at_once_share_a_relay(self):
+        code = """if True:
+            import sys, servetrace
+            from opentelemetry.sdk.trace import TracerProvider
+            provider = TracerProvider()
+            for p in servetrace.span_processors():
+                provider.add_span_processor(p)
+            provider.get_tracer("x").start_span(sys.argv[1]).end()
+            assert provider.force_flush()
+            sys.stdout.write(".")
+            sys.stdout.flush()
+            sys.stdin.read()
+        """
+        programs = [subprocess.Popen([sys.executable, "-B", "-c", code, str(n)], cwd=BIN.parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for n in range(5)]
+        try:
+            self.assertEqual([p.stdout.read(1) for p in programs], [b"."] * 5)
+            pid = listener(self.relay.path)
+        finally:
+            for p in programs:
+                p.communicate()
+        self.assertEqual([p.returncode for p in programs], [0] * 5)
+        self.assertEqual(sorted(self.back_end.names), list("01234"))
+        started = (Path(self.relay.path + ".log")).read_text().count('msg="relay listens"')
+        self.assertEqual(started, 1)
+        ended(pid)
+
+    def test_back_end_that_is_away(self):
+        """A back end that is away costs nothing; the sender keeps the spans."""
+        self.back_end.stop()
+        tracer = self.tracer()
+        tracer.start_span("a").end()
+        self.assertFalse(self.processor.force_flush(100))
+        self.back_end.start()
+        self.flush()
+        self.assertEqual(self.back_end.names, ["a"])
+        pid = listener(self.relay.path)
+        self.processor.shutdown()
+        ended(pid)
+
+
+if __name__ == "__main__":
+    unittest.main()
