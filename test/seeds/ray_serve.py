@@ -1,6 +1,7 @@
-"""Runs the guide's applications on real Ray Serve: python ray_serve.py OUTPUT.json
+"""Runs the guide's applications on real Ray Serve: python ray_serve.py OUTPUT.json EXPORTER
 
-It sends one request to each, and writes the span files of Ray's default exporter.
+It sends one request to each, and writes the answer's status and the span files. EXPORTER
+is the import path of an exporter function, such as that of Ray Serve's own: DEFAULT.
 Everything is on 127.0.0.1, in a temporary folder; no process is left behind.
 """
 
@@ -8,17 +9,21 @@ import glob
 import importlib
 import json
 import os
+import re
 import runpy
 import shutil
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "ray"), os.path.join(HERE, "testdata")]
 
 import record  # of test/ray
+
+DEFAULT = "ray.serve._private.tracing_utils:default_tracing_exporter"
 
 
 def span_files(folder):
@@ -29,6 +34,15 @@ def span_files(folder):
             files[os.path.basename(path)] = f.read()
             f.truncate(0)
     return {name: text for name, text in files.items() if text.strip("\0")}
+
+
+def errors(folder):
+    """Gives the lines of Serve's logs that name an exception."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(folder, "*.log"))):
+        with open(path) as f:
+            found += re.findall(r"(?m)^\w+Error: .*$", f.read())
+    return found
 
 
 def run(place):
@@ -46,13 +60,16 @@ def run(place):
             for name, module, attribute, prefix in applications:
                 serve.run(getattr(importlib.import_module(module), attribute), name=name, route_prefix=prefix)
             span_files(folder)
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as response:
-                assert b"Hello world" in response.read()
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as response:
+                    status = response.status
+            except urllib.error.HTTPError as e:
+                status = e.code
             time.sleep(2)  # the spans of the proxy end after the answer
             files = span_files(folder)
             for name, *_ in applications:
                 serve.delete(name)
-            return files
+            return {"Status": status, "Files": files, "Errors": errors(os.path.dirname(folder))}
 
         hello = request(("my_app", "serve_hello", "app", "/"))
         guide = request(
@@ -65,13 +82,13 @@ def run(place):
     return {"Version": ray.__version__, "Hello": hello, "Guide": guide}
 
 
-def main(output):
+def main(output, exporter):
     place = tempfile.mkdtemp(prefix="seeds")
     os.environ |= {
         "HOME": place,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.path.join(HERE, "testdata"),
-        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "ray.serve._private.tracing_utils:default_tracing_exporter",
+        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": DEFAULT if exporter == "DEFAULT" else exporter,
         "RAY_SERVE_TRACING_SAMPLING_RATIO": "1.0",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
@@ -90,4 +107,4 @@ def main(output):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -2,29 +2,35 @@ package seeds
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// raySpans are the span files of real Ray Serve, by the seed's application. Each has the
-// spans of one request.
+// raySpans are the results of real Ray Serve, by the seed's application.
 type raySpans struct {
 	Version string
 	Hello   rayRun
 	Guide   rayRun
 }
 
-// rayRun is one run of an application: the text of each span file by its name.
-type rayRun map[string]string
+// rayRun is the result of one request: its status, the text of each span file by its
+// name, and the exceptions in the logs so far.
+type rayRun struct {
+	Status int
+	Files  map[string]string
+	Errors []string
+}
 
-// recordRay runs the seeds' applications on real Ray Serve.
-func recordRay(t *testing.T) *raySpans {
+// recordRay runs the seeds' applications on real Ray Serve with an exporter function.
+func recordRay(t *testing.T, exporter string) *raySpans {
 	t.Helper()
 	output := filepath.Join(t.TempDir(), "ray.json")
-	cmd := exec.CommandContext(t.Context(), *python, "-B", "ray_serve.py", output)
+	cmd := exec.CommandContext(t.Context(), *python, "-B", "ray_serve.py", output, exporter)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("run the applications on Ray: %v\n%s", err, out)
@@ -44,7 +50,7 @@ func recordRay(t *testing.T) *raySpans {
 func (r rayRun) spans(t *testing.T) []span {
 	t.Helper()
 	var spans []span
-	for _, text := range r {
+	for _, text := range r.Files {
 		spans = append(spans, decodeSpans(t, text)...)
 	}
 	return spans
@@ -75,13 +81,16 @@ func sameChain(t *testing.T, ray *raySpans) {
 // sameGuide compares the tree of the guide's two applications. Ray names the proxy span
 // by the path below the prefix, which is empty.
 func sameGuide(t *testing.T, ray *raySpans) {
+	if ray.Guide.Status != http.StatusOK {
+		t.Errorf("status %d", ray.Guide.Status)
+	}
 	wantTree(t, ray.Guide.spans(t), strings.Replace(guideChain("(root)"), "GET /downstream", "GET ", 1))
 }
 
 // sameFiles compares the names of the span files.
 func sameFiles(t *testing.T, ray *raySpans) {
 	var names []string
-	for name := range ray.Hello {
+	for name := range ray.Hello.Files {
 		names = append(names, name)
 	}
 	if len(names) > 1 && names[0] > names[1] {
@@ -92,7 +101,7 @@ func sameFiles(t *testing.T, ray *raySpans) {
 
 // sameJSON compares the JSON of Ray's own proxy span with the guide's.
 func sameJSON(t *testing.T, ray *raySpans) {
-	for name, text := range ray.Hello {
+	for name, text := range ray.Hello.Files {
 		if !strings.HasPrefix(name, "proxy_") {
 			continue
 		}
@@ -108,6 +117,16 @@ func sameJSON(t *testing.T, ray *raySpans) {
 		}
 	}
 	t.Error("no proxy span")
+}
+
+// processorFails runs the guide's exporter_dd.py on Ray Serve. Its on_start reads the
+// request's context of the replica before Ray sets it, and raises.
+func processorFails(t *testing.T, _ *raySpans) {
+	got := recordRay(t, "exporter_dd:anyscale_span_processors").Hello
+	const reason = "AttributeError: 'NoneType' object has no attribute 'request_id'"
+	if got.Status != http.StatusInternalServerError || !slices.Contains(got.Errors, reason) {
+		t.Errorf("the answer is %d and the log has %q, want 500 and %s", got.Status, got.Errors, reason)
+	}
 }
 
 // sameAttributes returns a comparison: every attribute of Ray's span is on ours.

@@ -74,7 +74,7 @@ func TestSeeds(t *testing.T) {
 	}
 	var recorded *raySpans
 	if *python != "" {
-		recorded = recordRay(t)
+		recorded = recordRay(t, "DEFAULT")
 	}
 	var mu sync.Mutex
 	results := map[string]string{}

@@ -9,19 +9,31 @@ import importlib.machinery
 import sys
 
 NAMES = ["ray.anyscale", "ray.anyscale.serve", "ray.anyscale.serve._private", "ray.anyscale.serve._private.tracing_utils"]
+OTLP = [
+    "opentelemetry.exporter",
+    "opentelemetry.exporter.otlp",
+    "opentelemetry.exporter.otlp.proto",
+    "opentelemetry.exporter.otlp.proto.http",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+]
 
 
-class Anyscale(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds ray.anyscale, whose get_trace_context is that of ray.serve."""
+class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds ray.anyscale, whose get_trace_context is that of ray.serve, and an OTLP
+    exporter that sends nothing, because the environment has none."""
 
     def find_spec(self, name, path, target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name in NAMES else None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name in NAMES + OTLP else None
 
     def exec_module(self, module):
         if module.__name__ == NAMES[-1]:
             from ray import serve
 
             module.get_trace_context = serve.get_trace_context
+        if module.__name__ == OTLP[-1]:
+            from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+            module.OTLPSpanExporter = InMemorySpanExporter
 
 
 class FastAPIInstrumentor:
@@ -50,4 +62,4 @@ class WithoutTLS(importlib.abc.MetaPathFinder):
 
 
 builtins.FastAPIInstrumentor = FastAPIInstrumentor
-sys.meta_path[:0] = [Anyscale(), WithoutTLS()]
+sys.meta_path[:0] = [StandIns(), WithoutTLS()]
