@@ -178,7 +178,7 @@ func TestQuietAccessLog(t *testing.T) {
 	if len(lines) != 1 || lines[0]["route"] != "/" || lines[0]["error"] != "boom" {
 		t.Errorf("lines %v, want that of the failure", lines)
 	}
-	if calls := r.access.lines(t, "call"); len(calls) != 0 {
+	if calls := r.access.Lines(t, "call"); len(calls) != 0 {
 		t.Errorf("calls %v", calls)
 	}
 }
@@ -205,9 +205,7 @@ func TestHostileTexts(t *testing.T) {
 			}
 			var lines []string
 			await(t, "three lines", func() bool {
-				r.access.mu.Lock()
-				defer r.access.mu.Unlock()
-				lines = strings.Split(strings.TrimSuffix(r.access.buf.String(), "\n"), "\n")
+				lines = strings.Split(strings.TrimSuffix(r.access.Text(), "\n"), "\n")
 				return len(lines) >= len(paths)
 			})
 			if len(lines) != len(paths) {

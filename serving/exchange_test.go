@@ -93,7 +93,7 @@ func TestAnswerInTheHandlersPlace(t *testing.T) {
 		if !resp.Close {
 			t.Errorf("%s: no Connection: close", path)
 		}
-		if lines := r.access.lines(t, "request"); len(lines) != i+1 {
+		if lines := r.access.Lines(t, "request"); len(lines) != i+1 {
 			t.Errorf("%s: log lines %v", path, lines)
 		}
 	}

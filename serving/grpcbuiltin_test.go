@@ -122,7 +122,7 @@ func TestGRPCRayAPI(t *testing.T) {
 	if _, err := ray.ListApplications(patient(t), &rayserve.ListApplicationsRequest{}); told(err) != want {
 		t.Errorf("ListApplications while draining: %q, want %q", told(err), want)
 	}
-	if spans, lines := r.spans.all(), r.access.lines(t, "request"); len(spans) > 0 || len(lines) > 0 {
+	if spans, lines := r.spans.all(), r.access.Lines(t, "request"); len(spans) > 0 || len(lines) > 0 {
 		t.Errorf("%d spans, %d lines, want none", len(spans), len(lines))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // deaf is a handler that ignores its context until it is let go; then it tells
@@ -422,14 +423,14 @@ func TestGRPCServerKeepsDeadline(t *testing.T) {
 func TestGRPCReplicaStopped(t *testing.T) {
 	d := newDeaf()
 	var sick atomic.Bool
-	p := &probe{check: func(_ context.Context, n int) error {
+	p := &probe{Probe: servingtest.Probe{Check: func(_ context.Context, n int) error {
 		if n == 1 && sick.Load() {
 			return errBoom
 		}
 		return nil
-	}}
+	}}}
 	deployment := serving.NewDeployment("D", nil, serving.WithHealthCheck(time.Millisecond, time.Minute), serving.WithGracefulShutdown(time.Millisecond, time.Millisecond))
-	serving.PerReplica(deployment, p.new)
+	serving.PerReplica(deployment, p.make)
 	pb.RegisterTestServiceServer(deployment, d.service())
 	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", deployment))
 	answer := make(chan error, 1)

@@ -304,7 +304,7 @@ func TestFailuresOfCallees(t *testing.T) {
 			if diff := cmp.Diff(want, seen); diff != "" {
 				t.Errorf("spans (-want +got):\n%s", diff)
 			}
-			if n := len(r.access.lines(t, "handler panicked")); n != 3*tt.panics {
+			if n := len(r.access.Lines(t, "handler panicked")); n != 3*tt.panics {
 				t.Errorf("%d lines tell of a panic, want %d: one each, where it was", n, 3*tt.panics)
 			}
 		})

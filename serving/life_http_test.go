@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 const unavailableText = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
@@ -22,7 +23,7 @@ const unavailableText = "Deployment(name='D', app='a') is unavailable because it
 func startLife(t *testing.T, cfg serving.Config, h http.Handler, p *probe, opts ...serving.DeploymentOption) (*rig, *serving.Local[*instance]) {
 	t.Helper()
 	d := serving.NewDeployment("D", h, opts...)
-	local := serving.PerReplica(d, p.new)
+	local := serving.PerReplica(d, p.make)
 	return startApps(t, cfg, serving.NewApp("a", d)), local
 }
 
@@ -30,14 +31,14 @@ func startLife(t *testing.T, cfg serving.Config, h http.Handler, p *probe, opts 
 // all starts fail they get 503, those that wait and those that come later.
 func TestUnavailableDeployment(t *testing.T) {
 	fail := make(chan struct{})
-	p := &probe{construct: func(ctx context.Context, n int) error {
+	p := &probe{Probe: servingtest.Probe{Construct: func(ctx context.Context, n int) error {
 		select {
 		case <-fail:
 			return errBoom
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}}
+	}}}
 	r, _ := startLife(t, serving.Config{}, http.NotFoundHandler(), p, serving.WithReplicas(20)) // if all fail, there is no other try
 	if got, want := r.get("/-/healthz"), "Deployment(name='D', app='a') has no replica that takes requests yet."; got.Status != 503 || got.Body != want {
 		t.Errorf("health before the start: %+v, want %q", got, want)
@@ -66,7 +67,7 @@ func TestUnavailableDeployment(t *testing.T) {
 
 // TestWaitForFirstReplica: H15, up to the timeout.
 func TestWaitForFirstReplica(t *testing.T) {
-	p := &probe{construct: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}
+	p := &probe{Probe: servingtest.Probe{Construct: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}}
 	r, _ := startLife(t, serving.Config{RequestTimeout: shortTimeout}, http.NotFoundHandler(), p)
 	if got := r.get("/"); got.Status != 408 {
 		t.Errorf("client saw %+v, want 408", got)
@@ -81,13 +82,13 @@ func TestWaitForFirstReplica(t *testing.T) {
 // fault of the program, which costs one request.
 func TestLocalGet(t *testing.T) {
 	var local *serving.Local[*instance]
-	other := serving.PerReplica(serving.NewDeployment("other", nil), (&probe{}).new)
+	other := serving.PerReplica(serving.NewDeployment("other", nil), (&probe{}).make)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/other" {
 			other.Get(r.Context())
 		}
 		info, _ := serving.ReplicaContext(r.Context())
-		_, _ = fmt.Fprint(w, local.Get(r.Context()).n, " ", info.ReplicaID.UniqueID)
+		_, _ = fmt.Fprint(w, local.Get(r.Context()).N, " ", info.ReplicaID.UniqueID)
 	})
 	r, l := startLife(t, serving.Config{}, h, &probe{}, serving.WithReplicas(3))
 	local = l
@@ -134,12 +135,12 @@ func TestHooksCallHandles(t *testing.T) {
 // reconfigured.
 func TestReplacedUnderLoadConcurrentSafe(t *testing.T) {
 	var sick atomic.Int64 // the number of the value that fails its check
-	p := &probe{check: func(_ context.Context, n int) error {
+	p := &probe{Probe: servingtest.Probe{Check: func(_ context.Context, n int) error {
 		if int64(n) <= sick.Load() {
 			return errBoom
 		}
 		return nil
-	}}
+	}}}
 	r, _ := startLife(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }), p,
 		serving.WithReplicas(3), serving.WithMaxOngoingRequests(2), serving.WithHealthCheck(time.Millisecond, time.Minute))
 	stop := make(chan struct{})
@@ -164,11 +165,11 @@ func TestReplacedUnderLoadConcurrentSafe(t *testing.T) {
 		if err := r.server.Apply(t.Context(), []serving.AppConfig{{Deployments: []serving.DeploymentConfig{{Name: "D", NumReplicas: &n, UserConfig: round}}}}); err != nil {
 			t.Error(err)
 		}
-		made := int64(p.count())
+		made := int64(p.Made())
 		sick.Store(made) // all that there are
 		await(t, "fresh replicas", func() bool {
 			s := r.server.Status()[0]
-			return s.State == serving.DeploymentHealthy && len(s.Replicas) == n && int64(p.count()) > made
+			return s.State == serving.DeploymentHealthy && len(s.Replicas) == n && int64(p.Made()) > made
 		})
 	}
 	close(stop)
@@ -187,12 +188,12 @@ func TestCutOff(t *testing.T) {
 		<-leave
 	})
 	var sick atomic.Bool
-	p := &probe{check: func(_ context.Context, n int) error {
+	p := &probe{Probe: servingtest.Probe{Check: func(_ context.Context, n int) error {
 		if n == 1 && sick.Load() {
 			return errBoom
 		}
 		return nil
-	}}
+	}}}
 	r, _ := startLife(t, serving.Config{}, h, p, serving.WithHealthCheck(time.Millisecond, time.Minute), serving.WithGracefulShutdown(time.Second, time.Millisecond))
 	answers := make(chan answer, 2)
 	go func() { answers <- r.get("/") }()
@@ -214,12 +215,12 @@ func TestCutOff(t *testing.T) {
 			t.Errorf("client saw %+v", got)
 		}
 	}
-	await(t, "the successor", func() bool { return p.count() == 2 })
-	if notes := strings.Join(p.take(), " "); strings.Contains(notes, "stop") {
+	await(t, "the successor", func() bool { return p.Made() == 2 })
+	if notes := strings.Join(p.Take(), " "); strings.Contains(notes, "stop") {
 		t.Errorf("%s: stopped beside its calls", notes)
 	}
 	close(leave)
-	await(t, "the stop", func() bool { return strings.Contains(strings.Join(p.take(), " "), "stop 1") })
+	await(t, "the stop", func() bool { return strings.Contains(strings.Join(p.Take(), " "), "stop 1") })
 }
 
 // TestShutdownWithoutTime: values whose calls still run are not stopped, and
@@ -239,7 +240,7 @@ func TestShutdownWithoutTime(t *testing.T) {
 	if r.wantShutdown = "drain: 1 requests cut off, 1 handlers still running: context canceled"; fmt.Sprint(err) != r.wantShutdown {
 		t.Errorf("Shutdown: %v, want %s", err, r.wantShutdown)
 	}
-	if diff := cmp.Diff([]string{"make 1"}, p.take()); diff != "" {
+	if diff := cmp.Diff([]string{"make 1"}, p.Take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	close(leave)

@@ -1,10 +1,7 @@
 package serving_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -300,42 +298,13 @@ func digests(spans []sdktrace.ReadOnlySpan) []string {
 }
 
 // lineLog keeps log lines.
-type lineLog struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
+type lineLog struct{ servingtest.Log }
 
-func newLineLog() *lineLog { return &lineLog{} }
-
-func (l *lineLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-// lines gives the log entries with the message, as far as they have come.
-func (l *lineLog) lines(t testing.TB, msg string) []map[string]any {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []map[string]any
-	sc := bufio.NewScanner(bytes.NewReader(l.buf.Bytes()))
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		var line map[string]any
-		if err := json.Unmarshal(sc.Bytes(), &line); err != nil {
-			t.Fatalf("log line %q: %v", sc.Text(), err)
-		}
-		if line["msg"] == msg {
-			out = append(out, line)
-		}
-	}
-	return out
-}
+func newLineLog() *lineLog { return new(lineLog) }
 
 // take waits for n entries with the message.
 func (l *lineLog) take(t testing.TB, msg string, n int) []map[string]any {
 	t.Helper()
-	await(t, fmt.Sprintf("%d log lines %q", n, msg), func() bool { return len(l.lines(t, msg)) >= n })
-	return l.lines(t, msg)
+	await(t, fmt.Sprintf("%d log lines %q", n, msg), func() bool { return len(l.Lines(t, msg)) >= n })
+	return l.Lines(t, msg)
 }

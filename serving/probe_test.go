@@ -2,7 +2,6 @@ package serving_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -12,78 +11,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
-// probe makes the values of a deployment and notes the calls of their methods.
+// probe makes the values of a deployment, which take the user config of package serving.
 type probe struct {
-	reconfigure, check hook // nil: nothing; guarded by mu once they may be called
-	construct          hook
+	servingtest.Probe
 
 	mu      sync.Mutex
-	made    int
-	log     []string
 	configs map[string]string // by replica, as taken
 }
 
-// hook is a method of the n-th value.
-type hook = func(ctx context.Context, n int) error
-
-// instance is the n-th value that was made.
+// instance is a value of a probe.
 type instance struct {
+	*servingtest.Instance
 	p *probe
-	n int
 }
 
-func (p *probe) new(ctx context.Context) (*instance, error) {
-	p.mu.Lock()
-	p.made++
-	n := p.made
-	p.mu.Unlock()
-	p.note("make %d", n)
-	return &instance{p, n}, p.call(ctx, &p.construct, n)
+// make is the constructor of the values.
+func (p *probe) make(ctx context.Context) (*instance, error) {
+	i, err := p.New(ctx)
+	return &instance{i, p}, err
 }
 
-// call runs a hook of the probe.
-func (p *probe) call(ctx context.Context, which *hook, n int) error {
-	p.mu.Lock()
-	f := *which
-	p.mu.Unlock()
-	if f == nil {
-		return nil
-	}
-	return f(ctx, n)
-}
-
-// set changes a hook of the probe.
-func (p *probe) set(which *hook, f hook) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*which = f
-}
-
-func (p *probe) note(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.log = append(p.log, fmt.Sprintf(format, args...))
-}
-
-func (p *probe) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.made
-}
-
-// take returns and forgets the notes.
-func (p *probe) take() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	log := p.log
-	p.log = nil
-	return log
-}
-
+// Reconfigure implements [serving.Reconfigurer].
 func (i *instance) Reconfigure(ctx context.Context, c serving.UserConfig) error {
-	err := i.p.call(ctx, &i.p.reconfigure, i.n)
+	err := i.Instance.Reconfigure(ctx, c.String())
 	if info, _ := serving.ReplicaContext(ctx); err == nil {
 		i.p.mu.Lock()
 		defer i.p.mu.Unlock()
@@ -93,13 +46,6 @@ func (i *instance) Reconfigure(ctx context.Context, c serving.UserConfig) error 
 		i.p.configs[info.ReplicaID.UniqueID] = c.String()
 	}
 	return err
-}
-
-func (i *instance) CheckHealth(ctx context.Context) error { return i.p.call(ctx, &i.p.check, i.n) }
-
-func (i *instance) Stop(context.Context) error {
-	i.p.note("stop %d", i.n)
-	return nil
 }
 
 // bench is a server with a probe that never listens: it runs by the clock of a bubble.
@@ -113,7 +59,7 @@ type bench struct {
 func newBench(t *testing.T, p *probe, opts ...serving.DeploymentOption) *bench {
 	t.Helper()
 	d := serving.NewDeployment("D", noHandler, opts...)
-	serving.PerReplica(d, p.new)
+	serving.PerReplica(d, p.make)
 	s, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("a", d)}, serving.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)

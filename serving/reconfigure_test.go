@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,12 +34,13 @@ func (b *bench) capacity() (slots int, full *serving.QueueFullError) {
 		held = append(held, a)
 	}
 	waiting, leave := context.WithCancel(b.t.Context())
+	var mu sync.Mutex
 	for range 20 {
 		go func() {
 			_, err := d.Assign(waiting, spans.RouterStart{})
 			if err, is := errors.AsType[*serving.QueueFullError](err); is {
-				b.p.mu.Lock()
-				defer b.p.mu.Unlock()
+				mu.Lock()
+				defer mu.Unlock()
 				full = err
 			}
 		}()
@@ -114,17 +116,17 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 
 		// A config that is not taken is tried again, though the file is the same.
 		fails := func(context.Context, int) error { return errBoom }
-		p.set(&p.reconfigure, fails)
+		p.Set(&p.Reconfigure, fails)
 		for range 2 {
 			if err := apply(serving.DeploymentConfig{UserConfig: "bad"}); fmt.Sprint(err) != `app "a": deployment "D": boom` {
 				t.Errorf("error %v", err)
 			}
-			p.set(&p.reconfigure, nil)
+			p.Set(&p.Reconfigure, nil)
 			time.Sleep(time.Second) // where its successor has failed, too
 			b.wantStates("HEALTHY: RUNNING")
-			p.set(&p.reconfigure, fails)
+			p.Set(&p.Reconfigure, fails)
 		}
-		p.set(&p.reconfigure, nil)
+		p.Set(&p.Reconfigure, nil)
 		b.mustEnd()
 	})
 }

@@ -200,7 +200,7 @@ func TestLeavingAStream(t *testing.T) {
 			}
 		}
 	}
-	lines := r.access.lines(t, "handler panicked")
+	lines := r.access.Lines(t, "handler panicked")
 	if len(lines) != 1 || lines[0]["app"] != "a" || lines[0]["deployment"] != "A" ||
 		!strings.Contains(lines[0]["stack"].(string), "TestLeavingAStream") {
 		t.Errorf("log: %v, want one line of A, with the stack of the panic", lines)

@@ -92,6 +92,7 @@ var importTable = []struct {
 	{dir: "test/testplugin", may: []string{"pluginsdk"}},
 	{dir: "test/recorded", may: []string{"tracing"}},
 	{dir: "test/spancorpus"},
+	{dir: "test/servingtest"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
 	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "plugins/otlp/otlpexporter"}},

@@ -211,10 +211,10 @@ func TestFailureOfABatch(t *testing.T) {
 				if a := []answer{<-one, <-other}; a[0].Out != "GOOD" || a[1].Out != "GOOD" {
 					t.Errorf("afterwards: %+v", a)
 				}
-				if n := r.log.count("batched function panicked"); n != 2*tc.logged {
+				if n := r.log.Count("batched function panicked"); n != 2*tc.logged {
 					t.Errorf("%d panics of two are logged, want %d", n, 2*tc.logged)
 				}
-				if tc.logged > 0 && r.log.count("TestFailureOfABatch") == 0 {
+				if tc.logged > 0 && r.log.Count("TestFailureOfABatch") == 0 {
 					t.Error("the log has no stack")
 				}
 			})
@@ -493,7 +493,7 @@ func TestWarnIfBatchesCannotFill(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := r.log.count(text); n != tc.want {
+		if n := r.log.Count(text); n != tc.want {
 			t.Errorf("%d warnings, want %d", n, tc.want)
 		}
 	}
@@ -506,7 +506,7 @@ func TestWarnIfBatchesCannotFill(t *testing.T) {
 		if err := b.SetMaxBatchSize(n); err != nil {
 			t.Error(err)
 		}
-		if got, want := r.log.count(text), []int{1, 1, 2}[i]; got != want {
+		if got, want := r.log.Count(text), []int{1, 1, 2}[i]; got != want {
 			t.Errorf("%d warnings after size %d, want %d", got, n, want)
 		}
 	}

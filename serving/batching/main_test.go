@@ -1,11 +1,9 @@
 package batching
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -26,12 +25,12 @@ const patienceOfTests = 20 * time.Second
 // rig is a replica without a server, and what it logs.
 type rig struct {
 	replica *scope.Replica
-	log     *lockedBuffer
+	log     *servingtest.Log
 }
 
 // newRig makes a replica that takes up to a hundred requests, untraced.
 func newRig() *rig {
-	log := &lockedBuffer{}
+	log := new(servingtest.Log)
 	return &rig{
 		replica: &scope.Replica{
 			App: "a", Deployment: "D", UniqueID: "r1", MaxOngoing: 100,
@@ -45,30 +44,6 @@ func newRig() *rig {
 func (r *rig) call(ctx context.Context, model string) context.Context {
 	ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: "id", App: "a", Deployment: "D", ModelID: model})
 	return scope.ContextWithCall(ctx, scope.NewCall(r.replica))
-}
-
-// lockedBuffer is a log that may be read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// count says how many lines have the text.
-func (b *lockedBuffer) count(text string) (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for line := range strings.Lines(b.buf.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
 }
 
 // book writes down the batches that a function got.

@@ -147,7 +147,7 @@ func TestSizeFunctionFails(t *testing.T) {
 				if diff := cmp.Diff(want, []answer{<-answers[0], <-answers[1], <-answers[2]}); diff != "" {
 					t.Errorf("answers (-want +got):\n%s", diff)
 				}
-				if n := r.log.count("size function of a batch panicked"); n != tc.logged {
+				if n := r.log.Count("size function of a batch panicked"); n != tc.logged {
 					t.Errorf("%d lines in the log, want %d", n, tc.logged)
 				}
 				if diff := cmp.Diff([]string{"[a b] at 10ms"}, log.all()); diff != "" {

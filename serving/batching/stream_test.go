@@ -137,7 +137,7 @@ func TestStreamEnds(t *testing.T) {
 						t.Errorf("streams (-want +got):\n%s", diff)
 					}
 				}
-				if n := r.log.count("batched function panicked"); n != 2*tc.logged {
+				if n := r.log.Count("batched function panicked"); n != 2*tc.logged {
 					t.Errorf("%d panics of two are logged, want %d", n, 2*tc.logged)
 				}
 			})

@@ -1,7 +1,6 @@
 package multiplexing
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -24,9 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // the router.
 type rig struct {
 	replica *scope.Replica
+	log     servingtest.Log
 
 	mu   sync.Mutex
-	log  bytes.Buffer
 	told []string // the ids of each announcement
 }
 
@@ -34,7 +34,7 @@ func newRig() *rig {
 	r := &rig{}
 	r.replica = &scope.Replica{
 		App: "a", Deployment: "D", UniqueID: "r1", Tracing: spans.New(tracing.Off()),
-		Log: slog.New(slog.NewTextHandler(r, nil)),
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		Models: func(ids []string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -42,25 +42,6 @@ func newRig() *rig {
 		},
 	}
 	return r
-}
-
-// Write implements [io.Writer] for the log.
-func (r *rig) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.Write(p)
-}
-
-// logged returns the number of log lines that contain the text.
-func (r *rig) logged(text string) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for line := range strings.Lines(r.log.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
 }
 
 // router returns the model ids of each announcement to the router.

@@ -155,7 +155,7 @@ func TestFailedLoad(t *testing.T) {
 						t.Errorf("error %#v", err)
 					}
 				}
-				if n := r.logged("load of a model panicked"); n != tc.logged {
+				if n := r.log.Count("load of a model panicked"); n != tc.logged {
 					t.Errorf("%d lines in the log, want %d", n, tc.logged)
 				}
 				s.fail, s.panic = nil, nil
@@ -440,7 +440,7 @@ func TestUnloadPanics(t *testing.T) {
 		end()
 	}
 	r.replica.Stop(t.Context())
-	if n := r.logged("unload of a model panicked"); n != 3 {
+	if n := r.log.Count("unload of a model panicked"); n != 3 {
 		t.Errorf("%d lines in the log, want 3", n)
 	}
 }

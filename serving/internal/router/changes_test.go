@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // configs gives what each replica has taken, oldest first.
@@ -23,11 +24,11 @@ func (b *bench) configs() (all []string) {
 }
 
 // instances returns the instances of the replicas, oldest first.
-func (b *bench) instances() (all []*instance) {
+func (b *bench) instances() (all []*servingtest.Instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for l := range b.replicas.all() {
-		all = append(all, l.replica.values[0].Local.(*instance))
+		all = append(all, l.replica.values[0].Local.(*servingtest.Instance))
 	}
 	return all
 }
@@ -36,9 +37,9 @@ func (b *bench) instances() (all []*instance) {
 // that are started later do, after their construction.
 func TestReconfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{}
+		p := &servingtest.Probe{}
 		b := newBench(t, p, withReplicas(2), withConfig(`{"v":1}`))
-		p.reconfigure = func(context.Context, int) error { time.Sleep(time.Minute); return nil }
+		p.Reconfigure = func(context.Context, int) error { time.Sleep(time.Minute); return nil }
 		b.Start()
 		time.Sleep(time.Minute)
 		b.wantStates("HEALTHY: RUNNING RUNNING")
@@ -56,7 +57,7 @@ func TestReconfigure(t *testing.T) {
 		if diff := cmp.Diff(slices.Repeat([]string{`{"v":2}`}, 3), b.configs()); diff != "" {
 			t.Errorf("after the change (-want +got):\n%s", diff)
 		}
-		b.p.take()
+		b.p.Take()
 		if err := b.Changes.Reconfigure(t.Context(), `{"v":2}`); err != nil { // the same
 			t.Error(err)
 		}
@@ -80,14 +81,14 @@ func TestReconfigureFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := &probe{}
+				p := &servingtest.Probe{}
 				b := newBench(t, p, withReplicas(3), withConfig(`"old"`))
 				b.Start()
 				b.wantStates("HEALTHY: RUNNING RUNNING RUNNING")
 				before := b.Status()
-				second := b.instances()[1].n
-				p.set(&p.construct, func(context.Context, int) error { time.Sleep(time.Minute); return nil })
-				p.set(&p.reconfigure, func(ctx context.Context, n int) error {
+				second := b.instances()[1].N
+				p.Set(&p.Construct, func(context.Context, int) error { time.Sleep(time.Minute); return nil })
+				p.Set(&p.Reconfigure, func(ctx context.Context, n int) error {
 					if n == second {
 						return way.hook(ctx, n)
 					}
@@ -124,13 +125,13 @@ func TestReconfigureFails(t *testing.T) {
 // none before, are replaced, too.
 func TestNoWayBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{}
+		p := &servingtest.Probe{}
 		b := newBench(t, p, withReplicas(2))
 		b.Start()
 		b.wantStates("HEALTHY: RUNNING RUNNING")
 		before := b.Status()
-		second := b.instances()[1].n
-		p.set(&p.reconfigure, func(_ context.Context, n int) error {
+		second := b.instances()[1].N
+		p.Set(&p.Reconfigure, func(_ context.Context, n int) error {
 			if n == second {
 				return errBoom
 			}
@@ -155,7 +156,7 @@ func TestNoWayBack(t *testing.T) {
 // TestBadConfigAtStart is a failed start; a good one has the deployment try anew.
 func TestBadConfigAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, &probe{reconfigure: failUpTo(3)}, withConfig(`"bad"`))
+		b := newBench(t, &servingtest.Probe{Reconfigure: failUpTo(3)}, withConfig(`"bad"`))
 		b.Start()
 		time.Sleep(time.Minute)
 		b.wantStates("DEPLOY_FAILED:")
@@ -177,7 +178,7 @@ func TestBadConfigAtStart(t *testing.T) {
 // context.
 func TestChangesWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{reconfigure: func(context.Context, int) error { time.Sleep(time.Hour); return nil }}
+		p := &servingtest.Probe{Reconfigure: func(context.Context, int) error { time.Sleep(time.Hour); return nil }}
 		b := newBench(t, p)
 		b.Start()
 		first := make(chan error, 1)

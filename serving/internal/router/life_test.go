@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,95 +18,18 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 	"github.com/servetrace/servetrace/serving/internal/inflight"
 	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 var errBoom = errors.New("boom")
 
-// probe is what the values of a deployment do, and what was done to them.
-type probe struct {
-	construct, reconfigure, check, stop hook // nil: nothing; guarded by mu once they may be called
-
-	mu   sync.Mutex
-	made int
-	log  []string
-}
-
-// instance is the n-th value that was made.
-type instance struct {
-	p *probe
-	n int
-}
-
-func (p *probe) new(ctx context.Context) (*instance, error) {
-	p.mu.Lock()
-	p.made++
-	n := p.made
-	p.mu.Unlock()
-	p.note("make %d", n)
-	return &instance{p, n}, p.call(ctx, &p.construct, n)
-}
-
-// hook is one of those of a probe.
-type hook = func(ctx context.Context, n int) error
-
-// call runs a hook of the probe.
-func (p *probe) call(ctx context.Context, which *hook, n int) error {
-	p.mu.Lock()
-	f := *which
-	p.mu.Unlock()
-	if f == nil {
-		return nil
-	}
-	return f(ctx, n)
-}
-
-// set changes a hook of the probe.
-func (p *probe) set(which *hook, f hook) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*which = f
-}
-
-// constructor makes the values of a deployment.
-func (p *probe) constructor(key any) Constructor {
+// constructorOf returns a constructor that makes the values of a probe.
+func constructorOf(p *servingtest.Probe, key any) Constructor {
 	return Constructor{Key: key, Make: func(ctx context.Context) (Value, error) {
-		i, err := p.new(ctx)
+		i, err := p.New(ctx)
 		return Value{Local: i, Reconfigure: i.Reconfigure, CheckHealth: i.CheckHealth, Stop: i.Stop}, err
 	}}
-}
-
-func (p *probe) note(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.log = append(p.log, fmt.Sprintf(format, args...))
-}
-
-func (p *probe) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.made
-}
-
-// take gives and forgets what was noted.
-func (p *probe) take() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	log := p.log
-	p.log = nil
-	return log
-}
-
-func (i *instance) Reconfigure(ctx context.Context, c string) error {
-	i.p.note("config %d %s", i.n, c)
-	return i.p.call(ctx, &i.p.reconfigure, i.n)
-}
-
-func (i *instance) CheckHealth(ctx context.Context) error { return i.p.call(ctx, &i.p.check, i.n) }
-
-func (i *instance) Stop(ctx context.Context) error {
-	i.p.note("stop %d", i.n)
-	return i.p.call(ctx, &i.p.stop, i.n)
 }
 
 // bench is a deployment with a probe, whose server does not listen: it runs by the clock of
@@ -115,8 +37,8 @@ func (i *instance) Stop(ctx context.Context) error {
 type bench struct {
 	*ReplicaSet
 	t     *testing.T
-	p     *probe
-	lines *lineLog
+	p     *servingtest.Probe
+	lines *servingtest.Log
 }
 
 // setting changes the settings of a bench.
@@ -126,12 +48,12 @@ func withReplicas(n int) setting { return func(s *Settings) { s.Replicas = n } }
 
 func withConfig(config string) setting { return func(s *Settings) { s.Config = config } }
 
-func newBench(t *testing.T, p *probe, settings ...setting) *bench {
+func newBench(t *testing.T, p *servingtest.Probe, settings ...setting) *bench {
 	t.Helper()
-	return newBenchOf(t, p, []Constructor{p.constructor("only")}, settings...)
+	return newBenchOf(t, p, []Constructor{constructorOf(p, "only")}, settings...)
 }
 
-func newBenchOf(t *testing.T, p *probe, constructors []Constructor, settings ...setting) *bench {
+func newBenchOf(t *testing.T, p *servingtest.Probe, constructors []Constructor, settings ...setting) *bench {
 	t.Helper()
 	c := Config{App: "a", Name: "D", Constructors: constructors, Settings: Settings{
 		Replicas: 1, MaxOngoing: 5, MaxQueued: -1,
@@ -141,7 +63,7 @@ func newBenchOf(t *testing.T, p *probe, constructors []Constructor, settings ...
 	for _, set := range settings {
 		set(&c.Settings)
 	}
-	b := &bench{t: t, p: p, lines: newLineLog()}
+	b := &bench{t: t, p: p, lines: new(servingtest.Log)}
 	b.ReplicaSet = New(newServer(t, slog.New(slog.NewJSONHandler(b.lines, nil))), c).Replicas
 	return b
 }
@@ -184,16 +106,14 @@ func (b *bench) wantStates(want string) {
 func (b *bench) wantNotes(want ...string) {
 	b.t.Helper()
 	synctest.Wait()
-	if diff := cmp.Diff(want, b.p.take()); diff != "" {
+	if diff := cmp.Diff(want, b.p.Take()); diff != "" {
 		b.t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 // messages are the log's, with the level.
 func (b *bench) messages() (all []string) {
-	b.lines.mu.Lock()
-	defer b.lines.mu.Unlock()
-	for line := range strings.Lines(b.lines.buf.String()) {
+	for line := range strings.Lines(b.lines.Text()) {
 		_, rest, _ := strings.Cut(line, `"level":"`)
 		level, rest, _ := strings.Cut(rest, `","msg":"`)
 		message, _, _ := strings.Cut(rest, `","`)
@@ -229,7 +149,7 @@ func TestStartIsTriedAgain(t *testing.T) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, &probe{construct: way.hook})
+				b := newBench(t, &servingtest.Probe{Construct: way.hook})
 				waits := make(chan error, 1)
 				go func() {
 					_, _, err := b.router.acquire(t.Context(), "")
@@ -257,7 +177,7 @@ func TestStartIsTriedAgain(t *testing.T) {
 				if diff := cmp.Diff(want, b.messages()); diff != "" {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}
-				b.p.set(&b.p.construct, nil)
+				b.p.Set(&b.p.Construct, nil)
 				if err := b.Changes.apply(t.Context(), func(w Settings) Settings { w.Replicas = 2; return w }); err != nil {
 					t.Error(err)
 				}
@@ -276,13 +196,13 @@ func TestStartIsTriedAgain(t *testing.T) {
 func TestTriesGoByReplicas(t *testing.T) {
 	for replicas, want := range map[int]int{1: 3, 2: 6, 6: 18, 7: 20, 9: 20} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, &probe{construct: ways["error"].hook}, withReplicas(replicas))
+			b := newBench(t, &servingtest.Probe{Construct: ways["error"].hook}, withReplicas(replicas))
 			b.Start()
 			time.Sleep(time.Hour)
 			b.wantStates("DEPLOY_FAILED:")
 			// Those of the last round were begun together.
-			if most := (want + replicas - 1) / replicas * replicas; b.p.count() < want || b.p.count() > most {
-				t.Errorf("%d replicas: %d starts, want %d to %d", replicas, b.p.count(), want, most)
+			if most := (want + replicas - 1) / replicas * replicas; b.p.Made() < want || b.p.Made() > most {
+				t.Errorf("%d replicas: %d starts, want %d to %d", replicas, b.p.Made(), want, most)
 			}
 			b.mustEnd()
 		})
@@ -292,7 +212,7 @@ func TestTriesGoByReplicas(t *testing.T) {
 // TestStartSucceedsLate: what waits for the first replica is served by it.
 func TestStartSucceedsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, &probe{construct: failUpTo(2)})
+		b := newBench(t, &servingtest.Probe{Construct: failUpTo(2)})
 		b.Start()
 		began := time.Now()
 		if b.Unready() != "Deployment(name='D', app='a') has no replica that takes requests yet." {
@@ -317,14 +237,14 @@ func TestStartSucceedsLate(t *testing.T) {
 func TestLastReplicaIsTriedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sick atomic.Bool
-		p := &probe{}
-		p.construct = func(_ context.Context, n int) error {
+		p := &servingtest.Probe{}
+		p.Construct = func(_ context.Context, n int) error {
 			if n > 1 && n < 30 {
 				return errBoom
 			}
 			return nil
 		}
-		p.check = func(_ context.Context, n int) error {
+		p.Check = func(_ context.Context, n int) error {
 			if sick.Load() && n == 1 {
 				return errBoom
 			}
@@ -336,11 +256,11 @@ func TestLastReplicaIsTriedForEver(t *testing.T) {
 		sick.Store(true)
 		time.Sleep(10 * time.Minute)
 		b.wantStates("UNHEALTHY:")
-		made := b.p.count()
+		made := b.p.Made()
 		time.Sleep(64 * time.Second)
 		synctest.Wait()
-		if b.p.count() != made+1 {
-			t.Errorf("%d starts within 64 s, want 1", b.p.count()-made)
+		if b.p.Made() != made+1 {
+			t.Errorf("%d starts within 64 s, want 1", b.p.Made()-made)
 		}
 		time.Sleep(time.Hour)
 		b.wantStates("HEALTHY: RUNNING")
@@ -366,8 +286,8 @@ func TestHealthChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				checked := 0
-				p := &probe{}
-				p.check = func(ctx context.Context, n int) error {
+				p := &servingtest.Probe{}
+				p.Check = func(ctx context.Context, n int) error {
 					if n > 1 {
 						return nil
 					}
@@ -388,7 +308,7 @@ func TestHealthChecks(t *testing.T) {
 				b.wantNotes("make 1")
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
-				notes := b.p.take()
+				notes := b.p.Take()
 				slices.Sort(notes) // both at a time
 				if diff := cmp.Diff([]string{"make 2", "stop 1"}, notes); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
@@ -397,7 +317,7 @@ func TestHealthChecks(t *testing.T) {
 				if name == "stuck" && checked != 2 {
 					t.Errorf("%d checks: one that hangs has others beside it", checked)
 				}
-				line := b.lines.lines(t, "replica is unhealthy; another takes its place")
+				line := b.lines.Lines(t, "replica is unhealthy; another takes its place")
 				if len(line) != 1 || line[0]["error"] != "3 health checks in a row have failed: "+c.text {
 					t.Errorf("log: %v", line)
 				}
@@ -412,9 +332,9 @@ func TestHealthChecks(t *testing.T) {
 // constructed, and ends when its last request has.
 func TestUnhealthyReplicaDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{construct: func(_ context.Context, n int) error { time.Sleep(time.Duration(n-1) * time.Minute); return nil }}
+		p := &servingtest.Probe{Construct: func(_ context.Context, n int) error { time.Sleep(time.Duration(n-1) * time.Minute); return nil }}
 		first := true
-		p.check = func(_ context.Context, n int) error {
+		p.Check = func(_ context.Context, n int) error {
 			if n == 1 && !first {
 				return errBoom
 			}
@@ -434,7 +354,7 @@ func TestUnhealthyReplicaDrains(t *testing.T) {
 			t.Errorf("the next request waited %v for %v, %v: want a minute, for the successor", wait, next, err)
 		}
 		b.wantStates("HEALTHY: STOPPING RUNNING")
-		b.p.take()
+		b.p.Take()
 		b.router.release(m, "")
 		b.wantNotes("stop 1")
 		b.wantStates("HEALTHY: RUNNING")
@@ -446,7 +366,7 @@ func TestUnhealthyReplicaDrains(t *testing.T) {
 // TestFirstCheckIsPartOfTheStart: what it fails with is a failed start.
 func TestFirstCheckIsPartOfTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, &probe{check: failUpTo(1)})
+		b := newBench(t, &servingtest.Probe{Check: failUpTo(1)})
 		b.Start()
 		b.wantStates("UNHEALTHY:")
 		if want := "first health check: boom"; b.Status().Error != want {
@@ -465,7 +385,7 @@ func TestFirstCheckIsPartOfTheStart(t *testing.T) {
 // too many are the youngest, and finish.
 func TestScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, &probe{}, withReplicas(2), func(s *Settings) { s.MaxOngoing = 1 })
+		b := newBench(t, &servingtest.Probe{}, withReplicas(2), func(s *Settings) { s.MaxOngoing = 1 })
 		b.Start()
 		b.wantStates("HEALTHY: RUNNING RUNNING")
 		var held []*member
@@ -493,7 +413,7 @@ func TestScale(t *testing.T) {
 		if got := b.Status().Replicas[0].ID; got != oldest {
 			t.Errorf("%s stayed, want the oldest, %s", got, oldest)
 		}
-		stops := slices.DeleteFunc(b.p.take(), func(note string) bool { return strings.HasPrefix(note, "make") })
+		stops := slices.DeleteFunc(b.p.Take(), func(note string) bool { return strings.HasPrefix(note, "make") })
 		if len(stops) != 3 {
 			t.Errorf("%v, want three stops", stops)
 		}
@@ -505,8 +425,8 @@ func TestScale(t *testing.T) {
 // values in the reverse order of their construction.
 func TestStopOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{}
-		second := p.constructor("second")
+		p := &servingtest.Probe{}
+		second := constructorOf(p, "second")
 		construct := second.Make
 		second.Make = func(ctx context.Context) (Value, error) {
 			if c := scope.FromContext(ctx); c == nil || c.Replica.Deployment != "D" {
@@ -514,7 +434,7 @@ func TestStopOrder(t *testing.T) {
 			}
 			return construct(ctx)
 		}
-		b := newBenchOf(t, p, []Constructor{p.constructor("first"), second, p.constructor("third")})
+		b := newBenchOf(t, p, []Constructor{constructorOf(p, "first"), second, constructorOf(p, "third")})
 		b.Start()
 		m, _, err := b.router.acquire(t.Context(), "")
 		if err != nil {
@@ -522,18 +442,18 @@ func TestStopOrder(t *testing.T) {
 		}
 		r := m.replica
 		in := scope.ContextWithCall(t.Context(), scope.NewCall(r.scope))
-		if got, ok := LocalValue(in, "third"); !ok || got.(*instance).n != 3 {
+		if got, ok := LocalValue(in, "third"); !ok || got.(*servingtest.Instance).N != 3 {
 			t.Errorf("LocalValue gives %v, %v, want the third", got, ok)
 		}
 		if got, ok := LocalValue(in, "fourth"); ok {
 			t.Errorf("LocalValue gives %v for a key of another deployment", got)
 		}
-		r.scope.OnStop(func(context.Context) { p.note("batch") })
-		r.scope.OnStop(func(context.Context) { p.note("models") })
-		b.p.take()
+		r.scope.OnStop(func(context.Context) { p.Note("batch") })
+		r.scope.OnStop(func(context.Context) { p.Note("models") })
+		b.p.Take()
 		go func() {
 			time.Sleep(5 * time.Second)
-			p.note("call ends")
+			p.Note("call ends")
 			b.router.release(m, "")
 		}()
 		b.mustEnd()
@@ -545,11 +465,11 @@ func TestStopOrder(t *testing.T) {
 // calls is stopped all the same, and code that heeds its context is no fault.
 func TestStopWithoutTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{stop: func(ctx context.Context, _ int) error { <-ctx.Done(); return nil }}
+		p := &servingtest.Probe{Stop: func(ctx context.Context, _ int) error { <-ctx.Done(); return nil }}
 		b := newBench(t, p, withReplicas(8))
 		b.Start()
 		synctest.Wait()
-		p.take()
+		p.Take()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		b.Stop()
@@ -558,7 +478,7 @@ func TestStopWithoutTime(t *testing.T) {
 		if err := b.Wait(ctx, late); err != nil {
 			t.Error(err)
 		}
-		if got := len(p.take()); got != 8 {
+		if got := len(p.Take()); got != 8 {
 			t.Errorf("%d replicas were stopped, want 8", got)
 		}
 		if diff := cmp.Diff([]string{"INFO deployment is healthy"}, b.messages()); diff != "" {
@@ -570,23 +490,23 @@ func TestStopWithoutTime(t *testing.T) {
 // TestHooksNameTheirReplica: in lines that user code logs outside of requests.
 func TestHooksNameTheirReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lines := newLineLog()
+		lines := new(servingtest.Log)
 		log := slog.New(tracing.NewLogHandler(slog.NewJSONHandler(lines, nil)))
-		say := func(what string) hook {
+		say := func(what string) servingtest.Hook {
 			return func(ctx context.Context, _ int) error { log.InfoContext(ctx, what); return nil }
 		}
-		b := newBench(t, &probe{say("construct"), say("reconfigure"), say("check"), say("stop"), sync.Mutex{}, 0, nil}, withConfig("1"))
+		b := newBench(t, &servingtest.Probe{Construct: say("construct"), Reconfigure: say("reconfigure"), Check: say("check"), Stop: say("stop")}, withConfig("1"))
 		b.Start()
 		synctest.Wait()
 		id := b.Status().Replicas[0].ID
 		b.mustEnd()
 		for _, what := range []string{"construct", "reconfigure", "check", "stop"} {
-			for _, line := range lines.lines(t, what) {
+			for _, line := range lines.Lines(t, what) {
 				if line["app"] != "a" || line["deployment"] != "D" || line["replica"] != id {
 					t.Errorf("%s: %v, want replica %s", what, line, id)
 				}
 			}
-			if len(lines.lines(t, what)) == 0 {
+			if len(lines.Lines(t, what)) == 0 {
 				t.Errorf("%s was not called", what)
 			}
 		}
@@ -598,12 +518,12 @@ func TestStopIsBounded(t *testing.T) {
 	stuck := make(chan struct{})
 	hang := func(context.Context, int) error { <-stuck; return nil }
 	for name, c := range map[string]struct {
-		p    *probe
+		p    *servingtest.Probe
 		want string
 	}{
-		"construct": {&probe{construct: hang}, `1 replicas have not ended, still running: ["construct of ID"]`},
-		"check":     {&probe{check: hang}, `1 replicas have not ended, still running: ["health check of ID"]`},
-		"stop":      {&probe{stop: hang}, `0 replicas have not ended, still running: ["stop of ID"]`},
+		"construct": {&servingtest.Probe{Construct: hang}, `1 replicas have not ended, still running: ["construct of ID"]`},
+		"check":     {&servingtest.Probe{Check: hang}, `1 replicas have not ended, still running: ["health check of ID"]`},
+		"stop":      {&servingtest.Probe{Stop: hang}, `0 replicas have not ended, still running: ["stop of ID"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -633,7 +553,7 @@ func TestStopIsBounded(t *testing.T) {
 // TestSlowStartIsTold: once, and the start goes on.
 func TestSlowStartIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &probe{construct: func(context.Context, int) error { time.Sleep(5 * time.Minute); return nil }}
+		p := &servingtest.Probe{Construct: func(context.Context, int) error { time.Sleep(5 * time.Minute); return nil }}
 		b := newBench(t, p)
 		b.Start()
 		time.Sleep(6 * time.Minute)
@@ -647,10 +567,10 @@ func TestSlowStartIsTold(t *testing.T) {
 // TestPanicHasItsStack: in the log, for whoever is to mend it.
 func TestPanicHasItsStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, &probe{construct: ways["panic"].hook})
+		b := newBench(t, &servingtest.Probe{Construct: ways["panic"].hook})
 		b.Start()
 		synctest.Wait()
-		lines := b.lines.lines(t, "replica failed to start")
+		lines := b.lines.Lines(t, "replica failed to start")
 		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]["stack"]), "life_test.go") {
 			t.Errorf("log: %v", lines)
 		}
@@ -665,7 +585,7 @@ func TestPanicHasItsStack(t *testing.T) {
 // returned it.
 func TestHollowErrorsOfHooks(t *testing.T) {
 	fails := func(context.Context, int) error { return (*hollow)(nil) }
-	for name, p := range map[string]*probe{"construct": {construct: fails}, "check": {check: fails}, "stop": {stop: fails}} {
+	for name, p := range map[string]*servingtest.Probe{"construct": {Construct: fails}, "check": {Check: fails}, "stop": {Stop: fails}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, p)
@@ -675,8 +595,10 @@ func TestHollowErrorsOfHooks(t *testing.T) {
 					t.Errorf("fault %v", b.condition.fault)
 				}
 				b.mustEnd()
-				if p.stop != nil {
-					b.lines.take(t, "replica does not stop as it should", 1)
+				if p.Stop != nil {
+					if lines := b.lines.Lines(t, "replica does not stop as it should"); len(lines) != 1 {
+						t.Errorf("%d log lines, want 1", len(lines))
+					}
 				}
 			})
 		})
