@@ -341,7 +341,7 @@ def record(place):
 
     import apps
 
-    ray.init(num_cpus=20, include_dashboard=False, log_to_driver=False, _temp_dir=place, _node_ip_address="127.0.0.1")
+    ray.init(address="local", num_cpus=20, include_dashboard=False, log_to_driver=False, _temp_dir=place, _node_ip_address="127.0.0.1")
     try:
         serve.start(
             http_options=HTTPOptions(host="127.0.0.1", port=http_port, request_timeout_s=TIMEOUT),

@@ -19,22 +19,25 @@ import (
 	"github.com/servetrace/servetrace/examples/hellotest"
 )
 
+// recorded is the result of rows whose comparison is in the recording of Ray Serve.
+const recorded = "compared in `test/ray`"
+
 var rowsOfPullRequest = []row{
 	{number: 1, says: "visibility across proxy, router, replica and user spans", how: "`bin/hello`, `GET /`", verdict: works, check: checkFamilies, ray: sameChain, onRay: apart},
 	{number: 2, says: "opt-in by a variable", how: "`SERVE_TRACING_EXPORTER_PLUGIN` unset", verdict: works, check: checkOff},
 	{number: 3, says: "`ray.serve.get_trace_context()`", how: "`r.Context()`", verdict: different, why: "the context is Go's carrier, and cannot leak", check: checkFamilies, ray: sameGuide},
 	{number: 4, says: "user spans linked to the request's trace", how: "`otel.Tracer(…).Start(ctx, …)`", verdict: works, check: checkFamilies, ray: sameGuide},
-	{number: 5, says: "`TraceContextManager`, `BatchTraceContextManager`", how: "the runtime starts and ends these spans", verdict: works, check: checkBatching},
+	{number: 5, says: "`TraceContextManager`, `BatchTraceContextManager`", how: "the runtime starts and ends these spans", verdict: works, check: checkBatching, onRay: recorded},
 	{number: 6, says: "`tracing_decorator_factory`", how: "`ctx, span := tracer.Start(ctx, name)`, `defer span.End()`", verdict: different, why: "two lines of OpenTelemetry; Go has no decorators", check: checkFamilies},
 	{number: 7, says: "`create_propagated_context`, `extract_propagated_context`", how: "`otel.GetTextMapPropagator()`", verdict: works, why: "proxy, router and replica are one process", check: checkTwoServices},
 	{number: 8, says: "`RAY_SERVE_TRACING_SAMPLING_RATIO`", how: "`SERVE_TRACING_SAMPLING_RATIO`, default 1", verdict: works, check: checkSampling},
 	{number: 9, says: "pluggable exporters", how: "plugins: `console`, `otlp`, one of an example", verdict: works, check: checkPluggable},
-	{number: 10, says: "`traceparent` and `tracestate` of HTTP headers", how: "the same", verdict: works, why: "Ray drops `tracestate`", check: checkInboundHTTP},
-	{number: 11, says: "the same of gRPC metadata", how: "the same", verdict: works, check: checkInboundGRPC},
-	{number: 12, says: "HTTP and RPC semantic attributes on proxy spans", how: "`http.*`, `rpc.*`", verdict: works, check: checkSemantics},
-	{number: 13, says: "router spans; the context goes on to replicas", how: "`bin/composition`", verdict: works, check: checkComposition},
-	{number: 14, says: "error attributes and status", how: "`bin/hello`, `GET /fail`", verdict: works, check: checkErrors},
-	{number: 15, says: "a batch belongs to the first request's trace", how: "`bin/batching`, with a link to each other request", verdict: works, check: checkBatching},
+	{number: 10, says: "`traceparent` and `tracestate` of HTTP headers", how: "the same", verdict: works, why: "Ray drops `tracestate`", check: checkInboundHTTP, onRay: recorded},
+	{number: 11, says: "the same of gRPC metadata", how: "the same", verdict: works, check: checkInboundGRPC, onRay: recorded},
+	{number: 12, says: "HTTP and RPC semantic attributes on proxy spans", how: "`http.*`, `rpc.*`", verdict: works, check: checkSemantics, onRay: recorded},
+	{number: 13, says: "router spans; the context goes on to replicas", how: "`bin/composition`", verdict: works, check: checkComposition, onRay: recorded},
+	{number: 14, says: "error attributes and status", how: "`bin/hello`, `GET /fail`", verdict: works, check: checkErrors, onRay: recorded},
+	{number: 15, says: "a batch belongs to the first request's trace", how: "`bin/batching`, with a link to each other request", verdict: works, check: checkBatching, onRay: recorded},
 	{number: 16, says: "its test plan: HTTP, streams, gRPC, errors, batches, custom exporters", how: "`test/spans`, `test/ray`; here once more", verdict: works, check: checkTestPlan},
 	{number: 17, says: "findings of its review: stack mismatch, context never detached, status as text, `tracestate` dropped", how: "none of them", verdict: works, check: checkFindings},
 	{number: 18, says: "direct ingress of the replica", how: "–", verdict: absent, why: "proxy and replica are one process, so the proxy costs no hop"},

@@ -39,7 +39,8 @@ type row struct {
 	// check runs the row. Nil if there is nothing to run.
 	check func(t *testing.T)
 	// ray runs the row on real Ray Serve, if there is an environment. onRay is the
-	// result if it passes; empty means that Ray Serve does the same.
+	// result if it passes, or if there is nothing to run; empty means that Ray Serve does
+	// the same.
 	ray   func(t *testing.T, ray *raySpans)
 	onRay string
 }
@@ -72,9 +73,9 @@ func TestSeeds(t *testing.T) {
 	if *bin == "" {
 		t.Skip("needs the built programs: make seeds")
 	}
-	var recorded *raySpans
+	var ray *raySpans
 	if *python != "" {
-		recorded = recordRay(t, "DEFAULT")
+		ray = recordRay(t, "DEFAULT")
 	}
 	var mu sync.Mutex
 	results := map[string]string{}
@@ -98,11 +99,11 @@ func TestSeeds(t *testing.T) {
 						r.check(t)
 					})
 				}
-				if r.ray != nil && recorded != nil {
+				if r.ray != nil && ray != nil {
 					t.Run(fmt.Sprintf("%02d on Ray", r.number), func(t *testing.T) {
 						t.Parallel()
 						note(t, r.key("ray"))
-						r.ray(t, recorded)
+						r.ray(t, ray)
 					})
 				}
 			}
@@ -131,7 +132,10 @@ func drawTable(results map[string]string) string {
 			if r.why != "" {
 				says += ": " + r.why
 			}
-			if onRay == "pass" {
+			switch {
+			case r.ray == nil:
+				onRay = r.onRay
+			case onRay == "pass":
 				onRay = cmp.Or(r.onRay, "same")
 			}
 			fmt.Fprintf(&text, "| %d | %s | %s | %s | %s | %s |\n", r.number, r.says, r.how, says, result, onRay)
