@@ -21,12 +21,17 @@ type metric struct {
 	desc   *prometheus.Desc
 }
 
+// metrics lists all families of a host, in the order of docs/reference/metrics.md.
 var metrics []*metric
 
 func family(kind, name, help string, labels ...string) *metric {
-	m := &metric{name, kind, labels, help, prometheus.NewDesc(name, help, labels, nil)}
+	m := newMetric(kind, name, help, labels...)
 	metrics = append(metrics, m)
 	return m
+}
+
+func newMetric(kind, name, help string, labels ...string) *metric {
+	return &metric{name, kind, labels, help, prometheus.NewDesc(name, help, labels, nil)}
 }
 
 func counter(name, help string, labels ...string) *metric {

@@ -172,44 +172,47 @@ const (
 	metricsPage = "../docs/reference/metrics.md"
 	alertRules  = "../deploy/prometheus/servetrace.yml"
 	tableBegin  = "<!-- Metrics: go test ./admin -run TestMetricsAreDocumented -update writes them. -->\n"
+	relayBegin  = "<!-- Metrics of the relay: go test ./admin -run TestMetricsAreDocumented -update writes them. -->\n"
 	tableEnd    = "<!-- End of the metrics. -->\n"
 )
 
 func TestMetricsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(metricsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok1 := strings.Cut(string(page), tableBegin)
-	got, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok1 || !ok2 {
-		t.Fatalf("%s lacks the lines around the table", metricsPage)
-	}
-	var want strings.Builder
-	want.WriteString("\n| metric | type | meaning |\n| --- | --- | --- |\n")
-	for _, m := range metrics {
-		labels := ""
-		if len(m.labels) > 0 {
-			labels = "{" + strings.Join(m.labels, ",") + "}"
-		}
-		fmt.Fprintf(&want, "| `%s%s` | %s | %s |\n", m.name, labels, m.kind, m.help)
-	}
-	want.WriteString("\n")
-	if *update {
-		if err := os.WriteFile(metricsPage, []byte(before+tableBegin+want.String()+tableEnd+after), 0o600); err != nil {
+	for begin, list := range map[string][]*metric{tableBegin: metrics, relayBegin: relayMetrics} {
+		page, err := os.ReadFile(metricsPage)
+		if err != nil {
 			t.Fatal(err)
 		}
-		return
-	}
-	if diff := cmp.Diff(want.String(), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", metricsPage, diff)
+		before, rest, ok1 := strings.Cut(string(page), begin)
+		got, after, ok2 := strings.Cut(rest, tableEnd)
+		if !ok1 || !ok2 {
+			t.Fatalf("%s lacks the lines around the table", metricsPage)
+		}
+		var want strings.Builder
+		want.WriteString("\n| metric | type | meaning |\n| --- | --- | --- |\n")
+		for _, m := range list {
+			labels := ""
+			if len(m.labels) > 0 {
+				labels = "{" + strings.Join(m.labels, ",") + "}"
+			}
+			fmt.Fprintf(&want, "| `%s%s` | %s | %s |\n", m.name, labels, m.kind, m.help)
+		}
+		want.WriteString("\n")
+		if *update {
+			if err := os.WriteFile(metricsPage, []byte(before+begin+want.String()+tableEnd+after), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(want.String(), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", metricsPage, diff)
+		}
 	}
 }
 
 // TestAlertsAskForMetricsThatExist looks up each metric that the page or an alert names.
 func TestAlertsAskForMetricsThatExist(t *testing.T) {
 	var names []string
-	for _, m := range metrics {
+	for _, m := range slices.Concat(metrics, relayMetrics) {
 		names = append(names, m.name)
 	}
 	for path, least := range map[string]int{metricsPage: len(metrics), alertRules: 6} {

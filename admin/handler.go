@@ -43,6 +43,7 @@ type additions struct {
 	registry    *prometheus.Registry
 	deployments atomic.Pointer[func() []Deployment] // nil if there are none
 	dropped     atomic.Pointer[func() uint64]       // nil if the log drops no lines
+	relay       atomic.Pointer[func() Relay]        // nil if there is none
 }
 
 // WithHosts sets host names, without port, by which requests are answered. Requests by
@@ -113,6 +114,10 @@ func (s *snapshots) status() Status {
 	}
 	if dropped := s.additions.dropped.Load(); dropped != nil {
 		status.Process.LogLinesDropped = (*dropped)()
+	}
+	if relay := s.additions.relay.Load(); relay != nil {
+		now := (*relay)()
+		status.Relay = &now
 	}
 	return status
 }

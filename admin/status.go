@@ -37,6 +37,8 @@ type Status struct {
 	// Deployments are the deployments of package serving in this process. Omitted if
 	// there are none.
 	Deployments []Deployment `json:"deployments,omitempty"`
+	// Relay is the relay of this process. Omitted if there is none.
+	Relay *Relay `json:"relay,omitempty"`
 }
 
 // Deployment is a deployment of an app; see serving.DeploymentStatus.

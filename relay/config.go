@@ -20,6 +20,7 @@ import (
 const (
 	EnvSocket          = "SERVE_RELAY_SOCKET"
 	EnvGRPC            = "SERVE_RELAY_GRPC" // host:port, or a port of 127.0.0.1
+	EnvHTTP            = "SERVE_RELAY_HTTP" // the same, or unix:///path
 	EnvWaitForResult   = "SERVE_RELAY_WAIT_FOR_RESULT"
 	EnvLinger          = "SERVE_RELAY_LINGER"
 	EnvMaxRequestBytes = "SERVE_RELAY_MAX_REQUEST_BYTES"
@@ -28,13 +29,19 @@ const (
 	EnvMaxStreams      = "SERVE_RELAY_MAX_STREAMS"
 	EnvReadTimeout     = "SERVE_RELAY_READ_TIMEOUT"
 	EnvIdleTimeout     = "SERVE_RELAY_IDLE_TIMEOUT"
+	EnvTLSCert         = "SERVE_RELAY_TLS_CERT"
+	EnvTLSKey          = "SERVE_RELAY_TLS_KEY"
+	EnvTLSClientCA     = "SERVE_RELAY_TLS_CLIENT_CA"
+	EnvToken           = "SERVE_RELAY_TOKEN" // or ${env:NAME}
+	EnvTokenFile       = "SERVE_RELAY_TOKEN_FILE"
 )
 
 // Defaults of the settings.
 const (
-	// DefaultGRPCAddr is the address that OTLP's senders use by default. The relay
-	// listens there if Config has no address.
+	// DefaultGRPCAddr and DefaultHTTPAddr are the addresses that senders of OTLP use by
+	// default. The relay listens there if Config has no address.
 	DefaultGRPCAddr        = "127.0.0.1:4317"
+	DefaultHTTPAddr        = "127.0.0.1:4318"
 	DefaultMaxRequestBytes = 16 << 20
 	DefaultReceiveBytes    = 64 << 20
 	DefaultMaxConnections  = 1024
@@ -54,6 +61,9 @@ type Config struct {
 	// GRPCAddr is the host:port for gRPC; an empty host is every address, port 0 any
 	// free port. Empty: none, or DefaultGRPCAddr if no other address is set.
 	GRPCAddr string
+	// HTTPAddr is the same for HTTP, or "unix://" and the path of a socket. Empty: none,
+	// or DefaultHTTPAddr if no other address is set.
+	HTTPAddr string
 	// WaitForResult answers each request after the plugins have delivered it, unless
 	// the sender asks otherwise. Default: after it was taken in.
 	WaitForResult bool
@@ -76,6 +86,13 @@ type Config struct {
 	ReadTimeout time.Duration
 	// IdleTimeout closes a connection without a request for this long.
 	IdleTimeout time.Duration
+	// TLSCert and TLSKey are PEM files for the TCP listeners. Empty: plain text.
+	// With TLSClientCA, a PEM file of authorities, senders need a certificate of one of
+	// them. Changed files are read again.
+	TLSCert, TLSKey, TLSClientCA string
+	// Token is the bearer token that senders over TCP must have, or TokenFile a file
+	// with it, which is read again if it changes. Empty: none.
+	Token, TokenFile string
 }
 
 // ConfigFromEnv reads the settings through getenv, which must behave like os.Getenv. An
@@ -84,8 +101,9 @@ type Config struct {
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := settings.NewReader(getenv)
 	cfg := Config{
-		Socket:          strings.TrimPrefix(getenv(EnvSocket), "unix://"),
+		Socket:          strings.TrimPrefix(getenv(EnvSocket), unixPrefix),
 		GRPCAddr:        address(getenv(EnvGRPC)),
+		HTTPAddr:        address(getenv(EnvHTTP)),
 		WaitForResult:   r.Bool(EnvWaitForResult),
 		Linger:          r.Duration(EnvLinger),
 		MaxRequestBytes: int(r.Size(EnvMaxRequestBytes)),
@@ -94,6 +112,16 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		MaxStreams:      r.Count(EnvMaxStreams),
 		ReadTimeout:     r.Duration(EnvReadTimeout),
 		IdleTimeout:     r.Duration(EnvIdleTimeout),
+		TLSCert:         getenv(EnvTLSCert),
+		TLSKey:          getenv(EnvTLSKey),
+		TLSClientCA:     getenv(EnvTLSClientCA),
+		Token:           strings.TrimSpace(getenv(EnvToken)),
+		TokenFile:       getenv(EnvTokenFile),
+	}
+	if name, ok := strings.CutPrefix(cfg.Token, "${env:"); ok {
+		if cfg.Token = getenv(strings.TrimSuffix(name, "}")); cfg.Token == "" {
+			r.Add(fmt.Errorf("%s: the variable %s is not set", EnvToken, strings.TrimSuffix(name, "}")))
+		}
 	}
 	// A setting with a fault is zero here, and causes no second fault.
 	return cfg, errors.Join(r.Err(), cfg.Validate())
@@ -118,6 +146,8 @@ func (c Config) Validate() error {
 	}
 	check(c.Socket == "" || filepath.IsAbs(c.Socket) && !strings.HasSuffix(c.Socket, "/"), EnvSocket, c.Socket, "the absolute path of a socket")
 	check(isAddress(c.GRPCAddr), EnvGRPC, c.GRPCAddr, wantAddress)
+	path, unix := strings.CutPrefix(c.HTTPAddr, unixPrefix)
+	check(unix && filepath.IsAbs(path) || isAddress(c.HTTPAddr), EnvHTTP, c.HTTPAddr, wantAddress+", or unix:///path")
 	d := c.withDefaults()
 	check(d.MaxRequestBytes >= 1024 && d.MaxRequestBytes <= maxRequestBytes, EnvMaxRequestBytes, c.MaxRequestBytes, "1KiB to 64MiB")
 	check(d.ReceiveBytes >= int64(d.MaxRequestBytes), EnvReceiveBytes, c.ReceiveBytes, fmt.Sprintf("%s (%d) or more", EnvMaxRequestBytes, d.MaxRequestBytes))
@@ -126,8 +156,14 @@ func (c Config) Validate() error {
 	check(c.Linger >= 0, EnvLinger, c.Linger, "a duration above zero")
 	check(d.ReadTimeout > 0, EnvReadTimeout, c.ReadTimeout, "a duration above zero")
 	check(d.IdleTimeout > 0, EnvIdleTimeout, c.IdleTimeout, "a duration above zero")
+	check((c.TLSCert == "") == (c.TLSKey == ""), EnvTLSKey, c.TLSKey, "a file if and only if "+EnvTLSCert+" has one")
+	check(c.TLSClientCA == "" || c.TLSCert != "", EnvTLSClientCA, c.TLSClientCA, "none without "+EnvTLSCert)
+	check(c.TokenFile == "" || c.Token == "", EnvTokenFile, c.TokenFile, "none beside "+EnvToken)
 	return errors.Join(faults...)
 }
+
+// unixPrefix begins the address of a Unix socket.
+const unixPrefix = "unix://"
 
 const wantAddress = "host:port, or a port of 127.0.0.1"
 
@@ -150,8 +186,8 @@ func isLoopback(addr string) bool {
 
 // withDefaults returns c with the defaults in place of zeros.
 func (c Config) withDefaults() Config {
-	if c.Socket == "" && c.GRPCAddr == "" {
-		c.GRPCAddr = DefaultGRPCAddr
+	if c.Socket == "" && c.GRPCAddr == "" && c.HTTPAddr == "" {
+		c.GRPCAddr, c.HTTPAddr = DefaultGRPCAddr, DefaultHTTPAddr
 	}
 	c.MaxRequestBytes = cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
 	c.ReceiveBytes = cmp.Or(c.ReceiveBytes, max(DefaultReceiveBytes, int64(c.MaxRequestBytes)))

@@ -49,17 +49,24 @@ type conn struct {
 	all      *connections
 	protocol string
 	sender   string // the key of the host's fair share
+	local    bool   // a Unix socket
 	since    time.Time
 
 	requests, spans, pushedBack atomic.Uint64
 
 	// Guarded by all.mu.
-	read   int64     // bytes read so far
-	starts []int64   // read at the begin of each request that is arriving, in order
-	held   int64     // bytes read since the first of starts
-	busy   int       // requests without an answer
-	used   time.Time // when the last request ended; zero: there was none
-	closed bool
+	read     int64      // bytes read so far
+	arriving []*arrival // in the order of their begin
+	held     int64      // bytes read since the begin of the first
+	busy     int        // requests without an answer
+	used     time.Time  // when the last request ended; zero: there was none
+	closed   bool
+}
+
+// arrival is a request that arrives.
+type arrival struct {
+	conn  *conn
+	start int64 // of conn.read
 }
 
 // listener accepts connections of senders within the limits.
@@ -90,7 +97,7 @@ func (a *connections) admit(raw net.Conn, protocol string) *conn {
 		a.report(reasonPeer, "connection of another user is refused", "error", err)
 		return nil
 	}
-	c := &conn{Conn: raw, all: a, protocol: protocol, sender: sender, since: time.Now()}
+	c := &conn{Conn: raw, all: a, protocol: protocol, sender: sender, local: raw.RemoteAddr().Network() == "unix", since: time.Now()}
 	idle, ok := a.add(c)
 	switch {
 	case !ok:
@@ -161,7 +168,7 @@ func (a *connections) removeLocked(c *conn) {
 	}
 	c.closed = true
 	a.held -= c.held
-	c.held, c.starts = 0, nil
+	c.held, c.arriving = 0, nil
 	delete(a.open, c)
 	a.restartTimerLocked()
 }
@@ -244,27 +251,30 @@ func (a *connections) count(c *conn, n int64) (most *conn, bytes int64) {
 func (a *connections) recountLocked(c *conn) {
 	a.held -= c.held
 	c.held = 0
-	if len(c.starts) > 0 && !c.closed {
-		c.held = c.read - c.starts[0]
+	if len(c.arriving) > 0 && !c.closed {
+		c.held = c.read - c.arriving[0].start
 	}
 	a.held += c.held
 }
 
-// begin notes that a request arrives. The caller must call arrived, then ended.
-func (c *conn) begin() (start int64) {
+// begin notes that a request arrives. The caller must call done when it has arrived, and
+// ended after its answer.
+func (c *conn) begin() *arrival {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
 	c.busy++
-	c.starts = append(c.starts, c.read)
-	return c.read
+	a := &arrival{c, c.read}
+	c.arriving = append(c.arriving, a)
+	return a
 }
 
-// arrived notes that the request that began at start is complete, or has failed.
-func (c *conn) arrived(start int64) {
+// done notes that the request is complete, or has failed. Further calls do nothing.
+func (a *arrival) done() {
+	c := a.conn
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
-	if i := slices.Index(c.starts, start); i >= 0 {
-		c.starts = slices.Delete(c.starts, i, i+1)
+	if i := slices.Index(c.arriving, a); i >= 0 {
+		c.arriving = slices.Delete(c.arriving, i, i+1)
 	}
 	c.all.recountLocked(c)
 }

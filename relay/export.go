@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -31,9 +33,20 @@ const (
 // retryDelay is the pause that the relay asks of a sender if it has no room.
 const retryDelay = time.Second
 
+// service takes the requests of all listeners. Safe for concurrent use.
+type service struct {
+	cfg      Config
+	host     *host.Host
+	log      *slog.Logger
+	counts   *counts
+	decoder  *decoder
+	token    func() token // nil: senders need none
+	stopping atomic.Bool  // further requests are refused
+}
+
 // export passes a request to the host and returns the answer of OTLP. The error is a
 // gRPC status. wait is the value of HeaderWait, or empty.
-func (s *Server) export(ctx context.Context, c *conn, request []byte, wait string) (*coltracepb.ExportTraceServiceResponse, error) {
+func (s *service) export(ctx context.Context, c *conn, request []byte, wait string) (*coltracepb.ExportTraceServiceResponse, error) {
 	var out host.Outcome
 	var err error
 	switch {
@@ -46,11 +59,13 @@ func (s *Server) export(ctx context.Context, c *conn, request []byte, wait strin
 	default:
 		return nil, status.Errorf(codes.InvalidArgument, "%s: %q: want %s or %s", HeaderWait, wait, WaitDelivered, WaitAccepted)
 	}
+	if errors.Is(err, host.ErrFull) {
+		c.pushedBack.Add(1)
+	}
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	c.spans.Add(uint64(out.Spans)) //nolint:gosec // a length
-	s.counts.addSpans(c.protocol, out.Spans)
+	s.counts.addSpans(c, out.Spans)
 	if out.Dropped > 0 {
 		return nil, status.Errorf(codes.Unavailable, "%d of %d spans were dropped before a plugin delivered them; send the request again", out.Dropped, out.Spans)
 	}

@@ -1,22 +1,22 @@
 package relay
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"runtime"
+	"crypto/tls"
+	"net"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -32,11 +32,24 @@ const (
 	keepaliveMinTime = 10 * time.Second
 )
 
-// newGRPC returns a gRPC server for the TraceService of OTLP and grpc.health.v1.
-func (s *Server) newGRPC() *grpc.Server {
+// grpcService is the TraceService of OTLP, and grpc.health.v1.
+type grpcService struct {
+	*service
+	health  *health.Server
+	stopped context.Context //nolint:containedctx // it ends the watches of health
+}
+
+// front returns a listener with a gRPC server. secure may be nil.
+func (s grpcService) front(l net.Listener, secure *tls.Config) front {
+	creds := insecure.NewCredentials()
+	if secure != nil {
+		creds = credentials.NewTLS(secure)
+	}
 	server := grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.InTapHandle(beginCall),
 		grpc.ForceServerCodecV2(wire.Codec{}),
-		grpc.RPCDecompressor(s.unzip), //nolint:staticcheck // encoding.RegisterCompressor is for the whole process, and bounds nothing
+		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor is for the whole process, and bounds nothing
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)), //nolint:gosec // Validate has checked it
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -56,13 +69,16 @@ func (s *Server) newGRPC() *grpc.Server {
 		Streams: []grpc.StreamDesc{{StreamName: "Export", Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
 	}, nil)
 	grpc_health_v1.RegisterHealthServer(server, s.health)
-	return server
+	return front{
+		protocol: "grpc", secure: secure != nil, listener: l,
+		serve: server.Serve, drain: server.GracefulStop, cut: server.Stop,
+	}
 }
 
-func newHealth() *health.Server {
+func newGRPCService(s *service, stopped context.Context) grpcService { //nolint:revive // it is no call's context
 	h := health.NewServer()
 	h.SetServingStatus(wire.ExportService, grpc_health_v1.HealthCheckResponse_SERVING)
-	return h
+	return grpcService{s, h, stopped}
 }
 
 // refuseService answers calls of other services, such as OTLP's for metrics and logs.
@@ -72,7 +88,7 @@ func refuseService(_ any, stream grpc.ServerStream) error {
 }
 
 // endWithServer ends the streams of health watches when the server stops.
-func (s *Server) endWithServer(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s grpcService) endWithServer(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if info.FullMethod != grpc_health_v1.Health_Watch_FullMethodName {
 		return next(srv, stream)
 	}
@@ -89,40 +105,69 @@ type endingStream struct {
 
 func (s endingStream) Context() context.Context { return s.ctx }
 
-// exportStream is the handler of a call of Export.
-func (s *Server) exportStream(_ any, stream grpc.ServerStream) error {
-	ctx := stream.Context()
+// arrivalKey is the key of the *arrival in the context of a call.
+type arrivalKey struct{}
+
+// beginCall notes that a call of Export begins. gRPC calls it before it reads further
+// from the connection, and then exportStream, except if the context has ended.
+func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if info.FullMethodName != wire.ExportMethod {
+		return ctx, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return ctx, status.FromContextError(err).Err()
+	}
+	return context.WithValue(ctx, arrivalKey{}, connOf(ctx).begin()), nil
+}
+
+// connOf returns the connection of a call.
+func connOf(ctx context.Context) *conn {
 	from, _ := peer.FromContext(ctx)
-	c := from.Addr.(remoteAddr).conn //nolint:forcetypeassert // each listener makes such connections
-	start := c.begin()
+	return from.Addr.(remoteAddr).conn //nolint:forcetypeassert // each listener makes such connections
+}
+
+// exportStream is the handler of a call of Export.
+func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
+	ctx := stream.Context()
+	c := connOf(ctx)
+	arrival := ctx.Value(arrivalKey{}).(*arrival) //nolint:forcetypeassert // beginCall has set it
 	defer c.ended()
-	request, err := s.receive(stream)
-	c.arrived(start)
+	defer arrival.done()
+	md, _ := metadata.FromIncomingContext(ctx)
+	err := s.authorize(c, first(md.Get("authorization")))
 	if err == nil {
-		err = s.answer(ctx, c, stream, request)
+		err = s.answer(ctx, arrival, stream, first(md.Get(HeaderWait)))
 	}
 	s.counts.addRequest(c, status.Code(err))
 	return err
 }
 
-// answer exports a request and sends the answer.
-func (s *Server) answer(ctx context.Context, c *conn, stream grpc.ServerStream, request *wire.Lent) error {
-	defer request.Buffer.Free()
-	md, _ := metadata.FromIncomingContext(ctx)
-	wait := ""
-	if values := md.Get(HeaderWait); len(values) > 0 {
-		wait = values[0]
+// answer receives a request, exports it and sends the answer.
+func (s grpcService) answer(ctx context.Context, arrival *arrival, stream grpc.ServerStream, wait string) error {
+	request, err := s.receive(stream)
+	arrival.done()
+	if err != nil {
+		return err
 	}
-	response, err := s.export(ctx, c, request.Buffer.ReadOnlyData(), wait)
+	defer request.Buffer.Free()
+	response, err := s.export(ctx, arrival.conn, request.Buffer.ReadOnlyData(), wait)
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(response)
 }
 
+// first returns the first value of a header, or an empty text.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
 // receive returns the message of a call. It returns an error if the message does not
 // arrive in time. gRPC then ends the stream, and with it the goroutine.
-func (s *Server) receive(stream grpc.ServerStream) (*wire.Lent, error) {
+func (s grpcService) receive(stream grpc.ServerStream) (*wire.Lent, error) {
 	type result struct {
 		message *wire.Lent
 		err     error
@@ -141,36 +186,6 @@ func (s *Server) receive(stream grpc.ServerStream) (*wire.Lent, error) {
 		}
 		return r.message, r.err
 	case <-timer.C:
-		return nil, status.Errorf(codes.DeadlineExceeded, "the request did not arrive within %v (%s)", s.cfg.ReadTimeout, EnvReadTimeout)
+		return nil, status.Error(codes.DeadlineExceeded, late(s.cfg.ReadTimeout))
 	}
-}
-
-// unzip decompresses requests, at most as many at a time as there are processors. It is
-// the decompressor of a gRPC server. Safe for concurrent use.
-type unzip struct {
-	most  int64 // bytes of a decompressed request
-	slots chan struct{}
-}
-
-func newUnzip(most int) *unzip {
-	return &unzip{most: int64(most), slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
-}
-
-// Type returns the name of the compression.
-func (*unzip) Type() string { return "gzip" }
-
-// Do returns the decompressed bytes of r. If they are too many, it returns one byte more
-// than is allowed.
-func (u *unzip) Do(r io.Reader) ([]byte, error) {
-	u.slots <- struct{}{}
-	defer func() { <-u.slots }()
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, fmt.Errorf("gzip: %w", err)
-	}
-	var out bytes.Buffer
-	if _, err := out.ReadFrom(io.LimitReader(z, u.most+1)); err != nil {
-		return nil, fmt.Errorf("gzip: %w", err)
-	}
-	return out.Bytes(), nil
 }

@@ -38,8 +38,10 @@ type lockedSocket struct {
 }
 
 // Close removes the socket and then releases the lock, so that another relay can listen.
+// A process that is just being started may have inherited the file, so closing it would
+// not release the lock at once.
 func (l lockedSocket) Close() error {
-	return errors.Join(l.UnixListener.Close(), l.lock.Close())
+	return errors.Join(l.UnixListener.Close(), unix.Flock(int(l.lock.Fd()), unix.LOCK_UN), l.lock.Close())
 }
 
 // listenUnix opens the socket at path, in a folder that it creates with mode 0700 if it

@@ -2,14 +2,13 @@ package relay
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
-	"sync/atomic"
-
-	"google.golang.org/grpc/health"
 
 	"github.com/servetrace/servetrace/host"
 )
@@ -17,24 +16,16 @@ import (
 // Server takes requests of OTLP and passes them to a Host. Its methods are safe for
 // concurrent use.
 type Server struct {
-	cfg    Config
-	host   *host.Host
-	log    *slog.Logger
-	conns  *connections
-	counts *counts
-	health *health.Server
-	unzip  *unzip
+	service *service
+	grpc    grpcService
+	conns   *connections
 
-	fronts   []front // written by Start
-	serving  sync.WaitGroup
-	stopping atomic.Bool
-	stopped  context.Context // ends when Shutdown begins
-	stop     context.CancelFunc
-
+	fronts    []front // written by Start
+	serving   sync.WaitGroup
+	stop      context.CancelFunc // ends grpc.stopped
 	drainOnce sync.Once
 	drained   chan struct{} // closed when all connections are closed, after Shutdown
-
-	ending ending
+	ending    ending
 }
 
 // ending is the reason for which a Server should be shut down.
@@ -54,7 +45,8 @@ func (e *ending) begin(reason string, err error) {
 
 // front is a listener with its server.
 type front struct {
-	protocol string // "grpc"
+	protocol string // "grpc" or "http"
+	secure   bool   // it has TLS
 	listener net.Listener
 	serve    func(net.Listener) error
 	drain    func() // closes the listener and blocks until each request is answered
@@ -63,23 +55,29 @@ type front struct {
 
 // Listener describes an address at which a Server takes requests.
 type Listener struct {
-	// Protocol is "grpc". Endpoint is the address in the form of
+	// Protocol is "grpc" or "http". Endpoint is the address in the form of
 	// OTEL_EXPORTER_OTLP_ENDPOINT: "unix:///path", or a URL with the real port.
 	Protocol, Endpoint string
 }
 
 // New returns a Server that is not started. h must be started before requests arrive.
-// New returns the error of cfg.Validate.
+// New returns the error of cfg.Validate, or an error if the token cannot be read.
 func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay settings: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{
-		cfg: cfg, host: h, log: log, counts: newCounts(), health: newHealth(),
-		unzip: newUnzip(cfg.MaxRequestBytes), ending: ending{done: make(chan struct{})}, drained: make(chan struct{}),
+	readToken, err := cfg.readToken(log)
+	if err != nil {
+		return nil, fmt.Errorf("relay settings: %w", err)
 	}
-	s.stopped, s.stop = context.WithCancel(context.Background())
+	s := &Server{
+		service: &service{cfg: cfg, host: h, log: log, counts: newCounts(), decoder: newDecoder(cfg.MaxRequestBytes), token: readToken},
+		drained: make(chan struct{}),
+		ending:  ending{done: make(chan struct{})},
+	}
+	stopped, stop := context.WithCancel(context.Background())
+	s.grpc, s.stop = newGRPCService(s.service, stopped), stop
 	s.conns = newConnections(cfg, s.unused, log)
 	return s, nil
 }
@@ -97,7 +95,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	for _, f := range s.fronts {
 		s.serving.Go(func() { // ends with Shutdown
-			if err := f.serve(listener{f.listener, s.conns, f.protocol}); err != nil && !s.stopping.Load() {
+			if err := f.serve(listener{f.listener, s.conns, f.protocol}); !s.service.stopping.Load() {
 				s.ending.begin("a listener failed", fmt.Errorf("serve %s at %s: %w", f.protocol, f.listener.Addr(), err))
 			}
 		})
@@ -108,26 +106,54 @@ func (s *Server) Start(ctx context.Context) error {
 
 // listen opens the listeners of the settings.
 func (s *Server) listen(ctx context.Context) error {
-	if s.cfg.Socket != "" {
-		l, err := listenUnix(s.cfg.Socket)
-		if err != nil {
-			return err
-		}
-		s.fronts = append(s.fronts, s.grpcFront(l))
+	cfg := s.service.cfg
+	type place struct {
+		addr, variable string
+		front          func(net.Listener, *tls.Config) front
+		protocols      []string
 	}
-	if s.cfg.GRPCAddr != "" {
-		l, err := listenTCP(ctx, s.cfg.GRPCAddr, EnvGRPC)
+	for _, p := range []place{
+		{unixPrefix + cfg.Socket, EnvSocket, s.grpc.front, nil},
+		{cfg.GRPCAddr, EnvGRPC, s.grpc.front, []string{"h2"}},
+		{cfg.HTTPAddr, EnvHTTP, httpService{s.service}.front, []string{"h2", "http/1.1"}},
+	} {
+		path, local := strings.CutPrefix(p.addr, unixPrefix)
+		if path == "" {
+			continue
+		}
+		var secure *tls.Config
+		var l net.Listener
+		var err error
+		if local {
+			l, err = listenUnix(path)
+		} else if secure, err = cfg.tlsConfig(s.service.log, p.protocols); err == nil {
+			l, err = listenTCP(ctx, p.addr, p.variable)
+		}
 		if err != nil {
 			return err
 		}
-		s.fronts = append(s.fronts, s.grpcFront(l))
+		s.fronts = append(s.fronts, p.front(l, secure))
+		if !local {
+			s.warnOfOpen(p.addr)
+		}
 	}
 	return nil
 }
 
-func (s *Server) grpcFront(l net.Listener) front {
-	server := s.newGRPC()
-	return front{protocol: "grpc", listener: l, serve: server.Serve, drain: server.GracefulStop, cut: server.Stop}
+// warnOfOpen logs a warning if programs on other machines can send spans, and nothing
+// protects the relay or the spans.
+func (s *Server) warnOfOpen(addr string) {
+	var missing []string
+	cfg := s.service.cfg
+	if cfg.TLSCert == "" {
+		missing = append(missing, "encryption ("+EnvTLSCert+")")
+	}
+	if s.service.token == nil && cfg.TLSClientCA == "" {
+		missing = append(missing, "authentication ("+EnvTokenFile+" or "+EnvTLSClientCA+")")
+	}
+	if !isLoopback(addr) && len(missing) > 0 {
+		s.service.log.Warn("THE RELAY IS OPEN to other machines; it lacks "+strings.Join(missing, " and "), "address", addr)
+	}
 }
 
 // Listeners returns the addresses of a Server that was started.
@@ -135,11 +161,14 @@ func (s *Server) Listeners() []Listener {
 	var list []Listener
 	for _, f := range s.fronts {
 		addr := f.listener.Addr()
-		endpoint := "http://" + addr.String()
-		if addr.Network() == "unix" {
-			endpoint = "unix://" + addr.String()
+		scheme := "http://"
+		switch {
+		case addr.Network() == "unix":
+			scheme = unixPrefix
+		case f.secure:
+			scheme = "https://"
 		}
-		list = append(list, Listener{f.protocol, endpoint})
+		list = append(list, Listener{f.protocol, scheme + addr.String()})
 	}
 	return list
 }
@@ -161,14 +190,14 @@ func (s *Server) Err() (reason string, err error) {
 // unused is called when no connection was open for Config.Linger. If spans wait for a
 // plugin, the time starts again. They wait for host.Config.MaxAge at most.
 func (s *Server) unused() {
-	for _, x := range s.host.Stats().Exporters {
+	for _, x := range s.service.host.Stats().Exporters {
 		if x.Waiting > 0 {
 			s.conns.startTimer()
 			return
 		}
 	}
 	if s.conns.isEmpty() {
-		s.ending.begin(fmt.Sprintf("no connection for %v", s.cfg.Linger), nil)
+		s.ending.begin(fmt.Sprintf("no connection for %v", s.service.cfg.Linger), nil)
 	}
 }
 
@@ -178,10 +207,10 @@ func (s *Server) unused() {
 // requests that wait for their delivery. Then call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.drainOnce.Do(func() {
-		s.stopping.Store(true)
+		s.service.stopping.Store(true)
 		s.stop()
 		s.conns.stop()
-		s.health.Shutdown()
+		s.grpc.health.Shutdown()
 		for _, f := range s.fronts {
 			s.serving.Go(f.drain)
 		}

@@ -113,6 +113,9 @@ func check(s settings, path string, environ []string) (checked, error) {
 	}
 	is := checked{File: path}
 	cfg, err := servetrace.LoadConfigFile(path, s.getenv)
+	if err == nil {
+		_, err = readRelay(path, s.getenv)
+	}
 	if err != nil {
 		is.Faults = faultsOf(err)
 		return is, nil
@@ -132,6 +135,7 @@ func check(s settings, path string, environ []string) (checked, error) {
 	is.refer(cfg.Host)
 	unread := slices.DeleteFunc(variables.Unread(environ, func(getenv func(string) string) {
 		_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
+		_, _ = readRelay("", getenv)                 // as above
 	}, cfg.Host.PluginEnv), func(v variables.Variable) bool {
 		refers := func(r reference) bool { return r.Reference == "${env:"+v.Name+"}" }
 		return slices.ContainsFunc(is.References, refers)

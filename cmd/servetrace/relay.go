@@ -26,10 +26,10 @@ import (
 const relayLong = `Take spans by OTLP from programs in any language, and give them to the plugins
 of SERVE_TRACING_EXPORTER_PLUGIN. One relay serves a machine or a pod.
 
-Without an address, it listens at 127.0.0.1:4317 for OTLP/gRPC. A Unix socket
-gets mode 0600, in a folder that is created with mode 0700, and takes only
-programs of the same user and of root. If another relay listens at the socket,
-the command ends with exit code 0.
+Without an address, it listens at 127.0.0.1:4317 for OTLP/gRPC and at
+127.0.0.1:4318 for OTLP/HTTP. A Unix socket gets mode 0600, in a folder that is
+created with mode 0700, and takes only programs of the same user and of root.
+If another relay listens at the socket, the command ends with exit code 0.
 
 Flags override the environment, and the environment overrides the service file.
 SIGHUP reloads the plugins. SIGTERM or SIGINT closes the listeners, answers the
@@ -68,11 +68,13 @@ func newRelay(s settings) *cobra.Command {
 	flags := cmd.Flags()
 	f.values[relay.EnvSocket] = flags.String("socket", "", "Unix socket at this `FILE` for OTLP/gRPC")
 	f.values[relay.EnvGRPC] = flags.String("grpc", "", "`address` for OTLP/gRPC: host:port, or a port of 127.0.0.1")
+	f.values[relay.EnvHTTP] = flags.String("http", "", "`address` for OTLP/HTTP: the same, or unix:///path")
 	flags.BoolVar(&f.wait, "wait-for-result", false, "answer requests after the delivery, unless the sender asks otherwise")
 	flags.DurationVar(&f.linger, "linger", 0, "end after this `duration` without a connection; 0 is never")
 	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
 	flags.StringVar(&f.admin, "admin", "", "`address` of the status page and the metrics: host:port, or a port of 127.0.0.1")
 	complete(cmd, "grpc")
+	complete(cmd, "http")
 	complete(cmd, "admin")
 	return cmd
 }
@@ -221,6 +223,9 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err error) {
 	if r.admin, err = admin.NewServer(cfg, r.host.Stats, r.log); err != nil {
 		return err
+	}
+	if err := r.admin.ShowRelay(r.server.Status); err != nil {
+		return err // cannot happen: it is called once
 	}
 	return r.admin.Start(ctx)
 }

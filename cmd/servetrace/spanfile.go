@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,9 +16,9 @@ import (
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/internal/otlpjson"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
@@ -112,60 +110,10 @@ func lineAt(text []byte, offset int) int {
 	return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n"))
 }
 
-// parseDocument converts a request from JSON to protobuf. It ignores unknown members, as
-// OTLP demands.
+// parseDocument converts a request from JSON to protobuf.
 func parseDocument(document []byte) (request, error) {
-	var message coltracepb.ExportTraceServiceRequest
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
-		return request{}, fmt.Errorf("not OTLP/JSON: %w", err)
-	}
-	one := request{}
-	for _, resource := range message.GetResourceSpans() {
-		for _, scope := range resource.GetScopeSpans() {
-			for _, span := range scope.GetSpans() {
-				one.spans++
-				if err := fixIDs(ids{
-					{"traceId", 16, &span.TraceId}, {"spanId", 8, &span.SpanId}, {"parentSpanId", 8, &span.ParentSpanId},
-				}); err != nil {
-					return request{}, fmt.Errorf("span %q: %w", span.GetName(), err)
-				}
-				for _, link := range span.GetLinks() {
-					if err := fixIDs(ids{{"traceId", 16, &link.TraceId}, {"spanId", 8, &link.SpanId}}); err != nil {
-						return request{}, fmt.Errorf("a link of span %q: %w", span.GetName(), err)
-					}
-				}
-			}
-		}
-	}
-	var err error
-	one.data, err = proto.Marshal(&message)
-	return one, err
-}
-
-// ids lists fields that OTLP/JSON writes in hexadecimal digits.
-type ids []struct {
-	name  string
-	bytes int
-	value *[]byte
-}
-
-// fixIDs corrects ids. protojson reads every field of bytes as base64, but OTLP/JSON
-// writes ids in hexadecimal digits. These are base64, too, so encoding the bytes again
-// returns the digits. An id that is absent or empty is unchanged.
-func fixIDs(list ids) error {
-	for _, id := range list {
-		if len(*id.value) == 0 {
-			continue
-		}
-		text := base64.RawStdEncoding.EncodeToString(*id.value)
-		value, err := hex.DecodeString(text)
-		if err != nil || len(value) != id.bytes {
-			// text may differ from the file, because protojson does not keep it.
-			return fmt.Errorf("%s: must be %d hexadecimal digits", id.name, 2*id.bytes)
-		}
-		*id.value = value
-	}
-	return nil
+	data, spans, err := otlpjson.ToProto(document)
+	return request{data, spans}, err
 }
 
 // parseProto reads one request, or several with their lengths in 4 bytes before them, as

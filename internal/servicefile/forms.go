@@ -37,6 +37,11 @@ var (
 	document = form{says: "any YAML"}
 )
 
+// secret is a text that no message shows.
+var secret = form{says: "a text", read: func(node *yaml.Node) (string, bool) {
+	return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode
+}}
+
 // count returns a form of whole numbers.
 func count(least int) form {
 	return form{says: fmt.Sprintf("a whole number, %d or more, without quotes", least), read: func(node *yaml.Node) (string, bool) {

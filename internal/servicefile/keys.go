@@ -47,6 +47,8 @@ type Key struct {
 	Meaning string
 
 	form form
+	// secret: the value is a credential, and Settings does not show it.
+	secret bool
 	// atMost bounds the default by another key.
 	atMost string
 	// join separates a plugin's name and its value in a variable that is a list with
@@ -169,6 +171,8 @@ var keys = []Key{
 		Meaning: "absolute path of a Unix socket for OTLP/gRPC"},
 	{Path: "relay.grpc", Variable: "SERVE_RELAY_GRPC", form: text,
 		Meaning: "`host:port` for OTLP/gRPC, or a port of 127.0.0.1. Without any address: `127.0.0.1:4317`"},
+	{Path: "relay.http", Variable: "SERVE_RELAY_HTTP", form: text,
+		Meaning: "the same for OTLP/HTTP, or `unix:///path`. Without any address: `127.0.0.1:4318`"},
 	{Path: "relay.wait_for_result", Variable: "SERVE_RELAY_WAIT_FOR_RESULT", Default: "false", form: boolean,
 		Meaning: "`true`: answer after the delivery, unless the sender asks otherwise (`servetrace-wait`)"},
 	{Path: "relay.linger", Variable: "SERVE_RELAY_LINGER", form: duration,
@@ -185,6 +189,16 @@ var keys = []Key{
 		Meaning: "time for a request to arrive, and for a new connection to begin one"},
 	{Path: "relay.idle_timeout", Variable: "SERVE_RELAY_IDLE_TIMEOUT", Default: "5m", form: duration,
 		Meaning: "life of a connection without a request"},
+	{Path: "relay.tls_cert", Variable: "SERVE_RELAY_TLS_CERT", form: text,
+		Meaning: "certificate for TCP, a PEM file that is read again if it changes. Unset: no TLS"},
+	{Path: "relay.tls_key", Variable: "SERVE_RELAY_TLS_KEY", form: text,
+		Meaning: "its key, a PEM file"},
+	{Path: "relay.tls_client_ca", Variable: "SERVE_RELAY_TLS_CLIENT_CA", form: text,
+		Meaning: "authorities of senders, a PEM file; senders then need a certificate"},
+	{Path: "relay.token", Variable: "SERVE_RELAY_TOKEN", form: secret, secret: true,
+		Meaning: "bearer token that senders over TCP need, or `${env:NAME}`"},
+	{Path: "relay.token_file", Variable: "SERVE_RELAY_TOKEN_FILE", form: text,
+		Meaning: "file with the token, read again if it changes"},
 
 	{Path: "logging_config.log_level", Variable: "OTEL_LOG_LEVEL", Default: "info", form: level,
 		Meaning: "`debug`, `info`, `warn`, `error` or `none`"},

@@ -96,8 +96,14 @@ func (f *File) setting(k Key) Setting {
 			is.Value += ", " + envSamplerArg + "=" + arg
 		}
 	}
+	if k.secret && is.Value != "" {
+		is.Value = redacted
+	}
 	return is
 }
+
+// redacted is the Value of a credential.
+const redacted = "<redacted>"
 
 // Idle returns a warning if the environment or the file names plugins, but tracing is not
 // enabled, so that none starts. Otherwise it returns "".

@@ -1,0 +1,79 @@
+package admin
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Relay describes the relay of this process; see package relay. No map is null.
+type Relay struct {
+	// Endpoints are the addresses of the listeners, "grpc unix:///path".
+	Endpoints []string `json:"endpoints"`
+	// Connections counts the open connections by protocol, "grpc" or "http".
+	Connections map[string]int `json:"connections"`
+	// Requests counts the answered requests by protocol and gRPC code; for HTTP, too.
+	Requests map[string]map[string]uint64 `json:"requests"`
+	// Spans counts the spans that were taken, by protocol.
+	Spans map[string]uint64 `json:"spans"`
+	// Closed counts the connections that a limit closed, by reason: "peer" (another
+	// user), "connections" or "bytes".
+	Closed map[string]uint64 `json:"closed"`
+	// Senders are the programs with open connections, at most twenty: the programs that
+	// were pushed back most often are first, then the programs with most spans.
+	Senders []RelaySender `json:"senders"`
+}
+
+// RelaySender describes the open connections of a program.
+type RelaySender struct {
+	// Name is the process on a Unix socket, or else the address.
+	Name        string `json:"name"`
+	Connections int    `json:"connections"`
+	// Requests counts the answered requests. PushedBack counts the requests for which
+	// there was no room, and Spans the spans that were taken.
+	Requests   uint64 `json:"requests"`
+	PushedBack uint64 `json:"pushed_back"`
+	Spans      uint64 `json:"spans"`
+}
+
+// Metrics of a relay.
+var (
+	relayConnections = newMetric("gauge", "servetrace_relay_connections",
+		"Open connections.", "protocol")
+	relayRequests = newMetric("counter", "servetrace_relay_requests_total",
+		"Answered requests, by gRPC code; for HTTP, too.", "protocol", "answer")
+	relaySpans = newMetric("counter", "servetrace_relay_spans_total",
+		"Spans that were taken.", "protocol")
+	relayClosed = newMetric("counter", "servetrace_relay_closed_connections_total",
+		"Connections that a limit closed: peer (another user), connections or bytes.", "reason")
+)
+
+// relayMetrics lists the families of a relay, in the order of
+// docs/reference/metrics.md.
+var relayMetrics = []*metric{relayConnections, relayRequests, relaySpans, relayClosed}
+
+// ShowRelay adds a relay to the status and the metrics. relay is called once per answer,
+// possibly concurrently, and must not block. It returns an error if it was called before.
+func (s *Server) ShowRelay(relay func() Relay) error {
+	s.additions.relay.Store(&relay)
+	return s.Register(relayCollector(relay))
+}
+
+// relayCollector makes metrics of a relay's status.
+type relayCollector func() Relay
+
+// Describe implements prometheus.Collector.
+func (relayCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range relayMetrics {
+		to <- m.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c relayCollector) Collect(to chan<- prometheus.Metric) {
+	out, r := scrape{to}, c()
+	for protocol, n := range r.Connections {
+		out.put(relayConnections, float64(n), protocol)
+	}
+	for protocol, answers := range r.Requests {
+		out.putEach(relayRequests, answers, protocol)
+	}
+	out.putEach(relaySpans, r.Spans)
+	out.putEach(relayClosed, r.Closed)
+}

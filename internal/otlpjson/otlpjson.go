@@ -1,0 +1,70 @@
+// Package otlpjson converts requests of OTLP from JSON to protobuf.
+//
+// OTLP/JSON is the JSON mapping of protobuf with ids in hexadecimal digits:
+// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+package otlpjson
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// ToProto converts an ExportTraceServiceRequest, and returns the number of its spans. It
+// ignores unknown members, as OTLP demands. It decodes the whole request: the memory in
+// use meanwhile is a multiple of the document.
+func ToProto(document []byte) (data []byte, spans int, err error) {
+	var message coltracepb.ExportTraceServiceRequest
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
+		return nil, 0, fmt.Errorf("not OTLP/JSON: %w", err)
+	}
+	for _, resource := range message.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				spans++
+				if err := fixIDs(ids{
+					{"traceId", 16, &span.TraceId}, {"spanId", 8, &span.SpanId}, {"parentSpanId", 8, &span.ParentSpanId},
+				}); err != nil {
+					return nil, 0, fmt.Errorf("span %q: %w", span.GetName(), err)
+				}
+				for _, link := range span.GetLinks() {
+					if err := fixIDs(ids{{"traceId", 16, &link.TraceId}, {"spanId", 8, &link.SpanId}}); err != nil {
+						return nil, 0, fmt.Errorf("a link of span %q: %w", span.GetName(), err)
+					}
+				}
+			}
+		}
+	}
+	data, err = proto.Marshal(&message)
+	return data, spans, err
+}
+
+// ids lists fields that OTLP/JSON writes in hexadecimal digits.
+type ids []struct {
+	name  string
+	bytes int
+	value *[]byte
+}
+
+// fixIDs corrects ids. protojson reads every field of bytes as base64, but OTLP/JSON
+// writes ids in hexadecimal digits. These are base64, too, so encoding the bytes again
+// returns the digits. An id that is absent or empty is unchanged.
+func fixIDs(list ids) error {
+	for _, id := range list {
+		if len(*id.value) == 0 {
+			continue
+		}
+		text := base64.RawStdEncoding.EncodeToString(*id.value)
+		value, err := hex.DecodeString(text)
+		if err != nil || len(value) != id.bytes {
+			// text may differ from the document, because protojson does not keep it.
+			return fmt.Errorf("%s: must be %d hexadecimal digits", id.name, 2*id.bytes)
+		}
+		*id.value = value
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package relay
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// checkInterval is the least time between two checks of a file for a change.
+const checkInterval = time.Second
+
+// fromFiles is a value that is read from files. It is read again when a file has changed.
+// If that fails, the previous value stays. Safe for concurrent use.
+type fromFiles[T any] struct {
+	name  string // of the value, for the log
+	paths []string
+	read  func() (T, error)
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	value   T
+	stamp   string
+	checked time.Time
+}
+
+// newFromFiles reads the value, and returns an error if it cannot be read.
+func newFromFiles[T any](name string, log *slog.Logger, read func() (T, error), paths ...string) (*fromFiles[T], error) {
+	f := &fromFiles[T]{name: name, paths: paths, read: read, log: log, checked: time.Now()}
+	f.stamp = f.stat()
+	var err error
+	f.value, err = read()
+	return f, err
+}
+
+// stat returns a text that changes with the files.
+func (f *fromFiles[T]) stat() string {
+	var stamp strings.Builder
+	for _, path := range f.paths {
+		if info, err := os.Stat(path); err == nil {
+			fmt.Fprintln(&stamp, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return stamp.String()
+}
+
+// get returns the value. It looks for changes of the files at most once per
+// checkInterval.
+func (f *fromFiles[T]) get() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.checked) < checkInterval {
+		return f.value
+	}
+	f.checked = time.Now()
+	stamp := f.stat()
+	if stamp == f.stamp {
+		return f.value
+	}
+	f.stamp = stamp
+	value, err := f.read()
+	if err != nil {
+		f.log.Error("changed files cannot be used; the previous "+f.name+" stays", "error", err) //nolint:sloglint // two names
+		return f.value
+	}
+	f.log.Info("changed files are in use", "for", f.name)
+	f.value = value
+	return value
+}
+
+// tlsConfig returns the configuration of TLS for listeners with these protocols, or nil
+// if there is no certificate.
+func (c Config) tlsConfig(log *slog.Logger, protocols []string) (*tls.Config, error) {
+	if c.TLSCert == "" {
+		return nil, nil //nolint:nilnil // plain text is valid
+	}
+	read := func() (*tls.Config, error) { return c.readTLS(protocols) }
+	files, err := newFromFiles("certificate", log, read, c.TLSCert, c.TLSKey, c.TLSClientCA)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.get(), nil },
+	}, nil
+}
+
+// readTLS reads the files of TLS.
+func (c Config) readTLS(protocols []string) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", EnvTLSCert, EnvTLSKey, err)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{cert}}
+	if c.TLSClientCA == "" {
+		return cfg, nil
+	}
+	text, err := os.ReadFile(c.TLSClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", EnvTLSClientCA, err)
+	}
+	cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !cfg.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: %s has no certificate in PEM form", EnvTLSClientCA, c.TLSClientCA)
+	}
+	return cfg, nil
+}
+
+// token is the digest of a bearer token.
+type token [sha256.Size]byte
+
+// readToken returns a function that returns the current token, or nil if none is set.
+func (c Config) readToken(log *slog.Logger) (func() token, error) {
+	if c.Token != "" {
+		digest := token(sha256.Sum256([]byte(c.Token)))
+		return func() token { return digest }, nil
+	}
+	if c.TokenFile == "" {
+		return nil, nil //nolint:nilnil // no token is valid
+	}
+	file, err := newFromFiles("token", log, func() (token, error) {
+		text, err := os.ReadFile(c.TokenFile)
+		if text = bytes.TrimSpace(text); err == nil && len(text) == 0 {
+			err = errors.New("the file is empty")
+		}
+		if err != nil {
+			return token{}, fmt.Errorf("%s: %w", EnvTokenFile, err)
+		}
+		return sha256.Sum256(text), nil
+	}, c.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	return file.get, nil
+}
+
+// authorize checks the header Authorization of a request. Local senders need no token,
+// because their user was checked.
+func (s *service) authorize(c *conn, header string) error {
+	if s.token == nil || c.local {
+		return nil
+	}
+	scheme, seen, _ := strings.Cut(header, " ")
+	want, got := s.token(), sha256.Sum256([]byte(strings.TrimSpace(seen)))
+	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+		return status.Error(codes.Unauthenticated, "the header Authorization must be the relay's bearer token")
+	}
+	return nil
+}
