@@ -280,8 +280,8 @@ func TestSlowReceiverWithoutHealthIsAlive(t *testing.T) {
 	}
 }
 
-// TestAttachedPluginIsReplacedGracefully: the old server takes no new call,
-// and answers those it has; the new one has the socket by then.
+// TestAttachedPluginIsReplacedGracefully: the old server accepts no new call and answers
+// the calls in flight. The new server has the socket by then.
 func TestAttachedPluginIsReplacedGracefully(t *testing.T) {
 	socket := filepath.Join(socketFolder(t), "p.sock")
 	var (
@@ -341,7 +341,7 @@ func TestAttachedPluginThatComesLater(t *testing.T) {
 	r.start()
 	h.flush()
 	h.wantBooks(0, map[string]uint64{"delivered": 10})
-	if got := strings.Count(h.log.String(), "cannot be reached at its socket"); got > 2 { // not there; there and nobody listens yet
+	if got := strings.Count(h.log.String(), "cannot be reached at its socket"); got > 2 { // not there; there without a listener
 		t.Errorf("the same causes were logged %d times", got)
 	}
 }
@@ -423,7 +423,7 @@ func TestAttachingBacksOff(t *testing.T) {
 		var dials []time.Time
 		h := fakeHost(t, func(int) (*fakePlugin, error) {
 			dials = append(dials, time.Now())
-			return nil, errors.New("nobody listens")
+			return nil, errors.New("no listener")
 		}, func(c *Config) { c.Plugins = "unix:///fake.sock" })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -572,8 +572,8 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	}
 }
 
-// TestShutdownWhileAttaching: the other end takes the connection and says
-// nothing. Shutdown does not wait for it, and the log says why spans are lost.
+// TestShutdownWhileAttaching: the server accepts the connection and sends nothing.
+// Shutdown does not wait for it, and the log has the reason for the lost spans.
 func TestShutdownWhileAttaching(t *testing.T) {
 	socket := filepath.Join(socketFolder(t), "p.sock")
 	listener, err := net.Listen("unix", socket)
@@ -602,7 +602,7 @@ func TestShutdownWhileAttaching(t *testing.T) {
 	}
 }
 
-// kinds is a plugin that says to be of another kind, until it says not to be.
+// kinds is a plugin that describes an unknown kind while strange is set.
 type kinds struct {
 	pluginv1.UnimplementedLifecycleServer
 	strange atomic.Bool
@@ -619,8 +619,8 @@ func (*kinds) Flush(context.Context, *pluginv1.FlushRequest) (*pluginv1.FlushRes
 	return &pluginv1.FlushResponse{}, nil
 }
 
-// TestAttachedPluginThatIsIncompatibleIsTriedAgain: another program may listen
-// there at any time, which no file tells, so the log does not speak of one.
+// TestAttachedPluginThatIsIncompatibleIsTriedAgain: another program may listen at the
+// socket at any time, so the log does not ask for another file.
 func TestAttachedPluginThatIsIncompatibleIsTriedAgain(t *testing.T) {
 	socket := filepath.Join(socketFolder(t), "p.sock")
 	var k kinds

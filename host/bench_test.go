@@ -65,7 +65,7 @@ func TestOnEndDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkOnEnd is what a request pays when a span ends.
+// BenchmarkOnEnd measures the cost of the end of a span for a request.
 func BenchmarkOnEnd(b *testing.B) {
 	h, spans := fedHost(b), endedSpans(b, 1024)
 	b.ReportAllocs()
@@ -79,7 +79,7 @@ func BenchmarkOnEnd(b *testing.B) {
 	}
 }
 
-// BenchmarkDrain is what the worker pays for 1,000 spans.
+// BenchmarkDrain measures the cost of 1,000 spans for the worker.
 func BenchmarkDrain(b *testing.B) {
 	h, spans := fedHost(b), endedSpans(b, 1000)
 	b.ReportAllocs()

@@ -14,10 +14,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// TestSecretsThatThePluginBetrays: a plugin that says its secrets wherever it
-// can say something, in every form that programs print texts in, makes none of
-// them be seen: neither that of its document nor the variable that it has from
-// its start.
+// TestSecretsThatThePluginBetrays: a plugin prints its secrets in every place and in
+// every form of printed text. No secret is shown, neither from its configuration nor from
+// a variable of its start.
 func TestSecretsThatThePluginBetrays(t *testing.T) {
 	const ofFile, ofEnv = `s3cr3t/0f+a "f1l3" <&>`, `of-the-start-s3cr3t`
 	path, dir := testplugin.Install(t, "betray"), filepath.Join(t.TempDir(), "crashes")
@@ -70,8 +69,8 @@ func TestSecretsThatThePluginBetrays(t *testing.T) {
 	}
 }
 
-// shows gives what a text shows of secrets: eight signs in a row are too many,
-// in whatever form.
+// shows returns ten consecutive characters of a secret, in any form, that text has; ""
+// for none.
 func shows(text string, secrets ...string) string {
 	folded := strings.ToLower(text)
 	for _, secret := range secrets {

@@ -76,10 +76,10 @@ func untilTheEnd(ctx context.Context, _ int) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// TestTroubleOfOneCostsNoOtherASpan mixes plugins in trouble at random beside a
-// healthy one, has them replaced while they run, and feeds far more than fits.
-// Promise 3 of the design: the bytes stay within the bound, no span is refused,
-// the healthy one gets all, and the books balance all the while.
+// TestTroubleOfOneCostsNoOtherASpan runs random plugins in trouble beside a healthy
+// plugin, replaces them while they run, and makes far more spans than fit. Promise 3 of
+// the design: the bytes stay within the bound, no span is refused, the healthy plugin
+// gets all spans, and the accounting always balances.
 func TestTroubleOfOneCostsNoOtherASpan(t *testing.T) {
 	names := slices.Sorted(maps.Keys(troubles))
 	for seed := range uint64(8) {

@@ -28,15 +28,15 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// roomOfCycles is how much more may be in use after any number of cycles: what
-// the runtime keeps for itself varies.
+// roomOfCycles is how many more bytes may be in use after any number of cycles, because
+// the runtime keeps a varying amount.
 const roomOfCycles = 2 << 20
 
 // envCycles set to "full" asks for all cycles of the two tests below, which take
 // a minute or two under the race detector; make chaos runs them so.
 const envCycles = "SERVETRACE_TEST_CYCLES"
 
-// cyclesOf gives the full number of cycles, or a tenth.
+// cyclesOf returns the full number of cycles, or a tenth of it.
 func cyclesOf(t *testing.T, full int) int {
 	switch text := os.Getenv(envCycles); text {
 	case "full":
@@ -105,7 +105,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 	})
 }
 
-// footprint is what a process holds of the system's.
+// footprint counts resources of a process.
 type footprint struct{ descriptors, threads, goroutines int }
 
 func footprintOfSelf(t *testing.T) footprint {
@@ -120,8 +120,7 @@ func footprintOfSelf(t *testing.T) footprint {
 	return footprint{count("/proc/self/fd"), count("/proc/self/task"), runtime.NumGoroutine()}
 }
 
-// within tells whether f is no more than what there was, but for threads that
-// the runtime keeps.
+// within reports whether f is at most before, except for threads that the runtime keeps.
 func (f footprint) within(before footprint) bool {
 	return f.descriptors <= before.descriptors && f.goroutines <= before.goroutines && f.threads <= before.threads+8
 }

@@ -21,8 +21,8 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// described answers Describe by bytes, as a plugin in any language may: what is
-// no message is gRPC's error.
+// described answers Describe with bytes, as a plugin in any language may. Bytes that are
+// no message are a gRPC error.
 type described struct{ data []byte }
 
 func (d described) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
@@ -36,9 +36,8 @@ func (described) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 	return nil, errors.New("no streams here")
 }
 
-// wantBoundedDescription checks what a host makes of an answer to Describe:
-// limits that can be kept to, no variable that was not asked for, and no text
-// that is longer than a log bears.
+// wantBoundedDescription checks the host's result of an answer to Describe: limits within
+// bounds, only declared variables, and no text that is too long for a log.
 func wantBoundedDescription(t *testing.T, data []byte) {
 	t.Helper()
 	environ := []string{"PATH=/bin", "DD_KEY=canary", "OTEL_X=1", "PLUGIN_PROTOCOL_VERSIONS=1", "BAD_TEXT=\xff"}
@@ -99,7 +98,7 @@ func message(t testing.TB, about *pluginv1.DescribeResponse) []byte {
 	return data
 }
 
-// TestDescriptionsThatAreTooMuch: what fuzzing does not come to by itself.
+// TestDescriptionsThatAreTooMuch: answers that fuzzing does not find by itself.
 func TestDescriptionsThatAreTooMuch(t *testing.T) {
 	huge := strings.Repeat("é", 1<<18)
 	for name, data := range map[string][]byte{

@@ -17,9 +17,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// TestExecutableThatCanNotBeReadHoldsUpNobody makes a disk that does not answer
-// of a lease: whoever opens the file is held in the kernel until it is given up,
-// the start of a process too, and the whole of Go's runtime with that.
+// TestExecutableThatCanNotBeReadHoldsUpNobody: a lease acts as a disk that does not
+// answer. The kernel blocks every open of the file until the lease ends. The start of a
+// process blocks, too, and Go's runtime with it.
 func TestExecutableThatCanNotBeReadHoldsUpNobody(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// A plugin that is not there hurts nothing: the span waits, and at the end it
-// is in the books.
+// A missing plugin does no harm: the span waits, and the accounting has it at the end.
 func ExampleNew() {
 	plugins, err := host.New(host.Config{Plugins: "traces=/nowhere/plugin", StopTimeout: 100 * time.Millisecond},
 		host.WithLogger(slog.New(slog.DiscardHandler)))
@@ -37,8 +36,7 @@ func ExampleNew() {
 	// traces stopped map[shutdown:1]
 }
 
-// A wrong setting is named with its variable, the value seen and what is
-// allowed.
+// The error names the variable, the value seen and the allowed values.
 func ExampleConfigFromEnv() {
 	env := map[string]string{"SERVE_TRACING_BATCH_AGE": "200"}
 	_, err := host.ConfigFromEnv(func(name string) string { return env[name] })

@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// troubled runs a plugin that answers as export says to a batch of four spans
-// every two seconds, for so many of them, and gives the log.
+// troubled runs a plugin that answers batches of four spans with the result of export,
+// one batch every two seconds. It returns the log.
 func troubled(t *testing.T, batches int, export func(n int) error) string {
 	t.Helper()
 	var text string
@@ -40,7 +40,7 @@ func troubled(t *testing.T, batches int, export func(n int) error) string {
 	return text
 }
 
-// wantLines fails unless each text stands in the log as often as it says.
+// wantLines fails unless the log has each text as often as want demands.
 func wantLines(t *testing.T, log string, want map[string]int) {
 	t.Helper()
 	for text, n := range want {
@@ -192,7 +192,7 @@ func TestTroubleIsOverWithoutAnotherBatch(t *testing.T) {
 	})
 }
 
-// TestNoAnswerInTimeSaysSo: gRPC's words for it would tell an operator nothing.
+// TestNoAnswerInTimeSaysSo: the text of gRPC's error would not help an operator.
 func TestNoAnswerInTimeSaysSo(t *testing.T) {
 	log := troubled(t, 10, func(int) error {
 		<-time.After(DefaultExportTimeout + time.Second)

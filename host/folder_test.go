@@ -15,9 +15,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// folderOf makes a folder of files; those whose name ends in a star are
-// executable, in a slash are folders, and those with an arrow are links. The
-// path ends in a slash.
+// folderOf makes a folder of files. A name that ends in a star is an executable, a name
+// that ends in a slash is a folder, and a name with an arrow is a link. The path ends in
+// a slash.
 func folderOf(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir() + "/"
@@ -113,7 +113,7 @@ func TestFolderThatBringsANameTwice(t *testing.T) {
 	}
 }
 
-// TestFolderAtReload: what runs stays where a folder has become wrong.
+// TestFolderAtReload: running plugins stay if their folder has an error.
 func TestFolderAtReload(t *testing.T) {
 	dir := folderOf(t, "a.rb*", "b*")
 	cfg := Config{Plugins: dir + ",c=/x/c"}

@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// Hazard 21: what is larger than a server takes in one call. Each test sends
-// much, or what is large, and nothing may be lost.
+// Hazard 21: spans and batches that are larger than a server accepts in one call. Each
+// test sends many or large spans, and none may be lost.
 
 // sized ends n spans, each with so many bytes of an attribute.
 func (r *running) sized(prefix string, n, bytes int) {
@@ -31,8 +31,8 @@ func (r *running) sized(prefix string, n, bytes int) {
 	}
 }
 
-// tinyLimits is a plugin that takes next to nothing at a time, and refuses for
-// good what is more.
+// tinyLimits is a plugin that accepts very small batches, and refuses larger ones for
+// good.
 func tinyLimits() {
 	pluginsdk.Main(pluginsdk.Spec{
 		Name:   "tiny",
@@ -99,8 +99,8 @@ func TestHazard21TinyLimits(t *testing.T) {
 	r.wantBooks(0, map[string]uint64{"delivered": 1510})
 }
 
-// TestHazard21PlainServerTakesFourMebibytes: any server of gRPC does, and none
-// that is not told otherwise takes more.
+// TestHazard21PlainServerTakesFourMebibytes: every gRPC server accepts 4 MiB, and no
+// server accepts more by default.
 func TestHazard21PlainServerTakesFourMebibytes(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

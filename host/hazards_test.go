@@ -25,8 +25,8 @@ import (
 
 // This file has the hazards of docs/internals/hazards.md that have no better place.
 
-// copyProgram puts a copy of the test binary at a path whose name is the mode,
-// with some bytes more, in the place of what is there.
+// copyProgram replaces the file at path by a copy of the test binary with some more
+// bytes. The name of the file is the mode.
 func copyProgram(t *testing.T, path, more string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -58,8 +58,8 @@ func (r *running) killAndAwait() {
 	})
 }
 
-// The file is replaced, written to and deleted under a running plugin: it goes
-// on. A restart that runs another file says so.
+// The file is replaced, written to and deleted under a running plugin, which continues. A
+// restart that runs another file is logged.
 func TestHazard13BinaryIsReplacedWhileItRuns(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	copyProgram(t, path, "")
@@ -160,8 +160,8 @@ func TestHazard27NextHostStartsItsOwnPlugin(t *testing.T) {
 	testplugin.WaitFor(t, "the old plugin's end", func() bool { return testplugin.Gone(old) })
 }
 
-// Plugins of other versions of the contract: an older one describes nothing but
-// its name, a newer one says more than this host knows.
+// Plugins of other versions of the contract: an older plugin describes only its name, a
+// newer one has fields that this host does not know.
 func TestHazard28PluginsOfOtherVersions(t *testing.T) {
 	for _, mode := range []string{"older", "newer", "stock"} {
 		t.Run(mode, func(t *testing.T) {
@@ -196,8 +196,8 @@ func TestHazard30NoSpansAboutSpans(t *testing.T) {
 	}
 }
 
-// tracePlugin is a plugin that makes spans by OpenTelemetry's globals, and
-// writes down whether anybody records them.
+// tracePlugin is a plugin that makes spans by OpenTelemetry's globals, and records
+// whether they are recorded.
 func tracePlugin() {
 	pluginsdk.Main(pluginsdk.Spec{
 		Name: "tracing",
@@ -255,9 +255,9 @@ func TestHazard32ManyStartsAtOnce(t *testing.T) {
 	}
 }
 
-// A plugin answers nonsense, or counts more than it was sent: it is told, and no
-// span is counted twice or lost. Nothing that a plugin says can change a span
-// that another plugin gets: it answers counts, no spans.
+// A plugin answers nonsense, or counts more spans than it was sent. No span is counted
+// twice or lost, and the log has the fault. No answer can change a span of another
+// plugin, because an answer has only counts.
 func TestHazard29AnswersThatAreGarbage(t *testing.T) {
 	for mode, want := range map[string]map[string]uint64{
 		"garbled":  {"delivered": 100},

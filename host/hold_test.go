@@ -20,8 +20,8 @@ func retryLater(after time.Duration) error {
 	return wire.ToStatus(&wire.Error{Code: wire.CodeRetry, After: after, Err: errors.New("429 too many")})
 }
 
-// TestRetryAfterHoldsBackAllBatches: it is the back end that wants to be left
-// alone, by whatever batch; the other exporter's is another back end.
+// TestRetryAfterHoldsBackAllBatches: a back end that asks for a pause gets no batch. The
+// other exporter has another back end.
 func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttled := newFakePlugin(func(_ context.Context, n int) error {
@@ -68,8 +68,8 @@ func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 	})
 }
 
-// TestRetryAfterOfHours: the back end is asked each MaxAge, what is older is
-// dropped, and when it is back the rest is delivered.
+// TestRetryAfterOfHours: the back end gets a batch every MaxAge, older batches are
+// dropped, and the rest is delivered when the back end is back.
 func TestRetryAfterOfHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -105,7 +105,7 @@ func TestRetryAfterOfHours(t *testing.T) {
 	})
 }
 
-// TestEndMakesAllDue: what the back end did not take, and it is back.
+// TestEndMakesAllDue: Shutdown sends the waiting batches at once, without their pauses.
 func TestEndMakesAllDue(t *testing.T) {
 	for name, answer := range map[string]error{
 		"backoff": status.Error(codes.Unavailable, "down"), "asked for": retryLater(time.Minute),

@@ -38,8 +38,8 @@ type running struct {
 	t      *testing.T
 }
 
-// startHost starts a Host with plugins of the given modes and shuts it down in
-// the end, checking its books.
+// startHost starts a Host with plugins of the given modes. At the end of the test it
+// shuts the Host down and checks the accounting.
 func startHost(t *testing.T, change func(*Config), paths ...string) *running {
 	t.Helper()
 	r := makeHost(t, change, paths...)
@@ -116,7 +116,7 @@ func (r *running) flush() {
 	}
 }
 
-// books are the counts of one exporter that tests compare.
+// books returns the counts of one exporter that tests compare.
 func (r *running) books(i int) map[string]uint64 {
 	r.balanced()
 	x := r.Stats().Exporters[i]

@@ -136,8 +136,8 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestInspectAsksDescribeOnly: no other call reaches a plugin, and what the
-// host would not grant is said.
+// TestInspectAsksDescribeOnly: no other call reaches a plugin, and the inspection has the
+// variables that are not granted.
 func TestInspectAsksDescribeOnly(t *testing.T) {
 	h, err := New(Config{Plugins: "/fake/plugin"})
 	if err != nil {

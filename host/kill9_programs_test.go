@@ -21,10 +21,10 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The points of a batch's life at which the programs of this file can be made to
-// stop, in their order: the test says at which by the file "stop" in their
-// folder, the program that comes there says so by the file "at", and goes on
-// when there is a file "go". It stops once; the next process finds "at".
+// The points in the life of a batch at which the programs of this file can stop, in
+// order. The test names the point in the file "stop" of the program's folder. The program
+// writes the file "at" there and waits for the file "go". It stops once: the next process
+// finds "at".
 const (
 	pointReceived     = "received"     // the plugin has the call
 	pointSent         = "sent"         // the back end has the batch and has not stored it
@@ -37,7 +37,7 @@ const (
 // here is a file in the folder of the running program.
 func here(name string) string { return filepath.Join(filepath.Dir(os.Args[0]), name) }
 
-// stopAt stops at a point if the test wants that, and tells whether it did.
+// stopAt stops at a point if the test asks for it, and reports whether it did.
 func stopAt(point string) bool {
 	want, err := os.ReadFile(here("stop"))
 	if err != nil || string(want) != point {
@@ -244,12 +244,11 @@ func (c cutter) answers(plugin io.Reader) error {
 	}
 }
 
-// runSender is a program with a Host in front of the plugin named by its
-// argument: it ends some spans, says so with the plugin's id, and goes on until
-// it is killed.
+// runSender is a program with a Host and the plugin in its argument. It ends some spans,
+// prints the id of the plugin's process, and runs until it is killed.
 func runSender() {
-	// The batch is sealed by the flush below: by its age, that of a slow machine
-	// would have fewer spans.
+	// Only the flush below seals the batch. On a slow machine, its age would seal fewer
+	// spans.
 	h, err := New(Config{Plugins: "p=" + os.Args[1], BatchAge: time.Minute, ExportTimeout: time.Minute},
 		WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil || h.Start(context.Background()) != nil {

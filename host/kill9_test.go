@@ -21,7 +21,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// spansOfKill are those of a test's first batch.
+// spansOfKill is the number of spans in the first batch of a test.
 const spansOfKill = 20
 
 // chain is a plugin and the back end behind it, in a folder of their own:
@@ -101,7 +101,7 @@ func (c *chain) await() {
 // goOn lets the program go on, if it still can.
 func (c *chain) goOn() { c.write("go", "") }
 
-// stored is what the back end has, in the order in which it came.
+// stored returns the batches of the back end, in the order of their arrival.
 func (c *chain) stored() []stored {
 	c.t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.dir, "stored"))
@@ -160,7 +160,7 @@ func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain 
 	r := startHost(t, func(cfg *Config) {
 		cfg.BatchSpans, cfg.ExportTimeout = spansOfKill, time.Minute
 		cfg.BatchAge = time.Hour // by its age, a batch of a slow machine would have fewer spans
-		// Frozen is what it is, on purpose.
+		// The process is frozen on purpose.
 		cfg.MaxAge = 10 * time.Minute
 	}, c.relay)
 	r.waitReady(0)
@@ -184,8 +184,8 @@ func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain 
 	return c
 }
 
-// The plugin is killed by SIGKILL at every point of a batch's life: nothing is
-// lost, and only what it had not acknowledged comes again, as the same batch.
+// The plugin is killed by SIGKILL at every point in the life of a batch. Nothing is lost,
+// and only batches without an acknowledgement are sent again, with the same id.
 func TestKill9OfThePlugin(t *testing.T) {
 	for point, attempts := range map[string][]int{
 		pointReceived: {2},
@@ -235,8 +235,8 @@ func sortAttempts(c *chain) {
 	}
 }
 
-// The back end is killed and comes back: the plugin says that it could not
-// deliver, and the same batch comes again.
+// The back end is killed and comes back. The plugin returns an error, and the same batch
+// is sent again.
 func TestKill9OfTheBackEnd(t *testing.T) {
 	for point, attempts := range map[string][]int{
 		pointReceived: {1}, // the plugin finds the next one
@@ -297,8 +297,8 @@ func TestKill9OfTheHost(t *testing.T) {
 	}
 }
 
-// TestKill9AgainAndAgainLosesNothing: somebody kills each process of a plugin as
-// soon as it is ready, more often than opens the breaker for one that crashes.
+// TestKill9AgainAndAgainLosesNothing: each process of a plugin is killed as soon as it is
+// ready, more often than a crashing plugin may crash before the breaker opens.
 func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel() // most of it is pauses between starts
 	r := startHost(t, func(c *Config) { c.StartTimeout, c.MaxAge = time.Minute, 10*time.Minute }, testplugin.Install(t, "record"))

@@ -30,9 +30,8 @@ type lived struct {
 	launches atomic.Int64
 }
 
-// live starts a Host whose n-th launch is answered by launchFake, and runs test
-// in fake time. The log must not speak of a change of state that there cannot
-// be, and the books must balance.
+// live starts a Host, answers its n-th launch by launchFake, and runs test in fake time.
+// The log must have only possible changes of state, and the accounting must balance.
 func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*Config), test func(*lived)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,8 +298,8 @@ func (l *lived) wantAtMost(text string, most int) {
 	}
 }
 
-// TestProbeThatLivesClosesTheBreaker: what comes after it is the first crash
-// again. And Reload tries at once.
+// TestProbeThatLivesClosesTheBreaker: the next crash counts as the first again. Reload
+// starts the plugin at once.
 func TestProbeThatLivesClosesTheBreaker(t *testing.T) {
 	var last *fakePlugin
 	var good atomic.Bool
@@ -343,7 +342,7 @@ func crashOf(n int) launch.Report {
 	return launch.Report{Exit: "exit status 2", ExitCode: 2, PID: n}
 }
 
-// killOf ends with the report of a process that somebody killed.
+// killOf ends a plugin with the report of a process that another process has killed.
 func killOf(n int) launch.Report {
 	return launch.Report{Exit: "signal: killed", ExitCode: -1, Signal: "SIGKILL", PID: n}
 }
@@ -374,9 +373,9 @@ func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
 	}
 }
 
-// TestKillsByOthersLoseNothing: somebody kills each process half a second after it
-// was ready, for ten minutes, by a signal or by asking for an end. The breaker
-// stays closed, the pauses grow all the same, and no span is lost.
+// TestKillsByOthersLoseNothing: for ten minutes, each process is killed half a second
+// after it was ready, by a signal or by a request to end. The breaker stays closed, the
+// pauses grow, and no span is lost.
 func TestKillsByOthersLoseNothing(t *testing.T) {
 	for name, report := range map[string]func(int) launch.Report{
 		"SIGKILL": killOf,
@@ -470,8 +469,8 @@ func TestShutdownWaitsForNoPluginThatIsNotRun(t *testing.T) {
 	}
 }
 
-// TestShutdownWaitsForAPluginThatMayComeBack, for its share of the time, and says
-// so in words for an operator.
+// TestShutdownWaitsForAPluginThatMayComeBack: Shutdown waits for its share of the time,
+// and logs the reason for an operator.
 func TestShutdownWaitsForAPluginThatMayComeBack(t *testing.T) {
 	live(t, func(int) (*fakePlugin, error) {
 		return nil, &launch.Error{Reason: launch.ReasonNotPlugin, Path: "/fake/plugin", Err: errors.New("no network yet")}
@@ -498,7 +497,7 @@ func (l *lived) wantLost(after time.Duration, why string) {
 	}
 }
 
-// TestHazard18NotTriedUntilTheFileChanges: what only another file would mend.
+// TestHazard18NotTriedUntilTheFileChanges: faults that only another file removes.
 func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
 	for reason, want := range map[launch.Reason]State{
 		launch.ReasonVersion:      StateIncompatible,

@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// swappable is an executable that becomes the plugin at a path that it is given:
-// what it becomes can be swapped under its name.
+// swappable is an executable that becomes the plugin at a given path. The plugin can be
+// swapped under the executable's name.
 type swappable struct {
 	t    *testing.T
 	path string
@@ -52,7 +52,7 @@ func (s swappable) become(target string) {
 	}
 }
 
-// load ends batches of spans until stop, which gives how many.
+// load ends batches of spans until stop, which returns the number of spans.
 func (r *running) load() (stop func() int) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	n := 0
@@ -136,7 +136,7 @@ func TestUpgradeToABadPluginLosesNothing(t *testing.T) {
 	}
 }
 
-// TestHazard13SwappedWhileItRuns: what was swapped is not taken up silently.
+// TestHazard13SwappedWhileItRuns: the log reports the new file.
 func TestHazard13SwappedWhileItRuns(t *testing.T) {
 	first, second := testplugin.Install(t, "record"), testplugin.Install(t, "record")
 	for how, swap := range map[string]func(*testing.T, swappable){
@@ -203,8 +203,8 @@ func TestHazard18MismatchIsNotRetried(t *testing.T) {
 	}
 }
 
-// TestHazard19NoProgramForThisMachine: each says which, and is tried again only
-// where that may help.
+// TestHazard19NoProgramForThisMachine: each error has its cause. A plugin is tried again
+// only if that may help.
 func TestHazard19NoProgramForThisMachine(t *testing.T) {
 	machine := elf.EM_AARCH64
 	if runtime.GOARCH == "arm64" {
@@ -283,8 +283,8 @@ func TestHazard03FrozenPluginLeavesItsStack(t *testing.T) {
 	wantLines(t, r.log.String(), map[string]int{"level=ERROR": 1, "level=ERROR msg=\"plugin has crashed\"": 1})
 }
 
-// TestHazard07RealCrashLoop: one that ends at its start is broken in seconds, and
-// Reload takes up what has mended it.
+// TestHazard07RealCrashLoop: a plugin that ends at its start is broken within seconds.
+// Reload starts the mended file.
 func TestHazard07RealCrashLoop(t *testing.T) {
 	for _, mode := range []string{"exit", "crash:1"} {
 		t.Run(mode, func(t *testing.T) {

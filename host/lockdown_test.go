@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestLockdownOfTheList: all faults at once, each with what to write.
+// TestLockdownOfTheList: all faults are reported at once, each with the text to write.
 func TestLockdownOfTheList(t *testing.T) {
 	pin, here := "@sha256:"+strings.Repeat("0a", 32), t.TempDir()
 	t.Chdir(here)

@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// talker is a receiver that gives each batch the same answer.
+// talker is a receiver with the same answer to each batch.
 type talker struct {
 	coltracepb.UnimplementedTraceServiceServer
 	answer *coltracepb.ExportTraceServiceResponse
@@ -25,8 +25,8 @@ func (t talker) Export(context.Context, *coltracepb.ExportTraceServiceRequest) (
 	return t.answer, t.err
 }
 
-// TestLongAnswers: a plugin that took a batch has taken it, however much it says
-// besides. A refusal of its own stays one, even in gRPC's words.
+// TestLongAnswers: a batch with a long answer is delivered. A refusal by the plugin stays
+// a refusal, even with the text of a gRPC error.
 func TestLongAnswers(t *testing.T) {
 	partial := func(rejected int64, size int) talker {
 		return talker{answer: &coltracepb.ExportTraceServiceResponse{

@@ -18,7 +18,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// away is what a plugin says whose back end is.
+// away is the error of a plugin with a back end that does not answer.
 var away error = &saidError{status.Error(codes.Unavailable, "connection refused")}
 
 // backEnd is one that plays, for tests in fake time: it can be away.
@@ -61,15 +61,14 @@ func (b *backEnd) export(id string) error {
 func (b *backEnd) leave()    { b.says(away) }
 func (b *backEnd) comeBack() { b.says(nil) }
 
-// says changes what it answers.
+// says sets the answer.
 func (b *backEnd) says(answer error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.answer = answer
 }
 
-// since gives the calls since it was asked last: how many there were, and how
-// many at a time.
+// since returns the calls since the last since: their times, and the most at a time.
 func (b *backEnd) since() (begun []time.Time, most int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +118,7 @@ func TestBackEndThatIsAwayIsProbed(t *testing.T) {
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		// The last probe's pause, and then that of the batch that it was.
+		// The pause of the last probe, and then the pause of its batch.
 		if took := time.Since(waited); took > longestProbe+firstRetry+time.Second {
 			t.Errorf("%v from the back end's return to the last batch", took)
 		}
@@ -133,8 +132,8 @@ func TestBackEndThatIsAwayIsProbed(t *testing.T) {
 	})
 }
 
-// TestBatchesThatABackEndMindsMakeNoOutage: those that are put off for ever are
-// their own trouble, and the others go out beside them.
+// TestBatchesThatABackEndMindsMakeNoOutage: a back end that always refuses some batches
+// gets the other batches without a pause.
 func TestBatchesThatABackEndMindsMakeNoOutage(t *testing.T) {
 	for _, minded := range [][]string{{"3"}, {"3", "4"}, {"3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}} {
 		for _, calls := range []uint32{1, 4} {
@@ -161,8 +160,8 @@ func TestBatchesThatABackEndMindsMakeNoOutage(t *testing.T) {
 	}
 }
 
-// TestOneBatchAloneMakesNoOutage: whether the back end is away or minds it can
-// not be known, so it has its own pauses, and the next one is sent at once.
+// TestOneBatchAloneMakesNoOutage: one batch cannot show whether the back end is away or
+// refuses the batch. So the batch has its own pauses, and the next batch is sent at once.
 func TestOneBatchAloneMakesNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackEnd()
@@ -209,7 +208,7 @@ func TestBackEndThatFailsAtRandom(t *testing.T) {
 	})
 }
 
-// TestAnswerThatIsFinalEndsAnOutage: whoever refuses a batch is there.
+// TestAnswerThatIsFinalEndsAnOutage: a back end that refuses a batch is reachable.
 func TestAnswerThatIsFinalEndsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackEnd()
@@ -227,8 +226,8 @@ func TestAnswerThatIsFinalEndsAnOutage(t *testing.T) {
 	})
 }
 
-// TestRetryAfterInAnOutage: whoever wants to be left alone for long is asked
-// with one batch then, and not with one for each call that there may be.
+// TestRetryAfterInAnOutage: after a long pause, a back end gets one batch, and not one
+// for each call.
 func TestRetryAfterInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackEnd()
@@ -244,8 +243,8 @@ func TestRetryAfterInAnOutage(t *testing.T) {
 	})
 }
 
-// TestBackEndReturnsDuringTheEnd: there is not much time any more, so pauses do
-// not grow, and what waits is delivered.
+// TestBackEndReturnsDuringTheEnd: little time is left, so pauses do not grow, and the
+// waiting batches are delivered.
 func TestBackEndReturnsDuringTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackEnd()

@@ -14,8 +14,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// ownPrefix marks links to the test binary that run as programs of this
-// package's tests, besides those of test/testplugin.
+// ownPrefix marks links to the test binary that run as programs of this package's tests.
+// test/testplugin has further programs.
 const ownPrefix = "hosttest-"
 
 // runAsOwn runs such a program and then does not return.
@@ -41,7 +41,7 @@ func runAsOwn() {
 	os.Exit(0)
 }
 
-// installOwn gives the path of an executable that runs as the program mode.
+// installOwn returns the path of an executable that runs as the program mode.
 func installOwn(t *testing.T, mode string) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -100,8 +100,8 @@ func wantToken() {
 	})
 }
 
-// holdCalls is a plugin that says by a file that it has a call, and answers it
-// once the test has put another there; then it writes down what it got.
+// holdCalls is a plugin that reports a call by a file, and answers when the test has made
+// another file. Then it records the batch.
 func holdCalls() {
 	pluginsdk.Main(pluginsdk.Spec{
 		Name: "held",

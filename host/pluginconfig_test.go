@@ -49,8 +49,8 @@ SERVE_TRACING_PLUGIN_CONFIG: plugin "d" is attached to (unix:///run/d.sock): thi
 	}
 }
 
-// TestPlainReceiverTakesNoConfiguration: spans are not sent to a plugin that
-// leaves undone what its document asks for, redaction say.
+// TestPlainReceiverTakesNoConfiguration: no spans are sent to a plugin that ignores its
+// configuration, which may demand redaction.
 func TestPlainReceiverTakesNoConfiguration(t *testing.T) {
 	path := testplugin.Install(t, "stock")
 	r := startHost(t, func(c *Config) {
@@ -65,8 +65,8 @@ func TestPlainReceiverTakesNoConfiguration(t *testing.T) {
 	}
 }
 
-// TestConfigFileThatComesLater: the plugin waits for its file, and each of its
-// processes gets what the file has then.
+// TestConfigFileThatComesLater: the plugin waits for its file, and each process gets the
+// present content of the file.
 func TestConfigFileThatComesLater(t *testing.T) {
 	path, document := configPlugin(t), filepath.Join(t.TempDir(), "p.yaml")
 	r := startHost(t, func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"p0": {File: document}} }, path)

@@ -62,9 +62,9 @@ func wantOnlyDuplicatesOfLost(t *testing.T, path string, want map[string]bool) {
 	}
 }
 
-// healthySpans are those of poisoned that must arrive. Where a span came on
-// another of the intake's lists, it is in another batch than it ended beside:
-// the batch of the poison is known by what did not arrive.
+// healthySpans returns the spans of poisoned that must arrive. A span of another list of
+// the intake may be in another batch than its neighbours: the spans that did not arrive
+// identify the batch of the poison.
 func healthySpans(t *testing.T, path string) (want map[string]bool, lost int) {
 	t.Helper()
 	got := testplugin.Spans(t, path)
@@ -102,7 +102,8 @@ func TestPoisonBatchIsQuarantined(t *testing.T) {
 				t.Errorf("%d healthy spans are lost, want the 9 that were in the batch of the poison", lost)
 			}
 			wantOnlyDuplicatesOfLost(t, path, want)
-			// By the next process: a crash is counted when what it had is booked.
+			// The next process delivers them: a crash is counted when its batches are in
+			// the ledger.
 			r.spans("after", 10)
 			r.flush()
 			wantOnce(t, path, "after", 10)

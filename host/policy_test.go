@@ -34,8 +34,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// fakePlugin is a process and its connection, for tests of policy in fake
-// time: when is what tried again, when given up.
+// fakePlugin is a process and its connection, for tests of policy in fake time.
 type fakePlugin struct {
 	export func(ctx context.Context, attempt int) error
 	// exportID is asked instead of export, by the id of the batch, and begin
@@ -46,7 +45,7 @@ type fakePlugin struct {
 	flush    func(ctx context.Context) error // nil: it is done
 	limits   *pluginv1.Limits
 	reply    []byte // to exports that are well; nil: all delivered
-	// patterns are those of Describe; methods are the calls, in order.
+	// patterns are the patterns of Describe; methods are the calls, in order.
 	patterns []string
 	atStart  bool // as in Describe's env_at_start
 	methods  []string
@@ -168,7 +167,7 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 	return said.error
 }
 
-// ended tells whether the process has ended.
+// ended reports whether the process has ended.
 func (f *fakePlugin) ended() bool {
 	select {
 	case <-f.done:
@@ -194,7 +193,7 @@ func (f *fakePlugin) NewStream(context.Context, *grpc.StreamDesc, string, ...grp
 	return nil, errors.New("no streams here")
 }
 
-// fakeHost is a started Host whose launches are answered by launch.
+// fakeHost returns a started Host with launches that are answered by launchFake.
 func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*Config), opts ...Option) *Host {
 	t.Helper()
 	cfg := Config{Plugins: "/fake/plugin"}
@@ -223,7 +222,7 @@ func endSpans(h *Host, n int) {
 	}
 }
 
-// within tells whether d lies in the half of the pause that jitter leaves.
+// within reports whether d is in the half of the pause that jitter leaves.
 func within(d, pause time.Duration) bool { return d >= pause/2 && d <= pause }
 
 func TestRetryBacksOffUntilTheBatchIsTooOld(t *testing.T) {

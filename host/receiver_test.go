@@ -40,10 +40,9 @@ func (s traces) Export(ctx context.Context, r *coltracepb.ExportTraceServiceRequ
 	return &coltracepb.ExportTraceServiceResponse{}, s.export(ctx, names)
 }
 
-// runReceiver is the process: it listens at the socket named by its first
-// argument, where it replaces what a predecessor has left, takes as long over
-// each batch as the second says, and writes down what it got as testplugin's
-// plugins do.
+// runReceiver is the process. It listens at the socket in its first argument, and
+// replaces a socket that is there. It waits for the duration in its second argument for
+// each batch, and records the batches like testplugin's plugins.
 func runReceiver() {
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, err)
@@ -101,7 +100,7 @@ func newListener(t *testing.T, mode string) *receiver {
 	return &receiver{t: t, path: testplugin.Install(t, mode), socket: socket, args: []string{"--listen", socket}}
 }
 
-// entry is what to write on a host's list.
+// entry returns the receiver's entry in a host's list.
 func (r *receiver) entry() string { return "unix://" + r.socket }
 
 func (r *receiver) start() {

@@ -73,7 +73,7 @@ func TestOldProcessThatEndsIsNotSaidToRun(t *testing.T) {
 	}
 }
 
-// TestReloadEndsTheJitter: who asks wants it now.
+// TestReloadEndsTheJitter: an operator asks for a start now.
 func TestReloadEndsTheJitter(t *testing.T) {
 	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil },
 		func(c *Config) { c.StartJitter = 1000 * time.Hour }, func(l *lived) {
@@ -132,9 +132,9 @@ func TestLeavingPluginDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-// TestShutdownAtAnyMoment: in each phase of a plugin's life, and of a Reload
-// that has one leave, one come and one replaced, with every call slow. synctest
-// finds what goroutine is left.
+// TestShutdownAtAnyMoment: Shutdown comes in each phase of a plugin's life, and of a
+// Reload that removes, adds and replaces a plugin, with slow calls. synctest finds
+// goroutines that are left.
 func TestShutdownAtAnyMoment(t *testing.T) {
 	const step = 70 * time.Millisecond
 	for at := time.Duration(0); at < 5*time.Second; at += step {
@@ -180,9 +180,8 @@ func TestShutdownAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestBooksBalanceWhileTheListChangesConcurrentSafe: plugins come, go and come
-// back, some of them bad, under load; each look at the books finds them in
-// balance, and no count shrinks.
+// TestBooksBalanceWhileTheListChangesConcurrentSafe: plugins come, go and come back under
+// load, some of them faulty. The accounting always balances, and no count shrinks.
 func TestBooksBalanceWhileTheListChangesConcurrentSafe(t *testing.T) {
 	dir := executables(t, "a", "b")
 	h := fakeHost(t, func(n int) (*fakePlugin, error) {

@@ -16,8 +16,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// ofEnviron picks the variables of an environment whose names have one of the
-// prefixes.
+// ofEnviron returns the variables of an environment with one of the prefixes.
 func ofEnviron(environ []string, prefixes ...string) []string {
 	var list []string
 	for _, kv := range environ {
@@ -29,10 +28,10 @@ func ofEnviron(environ []string, prefixes ...string) []string {
 	return list
 }
 
-// TestCanarySecretsReachNoPlugin is hazard 15: what is neither base, declared
-// nor named by the operator is in no plugin's environment, and what is named is
-// in that of the named one alone, from its start. The families are those by which
-// programs know who they are in a cloud.
+// TestCanarySecretsReachNoPlugin is hazard 15: a variable that is neither base, declared
+// nor named by the operator is in no plugin's environment. A named variable is in the
+// environment of the named plugin alone, from its start. The prefixes are those by which
+// cloud programs find their identity.
 func TestCanarySecretsReachNoPlugin(t *testing.T) {
 	families := map[string][]string{
 		"AWS_*":       {"AWS_ACCESS_KEY_ID=canary-aws-1", "AWS_SECRET_ACCESS_KEY=canary-aws-2", "AWS_ROLE_ARN=canary-aws-3"},
@@ -86,9 +85,9 @@ func canaries(environ []string) []string {
 	return list
 }
 
-// TestPluginsOwnSettingsWin is hazard 16: what the operator sets for a plugin, and
-// what the handshake needs, wins over the host's environment, even where the
-// operator names it.
+// TestPluginsOwnSettingsWin is hazard 16: the operator's settings for a plugin, and the
+// variables of the handshake, override the host's environment, even if the operator names
+// the variable.
 func TestPluginsOwnSettingsWin(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
 	r := startHost(t, func(c *Config) {
@@ -112,9 +111,9 @@ func TestPluginsOwnSettingsWin(t *testing.T) {
 	}
 }
 
-// TestReferencesAreToldToThePluginAlone is hazard 17: a document's secrets reach the plugin, and
-// stand in no argument, environment, log, status or inspection, even where the
-// plugin tells them to everybody.
+// TestReferencesAreToldToThePluginAlone is hazard 17: the secrets of a configuration
+// reach the plugin. They are in no argument, environment, log, status or inspection, even
+// if the plugin prints them.
 func TestReferencesAreToldToThePluginAlone(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
 	secretFile := file(t, "token", "canary-of-a-file\n")
@@ -161,7 +160,7 @@ func TestReferencesAreToldToThePluginAlone(t *testing.T) {
 	}
 }
 
-// TestFaultyReferenceKeepsThePluginFromBeingReady, and says which.
+// TestFaultyReferenceKeepsThePluginFromBeingReady: the error names the reference.
 func TestFaultyReferenceKeepsThePluginFromBeingReady(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
 	r := startHost(t, func(c *Config) {
@@ -175,7 +174,7 @@ func TestFaultyReferenceKeepsThePluginFromBeingReady(t *testing.T) {
 	}
 }
 
-// pinnedPlugin installs a plugin and gives its entry with the pin of what it is.
+// pinnedPlugin installs a plugin and returns its entry with the pin of its file.
 func pinnedPlugin(t *testing.T, mode string) (path, pin string) {
 	t.Helper()
 	path = testplugin.Install(t, mode)
@@ -191,8 +190,8 @@ func pinnedPlugin(t *testing.T, mode string) (path, pin string) {
 	return path, pluginlist.PinMark + hex.EncodeToString(sum[:])
 }
 
-// TestLockdownGrants: under lock-down a pinned plugin runs, and gets of what it
-// declares what the operator names; a document refers to nothing else.
+// TestLockdownGrants: under lock-down a pinned plugin runs. It gets the variables that it
+// declares and the operator names. A configuration can refer to no other variable.
 func TestLockdownGrants(t *testing.T) {
 	path, pin := pinnedPlugin(t, "snoop")
 	r := startHost(t, func(c *Config) {

@@ -19,16 +19,15 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// errBroken is what gRPC says of a connection that ended.
+// errBroken is gRPC's error of a call on a connection that has ended.
 var errBroken = status.Error(codes.Unavailable, "error reading from server: EOF")
 
-// ward is the processes of one plugin, one after another, and a model of what
-// the host must make of their crashes: it fails the test at once where a batch
-// comes that must not, or beside others. A batch is known by the number of its
-// sealing, from 1.
+// ward simulates the processes of one plugin, one after another, and models the host's
+// reaction to their crashes. It fails the test at once if a batch comes that must not
+// come, or comes beside others. The number of its sealing identifies a batch, from 1.
 type ward struct {
 	t *testing.T
-	// act is what the plugin does with a batch: nil delivers it. It may kill.
+	// act handles a batch; nil delivers it. It may kill the process.
 	act func(w *ward, ctx context.Context, f *fakePlugin, id string) error
 
 	mu          sync.Mutex
@@ -152,7 +151,7 @@ func batches(h *Host, n int) {
 	}
 }
 
-// wantDropped compares what the host has dropped, and checks its books.
+// wantDropped compares the host's dropped spans, and checks the accounting.
 func wantDropped(t *testing.T, h *Host, want map[string]uint64) {
 	t.Helper()
 	s := h.Stats()
@@ -207,8 +206,8 @@ func TestSuspectsAreSentAloneAndFirst(t *testing.T) {
 	})
 }
 
-// TestAnswerBeforeTheEndCounts: what the process has answered is read though
-// its end is known already, and is neither lost nor suspected.
+// TestAnswerBeforeTheEndCounts: an answer of the process is read although its end is
+// already known. The batch is neither lost nor suspected.
 func TestAnswerBeforeTheEndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, mu := map[string]int{}, sync.Mutex{}
@@ -251,7 +250,7 @@ func TestAnswerBeforeTheEndCounts(t *testing.T) {
 	})
 }
 
-// TestSilenceThatIsKilledIsACrash: also of the batch whose own call found out.
+// TestSilenceThatIsKilledIsACrash: it is also a crash for the batch whose call found it.
 func TestSilenceThatIsKilledIsACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, func(w *ward, _ context.Context, f *fakePlugin, id string) error {
@@ -301,8 +300,8 @@ func TestSilenceThatIsKilledIsACrash(t *testing.T) {
 	})
 }
 
-// TestSuspectThatGetsAnAnswerIsNoneAnyMore: one that its back end does not take
-// for now keeps nobody waiting.
+// TestSuspectThatGetsAnAnswerIsNoneAnyMore: a batch that the back end refuses for now
+// delays no other batch.
 func TestSuspectThatGetsAnAnswerIsNoneAnyMore(t *testing.T) {
 	for name, answer := range map[string]func(context.Context) error{
 		"retryable": func(context.Context) error { return &saidError{status.Error(codes.Unavailable, "503")} },
@@ -369,8 +368,8 @@ func TestSuspectsGrowOld(t *testing.T) {
 	})
 }
 
-// TestHostThatStopsSuspectsNothing, though the plugin dies while it does, of
-// what it has died of before.
+// TestHostThatStopsSuspectsNothing: a plugin that dies while the host stops makes no
+// batch a suspect.
 func TestHostThatStopsSuspectsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, nil)
@@ -461,8 +460,8 @@ func TestPartIsQuarantinedByItself(t *testing.T) {
 	})
 }
 
-// TestAttachedPluginHasNoQuarantine: what its connection was lost with goes
-// back, lets others pass, and is dropped when it is too old.
+// TestAttachedPluginHasNoQuarantine: batches without an answer at the end of a connection
+// are sent again after other batches, and dropped when they are too old.
 func TestAttachedPluginHasNoQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tried := 0
@@ -497,10 +496,10 @@ func TestAttachedPluginHasNoQuarantine(t *testing.T) {
 	})
 }
 
-// TestSuspectsAgainstModel has batches that crash a plugin, that are slow,
-// refused for now or answered beside a crash, at random, a back end that may be
-// away for a while, and a model that knows what must be sent when. In the end all is delivered but what is quarantined,
-// and that is exactly the batches that crash.
+// TestSuspectsAgainstModel has random batches that crash a plugin, are slow, are refused
+// for now, or are answered beside a crash, and a back end that may be away for a while. A
+// model computes which batch must be sent when. In the end every batch is delivered or in
+// quarantine, and exactly the batches that crash are in quarantine.
 func TestSuspectsAgainstModel(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -565,9 +564,8 @@ func TestSuspectsAgainstModel(t *testing.T) {
 	}
 }
 
-// TestPoisonBatchesDoNotBreakThePlugin: two batches of those in flight crash it,
-// which makes five crashes in some seconds. The batches are to blame, so the
-// others are not kept waiting.
+// TestPoisonBatchesDoNotBreakThePlugin: two batches in flight crash the plugin, five
+// times within seconds. The batches are to blame, so the other batches do not wait.
 func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, func(w *ward, _ context.Context, f *fakePlugin, id string) error {

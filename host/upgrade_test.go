@@ -79,8 +79,8 @@ func TestUpgradeAfterThreeBatches(t *testing.T) {
 	})
 }
 
-// TestUpgradeWithoutTraffic: the new process waits beside the old one, and Reload
-// does not wait for it. Then whoever is left delivers, and no span is lost.
+// TestUpgradeWithoutTraffic: the new process waits beside the old process, and Reload
+// does not wait for it. Then the remaining process delivers, and no span is lost.
 func TestUpgradeWithoutTraffic(t *testing.T) {
 	const waits, replaced, refused = "it waits beside the old one", "plugin is replaced", "plugin is not replaced"
 	spans := func(l *lived, _, _ *fakePlugin) { endSpans(l.Host, 5) }
@@ -234,8 +234,8 @@ func TestUpgradeThatFailsKeepsTheOld(t *testing.T) {
 	}
 }
 
-// TestUpgradeWhileTheBackEndIsDown: the old one could not deliver when the new
-// one came, which is not to blame for it. It is for what it refuses for good.
+// TestUpgradeWhileTheBackEndIsDown: the old process could not deliver when the new
+// process came. The new process fails only if it refuses a batch for good.
 func TestUpgradeWhileTheBackEndIsDown(t *testing.T) {
 	for name, test := range map[string]struct {
 		next   func(context.Context, int) error

@@ -190,9 +190,9 @@ func CheckSocket(path string) error {
 func explainDial(ctx context.Context, path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return attachError(ReasonNobody, path, "no process listens at this socket: the plugin that made it has ended; start it again")
+		return attachError(ReasonNoListener, path, "no process listens at this socket: the plugin that made it has ended; start it again")
 	case errors.Is(err, syscall.EAGAIN):
-		return attachError(ReasonNobody, path, "its queue of connections is full: the plugin is frozen, or accepts none")
+		return attachError(ReasonNoListener, path, "its queue of connections is full: the plugin is frozen, or accepts none")
 	case errors.Is(err, fs.ErrPermission):
 		return attachError(ReasonPermission, path, "this process (user %d) may not connect to the socket; run the plugin as the same user", os.Geteuid())
 	case errors.Is(err, syscall.EPROTOTYPE):

@@ -67,7 +67,7 @@ func TestAttachWithoutPermission(t *testing.T) {
 func TestAttachWhereTheQueueIsFull(t *testing.T) {
 	path := fullSocket(t)
 	_, err := Attach(t.Context(), path)
-	wantError(t, err, ReasonNobody, "attach to "+path+": its queue of connections is full: the plugin is frozen, or accepts none")
+	wantError(t, err, ReasonNoListener, "attach to "+path+": its queue of connections is full: the plugin is frozen, or accepts none")
 }
 
 // fullSocket has a queue of one connection, which is taken.

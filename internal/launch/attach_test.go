@@ -94,7 +94,7 @@ func attach(t *testing.T, path string) *Attachment {
 	return a
 }
 
-// check asks for health, which nobody here knows: an answer all the same.
+// check asks for the health of an unknown service: the error is an answer all the same.
 func check(t *testing.T, a *Attachment) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -179,7 +179,7 @@ func TestAttachReasons(t *testing.T) {
 			listener.SetUnlinkOnClose(false)
 			_ = listener.Close()
 			return path
-		}, ReasonNobody, "no process listens at this socket: the plugin that made it has ended; start it again"},
+		}, ReasonNoListener, "no process listens at this socket: the plugin that made it has ended; start it again"},
 		{"deaf", func(t *testing.T) string {
 			path := socketPath(t)
 			listen(t, path) // the kernel takes connections, nobody accepts them
@@ -236,8 +236,8 @@ func TestAttachIsCalledOff(t *testing.T) {
 func TestStopDoesNotWaitForAFrozenPeer(t *testing.T) {
 	accepted := make(chan net.Conn, 1)
 	path := answer(t, func(conn net.Conn) {
-		// What a server says first, with windows without bounds; and no word
-		// more, and nothing is read.
+		// The server sends its settings, with windows without bounds, and then neither
+		// writes nor reads.
 		_, _ = conn.Write([]byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff}) // SETTINGS
 		_, _ = conn.Write([]byte{0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0xff, 0, 0})             // WINDOW_UPDATE
 		accepted <- conn

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// policiesOf gives the scheduling policy of each thread of a process, by /proc.
+// policiesOf returns the scheduling policy of each thread of a process, from /proc.
 func policiesOf(t *testing.T, pid int) map[string]int {
 	t.Helper()
 	// A thread may end between the two.
@@ -52,7 +52,7 @@ func onThread(f func()) {
 	<-done
 }
 
-// scheduling is all that the kernel tells of how the calling thread is scheduled.
+// scheduling returns the scheduling attributes and the timer slack of the calling thread.
 func scheduling(t *testing.T) (attr unix.SchedAttr, slack int) {
 	t.Helper()
 	got, err := unix.SchedGetAttr(0, 0)
@@ -106,7 +106,7 @@ func TestPluginRunsInBackgroundAndHostDoesNot(t *testing.T) {
 			t.Errorf("%s of the host has policy %d", thread, policy)
 		}
 	}
-	// Only who may trace a process may read it; the kernel may not have it.
+	// Reading it needs the right to trace the process, and a kernel that has it.
 	slack, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", p.PID()))
 	if want := fmt.Sprintln(timerSlack.Nanoseconds()); err == nil && string(slack) != want {
 		t.Errorf("timers of the plugin may be %s ns late, want %s", slack, want)
@@ -133,8 +133,8 @@ func TestOperatorsPolicyStays(t *testing.T) {
 	})
 }
 
-// TestFilteredPolicyStays: what a filter does with a call that it does not like may
-// be the end of the service.
+// TestFilteredPolicyStays: a filter may end the service for a system call that it
+// forbids.
 func TestFilteredPolicyStays(t *testing.T) {
 	mayChoosePolicy(t)
 	onThread(func() {

@@ -16,8 +16,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// unkillable is a process whose end nobody sees until release, as when the
-// kernel waits for a disk in its place.
+// unkillable is a process that does not end before release, as if the kernel waited for a
+// disk.
 func unkillable(t *testing.T, mode string) (run *processRunner, release func()) {
 	t.Helper()
 	cmd, _ := command(t, mode)
@@ -29,7 +29,7 @@ func unkillable(t *testing.T, mode string) (run *processRunner, release func()) 
 	return run, func() { close(held) }
 }
 
-// Start and Stop end by their contexts whatever the kernel does.
+// Start and Stop return at the end of their contexts, even if the kernel blocks.
 func TestStartEndsThoughTheProcessDoesNot(t *testing.T) {
 	run, release := unkillable(t, "silent:1m")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -108,7 +108,7 @@ func TestHazard05StartOfASlowHandshakeIsCalledOff(t *testing.T) {
 	}
 }
 
-// Hazard 3: one that does not answer says what it does.
+// Hazard 3: a plugin that does not answer prints its stacks.
 func TestHazard03Dump(t *testing.T) {
 	for _, test := range []struct {
 		name, mode string
@@ -150,9 +150,9 @@ func dumped(t *testing.T, p *Process) Report {
 	return p.Report()
 }
 
-// Hazard 3: of a plugin that spins, what it spins in. A Go program can print
-// that only if it comes to stop the thread in time, which a busy machine may
-// keep it from: one of ten must do.
+// Hazard 3: the stack of a spinning plugin has the spinning function. A Go program prints
+// that stack only if it stops the thread in time, which may fail on a busy machine. One
+// success of ten suffices.
 func TestHazard03DumpShowsWhatSpins(t *testing.T) {
 	const attempts = 10
 	for i := range attempts {
@@ -199,8 +199,7 @@ func TestHazard03DumpOfTheDeaf(t *testing.T) {
 	p.Dump(t.Context()) // of one that has ended: nothing
 }
 
-// Hazard 20: what becomes of the folder of the socket, whatever the temporary
-// folder is.
+// Hazard 20: the folder of the socket, for all kinds of temporary folders.
 func TestHazard20TemporaryFolders(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 200))
 	if err := os.Mkdir(long, 0o700); err != nil {

@@ -124,7 +124,7 @@ func isEmptyFolder(t *testing.T, dir string) bool {
 	return len(entries) == 0
 }
 
-// Hazard 24: what a plugin has started is not in its group any more.
+// Hazard 24: processes of a plugin that have left its group.
 func TestHazard24DaemonsEndWithThePlugin(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -183,8 +183,8 @@ func TestHazard24DaemonsEndWithAFailedStart(t *testing.T) {
 	gone(t, "the daemon", daemon)
 }
 
-// Hazards 1 and 24: nobody is left to end what the host and its plugins have
-// started but the SDK.
+// Hazards 1 and 24: only the SDK is left to end the processes that the host and its
+// plugins have started.
 func TestHazard01KillOfTheHostLeavesNothing(t *testing.T) {
 	base := socketBase(t)
 	plugin, other := testplugin.Install(t, "daemon"), testplugin.Install(t, "record")
@@ -277,7 +277,7 @@ func TestHazard33NoZombiesAreLeftInAContainer(t *testing.T) {
 	}
 }
 
-// beInit kills its plugins and tells whether anything is left of them.
+// beInit kills its plugins and reports whether a process of them is left.
 func beInit(plugins []*Process) {
 	fail := func(args ...any) {
 		fmt.Println(args...)

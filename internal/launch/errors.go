@@ -42,8 +42,8 @@ const (
 	ReasonEnvironment
 	// ReasonNotSocket: the path is not a stream socket.
 	ReasonNotSocket
-	// ReasonNobody: no process accepts connections at the socket.
-	ReasonNobody
+	// ReasonNoListener: no process accepts connections at the socket.
+	ReasonNoListener
 	// ReasonPermission: this process may not connect to the socket.
 	ReasonPermission
 	// ReasonPeer: the process at the socket belongs to another user.
@@ -55,7 +55,7 @@ const (
 var reasonNames = [...]string{
 	"other", "not found", "not executable", "wrong architecture", "not a plugin",
 	"wrong version", "timeout", "stopped", "environment",
-	"not a socket", "nobody listens", "no permission", "another user's", "untrusted",
+	"not a socket", "no listener", "no permission", "another user's", "untrusted",
 }
 
 // String returns a short name.

@@ -11,8 +11,7 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// FuzzParseHandshake: what is taken for a handshake can be shown, and has what
-// go-plugin wants of one.
+// FuzzParseHandshake: an accepted handshake is printable and valid for go-plugin.
 func FuzzParseHandshake(f *testing.F) {
 	for _, seed := range []string{
 		"1|1|unix|/tmp/plugin|grpc|", "1|1|tcp|127.0.0.1:1|netrpc", "1|2|unix|/x", "|||", "1|1|unix|\x1b[2J|grpc", "99999999999999999999|1|unix|x",
@@ -39,8 +38,7 @@ func FuzzParseHandshake(f *testing.F) {
 	})
 }
 
-// FuzzParseRecord: what a record becomes can be shown, and has no key of the
-// host's.
+// FuzzParseRecord: a parsed record is printable, and has no key of the host.
 func FuzzParseRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"@message":"m","@level":"warn","k":{"a":[1,2.5,null,true]}}`, `{"@message":"\u001b[2J\ud800","level":"x","":""}`, `{"@message":1}`, `{`, `{"@message":""} `,
@@ -83,8 +81,8 @@ func checkShown(t *testing.T, text string) {
 	}
 }
 
-// FuzzOutput: whatever is printed, in whatever chunks, the end is kept as it
-// was, what is held is bounded, and a log has whole lines and no secret.
+// FuzzOutput: for any output in any chunks, the end is kept unchanged, memory is bounded,
+// and the log has whole lines without secrets.
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("hello\nworld"), []byte{1, 200}, byte(1))
 	f.Add([]byte("panic: secret\n\ngoroutine 1\n"), []byte{3}, byte(200))

@@ -33,7 +33,7 @@ func command(t *testing.T, mode string) (Command, *testplugin.Log) {
 	return Command{
 		Name: "test",
 		Path: testplugin.Install(t, mode),
-		// Under -race a process sleeps for a second before it ends, unless told.
+		// Under -race a process sleeps for a second at its end by default.
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"},
 		Log:     textLog(log),
 	}, log
@@ -181,8 +181,8 @@ func TestNoiseBeforeHandshake(t *testing.T) {
 	}
 }
 
-// The socket belongs to somebody who is not killed with the plugin, and who
-// accepts no connection.
+// The socket belongs to a process that is not killed with the plugin and accepts no
+// connection.
 func TestStartEndsInTimeAtADeafSocket(t *testing.T) {
 	cmd, _ := command(t, "record")
 	cmd.Path = deafSocket(t)

@@ -48,9 +48,9 @@ func export(t *testing.T, p *Process) error {
 	return err
 }
 
-// checkLog fails if what a plugin's lines have made of the log is more than is
-// allowed: the bursts, what the time since begun is worth, the cost of a line
-// (time, level, names), and twice of all for the handler's quotes.
+// checkLog fails if the log has more text than the caps allow: the bursts, the rate since
+// begun, the cost of a line (time, level, names), and all of it doubled for the handler's
+// quotes.
 func checkLog(t *testing.T, log *testplugin.Log, begun time.Time) {
 	t.Helper()
 	seconds := int(time.Since(begun).Seconds()) + 1
@@ -95,8 +95,8 @@ func TestHazard09NoiseBeforeTheHandshake(t *testing.T) {
 	}
 }
 
-// TestHazard09PythonPrintsBeforeTheHandshake: what a library of another language
-// prints at its import.
+// TestHazard09PythonPrintsBeforeTheHandshake: a library of another language prints when
+// it is imported.
 func TestHazard09PythonPrintsBeforeTheHandshake(t *testing.T) {
 	cmd, log := command(t, "record")
 	python, err := exec.LookPath("python3")
@@ -126,16 +126,16 @@ func TestHazard09PythonPrintsBeforeTheHandshake(t *testing.T) {
 	}
 }
 
-// TestHazard10OutputNeverBlocks: a plugin that prints, on both descriptors at
-// once, delivers meanwhile and comes to the end of what it prints.
+// TestHazard10OutputNeverBlocks: a plugin that prints on both descriptors at once
+// delivers meanwhile, and its print calls return.
 func TestHazard10OutputNeverBlocks(t *testing.T) {
 	for _, what := range []string{"wide-20", "wide-400", "junk-8000000", "bytes-" + gigabyte} {
 		t.Run(what, func(t *testing.T) { testChatty(t, what) })
 	}
 }
 
-// TestHazard11OutputDoesNotFloodTheLog: caps by lines and bytes, a count of
-// what was not logged, and the end of all in the report.
+// TestHazard11OutputDoesNotFloodTheLog: lines and bytes are capped, suppressed lines are
+// counted, and the report has the end of the output.
 func TestHazard11OutputDoesNotFloodTheLog(t *testing.T) {
 	for _, what := range []string{"lines-" + million, "line-20000000"} {
 		t.Run(what, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestHazard11OutputDoesNotFloodTheLog(t *testing.T) {
 			if !strings.Contains(log.String(), "plugin printed more lines than are logged") {
 				t.Errorf("the log does not say that something is missing:\n%.2000s", log)
 			}
-			// Two bursts, and what a minute is worth, are far below the half.
+			// The bursts and the rate of a minute allow far less than half of the lines.
 			if n, _ := fmt.Sscanf(what, "lines-%d", new(int)); n == 1 && p.Report().Suppressed < 10_000 {
 				t.Errorf("%d lines suppressed", p.Report().Suppressed)
 			}

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envPlace names the folder in which a child of TestWhyAFileIsNotExecutable works,
-// and what it does there.
+// envPlace has the task and the folder of a child of TestWhyAFileIsNotExecutable.
 const envPlace = "SERVETRACE_TEST_PLACE"
 
 // otherUser is not root, and owns nothing.
@@ -62,7 +61,7 @@ func TestWhyAFileIsNotExecutable(t *testing.T) {
 	}
 }
 
-// lookFrom is the child: it prints what Check says of a plugin of mode 0700.
+// lookFrom is the child. It prints the error of Check for a plugin of mode 0700.
 func lookFrom(t *testing.T, what string) {
 	kind, place, _ := strings.Cut(what, ":")
 	if kind == "noexec" {

@@ -214,7 +214,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"at the tail":    token + strings.Repeat("z", keptOutput-3),
 		"panic":          "panic: " + token + "\n",
 		"at the stack's": "panic: x\n" + strings.Repeat("s", 100) + "\n" + strings.Repeat(strings.Repeat("t", 99)+"\n", (keptStack-9-101-5)/100) + strings.Repeat("u", (keptStack-9-101-5)%100) + token + "\n",
-		// Of a long line no more is held than tells a secret that the cut is in.
+		// Only the part of a long line that is kept can show a secret at the cut.
 		"where a stack's line is cut": "panic: " + strings.Repeat("x", held-len("panic: ")-5) + token + strings.Repeat("y", 100) + "\n" + token,
 		"of several lines":            "key " + pem,
 		"no end":                      "token " + token,

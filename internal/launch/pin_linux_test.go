@@ -30,7 +30,7 @@ func pinned(t *testing.T, mode string) (Command, string) {
 	return cmd, base
 }
 
-// runs tells what a process runs: the bytes' digest, and where they are.
+// runs returns the digest and the path of the executable of a process.
 func runs(t *testing.T, pid int) (digest []byte, where string) {
 	t.Helper()
 	exe := fmt.Sprintf("/proc/%d/exe", pid)
@@ -73,8 +73,8 @@ func TestPinRunsFromMemory(t *testing.T) {
 	testplugin.WaitFor(t, "descriptors to be closed", func() bool { return openFiles(t) <= before })
 }
 
-// Hazard 12: somebody puts another file in place while plugins are started.
-// Both files are good plugins: what tells them apart is only what is pinned.
+// Hazard 12: another file replaces the plugin while plugins are started. Both files are
+// good plugins; only one has the pinned digest.
 func TestHazard12PinHoldsWhileTheFileIsSwapped(t *testing.T) {
 	cmd, base := pinned(t, "record")
 	exe, err := os.ReadFile(cmd.Path)
@@ -183,7 +183,7 @@ func TestPinOfAScriptRunsFromAFile(t *testing.T) {
 	}
 }
 
-// The kernel may give no memory that can be run (vm.memfd_noexec=2), or not run
+// The kernel may refuse memory that can be executed (vm.memfd_noexec=2), or not execute
 // it (vm.memfd_noexec=1 on an older host, a rule of the system).
 func TestPinRunsFromAFileWhereMemoryDoesNot(t *testing.T) {
 	for _, test := range []struct {
@@ -250,7 +250,7 @@ func TestMemoryIsSealed(t *testing.T) {
 	}
 }
 
-// BenchmarkPin is what a start with a pin costs more.
+// BenchmarkPin measures the additional cost of a start with a pin.
 func BenchmarkPin(b *testing.B) {
 	exe, err := os.Executable()
 	if err != nil {

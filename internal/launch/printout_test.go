@@ -27,8 +27,8 @@ func openPipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// printing starts a printout, and gives the plugin's end of its pipe, and the end
-// that reads the host's standard output.
+// printing starts a printout. It returns the plugin's end of its pipe, and the reader of
+// the host's standard output.
 func printing(t *testing.T) (p *printout, plugin, reader, stdout *os.File, log *testplugin.Log) {
 	t.Helper()
 	from, plugin := openPipe(t)
@@ -100,7 +100,7 @@ func TestPrintoutCopiesLines(t *testing.T) {
 	}
 }
 
-// While nobody reads, the plugin waits; nothing is lost.
+// While the output is not read, the plugin waits; nothing is lost.
 func TestPrintoutHoldsThePluginBack(t *testing.T) {
 	p, plugin, reader, stdout, _ := printing(t)
 	lines := fill(t, plugin, stdout)
@@ -119,8 +119,7 @@ func TestPrintoutHoldsThePluginBack(t *testing.T) {
 	}
 }
 
-// A reader that reads nothing does not hold up the end, and what it misses is
-// counted.
+// A reader that stopped reading does not delay the end, and the lost lines are counted.
 func TestPrintoutEndsWithoutItsReader(t *testing.T) {
 	p, plugin, reader, stdout, log := printing(t)
 	lines := fill(t, plugin, stdout)
@@ -151,7 +150,7 @@ func TestPrintoutEndsWithoutItsReader(t *testing.T) {
 	}
 }
 
-// A standard output that nobody reads any more is so for the plugin too.
+// A broken standard output is broken for the plugin, too.
 func TestPrintoutOfABrokenPipe(t *testing.T) {
 	p, plugin, reader, _, log := printing(t)
 	_ = reader.Close()
@@ -171,7 +170,7 @@ func TestPrintoutOfABrokenPipe(t *testing.T) {
 	}
 }
 
-// A disk may have room again: what cannot be written is not lost before the end.
+// A disk may have room again: unwritten lines are not lost before the end.
 func TestPrintoutToAFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -214,8 +213,8 @@ func TestPrintoutTakesNothingAfterItsReader(t *testing.T) {
 	p.end()
 }
 
-// What a process prints to the descriptor that it is given arrives, also what it has
-// printed right before its end; with a file for it, it has the file.
+// The text that a process prints to the given descriptor arrives, even if it is printed
+// right before the end. If standard output is a file, the process has the file itself.
 func TestStandardOutputOfAProcess(t *testing.T) {
 	reader, stdout := openPipe(t)
 	for name, share := range map[string]func(*Command){

@@ -88,8 +88,8 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Whoever cleans temporary folders may empty that of a plugin that runs: its
-// host is not dead for that.
+// A cleaner of temporary folders may empty the folder of a running plugin. Its host then
+// does not count as dead.
 func TestSweepOfAFolderThatWasEmptied(t *testing.T) {
 	base := socketBase(t)
 	living := startHost(t, base, testplugin.Install(t, "record"))
@@ -199,8 +199,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 	}
 }
 
-// A folder that is being made is nobody's for a moment: whoever makes it must
-// see when it was swept under its hands.
+// A new folder has no lock for a moment: its maker must notice if it was swept meanwhile.
 func TestSweepAndNewFolderConcurrentSafe(t *testing.T) {
 	base := socketBase(t)
 	done := make(chan struct{})

@@ -25,7 +25,7 @@ func foreignELF() string {
 	return buf.String()
 }
 
-// normal takes out of an error what differs between runs and machines.
+// normal removes the parts of an error that differ between runs and machines.
 func normal(text, path string) string {
 	return strings.NewReplacer(
 		path, "PATH",

@@ -53,8 +53,9 @@ func chmod(path string, mode os.FileMode) func(*testing.T, string) {
 	}
 }
 
-// Rights that let others choose what runs. The file modes are real; the user is
-// this one, but where the case is about a group, which is then none of its own.
+// Permissions that let other users change the executable. The file modes are real. The
+// user is the present one, except if the case is about a group, which is then not its
+// own.
 func TestWhoCanChangeAPlugin(t *testing.T) {
 	const orElse = ", or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 	us := self()
@@ -278,8 +279,8 @@ func TestCircleOfLinks(t *testing.T) {
 	}
 }
 
-// In /proc are links that the kernel does not follow by their text: what was
-// looked at must be what would run.
+// The kernel does not follow the links in /proc by their text: the examined file must be
+// the executed file.
 func TestPathThroughAnOpenFile(t *testing.T) {
 	path := filepath.Join(plot(t), "bin/plugin")
 	f, err := os.Open(path)

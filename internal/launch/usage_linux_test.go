@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What /proc/PID/cgroup says, and which files are looked into for it.
+// The content of /proc/PID/cgroup, and the files that may have the count.
 func TestFilesThatCountOOMKills(t *testing.T) {
 	for _, test := range []struct {
 		name, membership string
@@ -27,7 +27,7 @@ func TestFilesThatCountOOMKills(t *testing.T) {
 	}
 }
 
-// What those files hold, before and after a process has ended.
+// The content of these files, before and after the end of a process.
 func TestOOMKillsAreCounted(t *testing.T) {
 	with := func(text, count string) string { return strings.Replace(text, "%", count, 1) }
 	const (

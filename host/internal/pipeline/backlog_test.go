@@ -21,8 +21,8 @@ func (m model) first(now time.Time, again int) *Item {
 	return first
 }
 
-// rank is what decides who goes first, the least number in the first place:
-// suspects by their crashes alone, then what was sent before, then the rest.
+// rank decides the order of items; the lowest rank is first: suspects by the number of
+// their crashes alone, then items that were sent before, then the rest.
 func (it *Item) rank() []int {
 	order := int(it.seq)
 	switch {
@@ -127,8 +127,8 @@ func TestQueueWakes(t *testing.T) {
 	}
 }
 
-// TestProbeIsWhatWasTriedLeast: suspects first, then fresh ones, and of those
-// that were tried the one that was so least often.
+// TestProbeIsWhatWasTriedLeast: suspects come first, then fresh items, then the item with
+// the fewest attempts.
 func TestProbeIsWhatWasTriedLeast(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var q backlog

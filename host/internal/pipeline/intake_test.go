@@ -25,7 +25,7 @@ func TestTimerIsNotLostConcurrentSafe(t *testing.T) {
 	}
 }
 
-// gistOf is that of a span of so many bytes.
+// gistOf returns the gist of a span of so many bytes.
 func gistOf(bytes int) sdkspan.Gist { return sdkspan.Gist{Heap: bytes} }
 
 // endedUntilWake adds spans of a size until the worker is woken.

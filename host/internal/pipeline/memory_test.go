@@ -27,9 +27,9 @@ func TestSmallBuffersDoNotCrowdOutLargeOnes(t *testing.T) {
 	}
 }
 
-// TestAccountHasTheRoomThatBatchesTake: batches that wait while others come and
-// go must not gather room that nobody counts, as they did when each could get the
-// largest buffer of one that went before it.
+// TestAccountHasTheRoomThatBatchesTake: batches that wait while others come and go must
+// not use memory that is not charged. A buffer of an earlier, larger batch would be such
+// memory.
 func TestAccountHasTheRoomThatBatchesTake(t *testing.T) {
 	m := newMemory(32 << 20)
 	const waiting = 40
@@ -83,7 +83,8 @@ func TestBatchesKeepTheirBytes(t *testing.T) {
 	q.DropRest()
 }
 
-// spanNames are those of all spans of a list, sorted, for several shards have had them.
+// spanNames returns the sorted names of all spans of a list. The spans come from several
+// shards.
 func spanNames(t *testing.T, list []*Item) (names []string) {
 	t.Helper()
 	for _, it := range list {

@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// TestBlipMakesNoLongPause: what was on its way when an outage became known is no
-// probe of it.
+// TestBlipMakesNoLongPause: a call in flight at the begin of an outage does not count as
+// its probe.
 func TestBlipMakesNoLongPause(t *testing.T) {
 	o := outage{misses: outageAfter, more: true, away: true}
 	now := time.Unix(1000, 0)

@@ -94,7 +94,7 @@ func FuzzParseList(f *testing.F) {
 			}
 			names[e.Name] = !e.Folder
 		}
-		// What lock-down tells to write is what it takes.
+		// The text of an error of lock-down is itself a valid entry.
 		for _, e := range list {
 			if e.Digest == "" || escapedWords.MatchString(e.Where) || strings.TrimSpace(e.Where) != e.Where || strings.Contains(filepath.Clean("/"+e.Where), "://") {
 				continue
@@ -169,7 +169,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// FuzzPluginEnv: what is taken names plugins and families of variables only.
+// FuzzPluginEnv: an accepted text has only names of plugins and valid patterns of
+// variables.
 func FuzzPluginEnv(f *testing.F) {
 	f.Add("a:AWS_*,*:X, b : Y")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -187,7 +188,7 @@ func FuzzPluginEnv(f *testing.F) {
 	})
 }
 
-// FuzzPluginLimits: what is taken is a value within bounds, for a name or all.
+// FuzzPluginLimits: an accepted text has values within bounds, for a plugin or for all.
 func FuzzPluginLimits(f *testing.F) {
 	f.Add("64MiB,a=1GiB")
 	f.Add("2,a=1")
@@ -230,8 +231,8 @@ func TestExplainUngranted(t *testing.T) {
 	}
 }
 
-// TestDefaultOfMaxProcs: a plugin starts with a quarter of the processors, unless
-// the operator says otherwise.
+// TestDefaultOfMaxProcs: a plugin starts with a quarter of the processors, unless the
+// operator sets another number.
 func TestDefaultOfMaxProcs(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, c := range []struct {
@@ -262,8 +263,8 @@ func TestDefaultOfMaxProcs(t *testing.T) {
 	}
 }
 
-// TestFolderThatDoesNotAnswerKeepsItsPlugins is Reload's side: what has no
-// answer is what it was.
+// TestFolderThatDoesNotAnswerKeepsItsPlugins: at a Reload, the plugins of a folder
+// without an answer stay.
 func TestFolderThatDoesNotAnswerKeepsItsPlugins(t *testing.T) {
 	from := Entry{Name: "a", Where: "/dead/a", From: "/dead"}
 	for _, folder := range []bool{false, true} { // written without its slash, and with it

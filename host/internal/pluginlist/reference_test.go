@@ -205,7 +205,7 @@ func TestSecretSources(t *testing.T) {
 	}
 }
 
-// TestSecretFileOfAnotherUser: the error says whose it is.
+// TestSecretFileOfAnotherUser: the error names the owner of the file.
 func TestSecretFileOfAnotherUser(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")

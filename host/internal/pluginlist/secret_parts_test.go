@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSecretsOf: of a variable's value what a plugin may show by itself is a
-// secret too.
+// TestSecretsOf: parts of a variable's value that a plugin may show alone are secrets,
+// too.
 func TestSecretsOf(t *testing.T) {
 	basic := base64.StdEncoding.EncodeToString([]byte("bob:hunter2-hunter2"))
 	for kv, want := range map[[2]string][]string{

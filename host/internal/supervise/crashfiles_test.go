@@ -66,7 +66,8 @@ func TestKeeperKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestKeeperThatCanNotWrite tells it once, counts, and tells when it is over.
+// TestKeeperThatCanNotWrite: a failed write is logged once and counted, and the next
+// success is logged.
 func TestKeeperThatCanNotWrite(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string) (mend func()){
 		"a file in its place": func(t *testing.T, dir string) func() {
@@ -114,7 +115,7 @@ func TestKeeperThatCanNotWrite(t *testing.T) {
 	}
 }
 
-// TestKeeperBehindADiskThatHangs: nobody waits, and memory stays bounded.
+// TestKeeperBehindADiskThatHangs: no caller waits, and memory stays bounded.
 func TestKeeperBehindADiskThatHangs(t *testing.T) {
 	k, _ := testKeeper(t.TempDir())
 	hang := make(chan struct{})

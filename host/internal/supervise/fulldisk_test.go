@@ -18,10 +18,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// TestDiskThatIsFull has a process of its own write reports and batches where
-// the kernel gives it no room: nothing half written stays, what is lost is
-// counted and told once, no batch keeps its memory, and when there is room again
-// files are kept again.
+// TestDiskThatIsFull: a process writes reports and batches to a full disk. No
+// half-written file stays, a lost file is counted and logged once, no batch keeps its
+// memory, and files are kept again when there is room.
 func TestDiskThatIsFull(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envFullDisk+"="+t.TempDir())

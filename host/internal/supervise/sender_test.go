@@ -33,8 +33,8 @@ func TestNothingIsSentToAPluginThatGoes(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreCallsThatHadAConnection: what gRPC did not even take is no
-// attempt, and is sent again as what never failed.
+// TestAttemptsAreCallsThatHadAConnection: a call that gRPC did not send is no attempt,
+// and the batch is sent again as if it never failed.
 func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connected, attempts := false, []string(nil)

@@ -23,9 +23,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// What the host takes for the plugin's own word, and what for gRPC's, decides
-// whether a health check follows, and whether a batch is suspected. gRPC does
-// not say; spoken tells them apart by what real servers send.
+// The origin of an error, the plugin or gRPC, decides whether a health check follows and
+// whether a batch is suspected. gRPC does not report the origin; spoken finds it in the
+// errors of real servers.
 
 // answerOf sends one batch to the server at a socket.
 func answerOf(t *testing.T, x *Plugin, socket string) pipeline.Answer {
@@ -207,7 +207,7 @@ func TestSpokenByPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	// There is a file before anybody listens at it.
+	// The file exists before the server listens.
 	testplugin.WaitFor(t, "the server to listen", func() bool {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {

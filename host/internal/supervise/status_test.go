@@ -46,7 +46,7 @@ stopped ->`
 			}
 		}
 	}
-	// The order of the constants, for the eye: it is that of the text above.
+	// The constants have the order of the text above.
 	if lines(got.String()) != lines(want) {
 		t.Errorf("moves are%s\nwant%s", got.String(), want)
 	}
@@ -111,7 +111,7 @@ func TestWhoMayBeToBlame(t *testing.T) {
 	}
 }
 
-// TestFlushBehindACrash flushes a plugin whose only process has just ended, so that
+// TestFlushBehindACrash flushes a plugin after the end of its only process, so that
 // nothing is left to flush.
 func TestFlushBehindACrash(t *testing.T) {
 	x := testPlugin(t)
@@ -125,8 +125,8 @@ func TestFlushBehindACrash(t *testing.T) {
 	}
 }
 
-// FuzzAnswer reads what a plugin may answer: no count, however wrong, may get
-// into the books as more spans than the batch had.
+// FuzzAnswer reads a plugin's answer. The accounting must not have more spans than the
+// batch, whatever the counts are.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{0x0a, 0x02, 0x08, 0x01}, "redact=3")
 	f.Add([]byte{0x0a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, "a=4294967295")

@@ -66,7 +66,7 @@ func raw(t *testing.T, do func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// closedPort is an address where nobody listens.
+// closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
