@@ -91,7 +91,7 @@ func FuzzOutput(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, chunks []byte, times byte) {
 		text = bytes.Repeat(text, min(int(times)+1, (256<<10)/(len(text)+1)+1))
 		var log bytes.Buffer
-		o := newOutput(slog.New(slog.NewTextHandler(&log, nil)), []string{"secret"})
+		o := newPluginLog(slog.New(slog.NewTextHandler(&log, nil)), []string{"secret"})
 		w := o.writer("stderr").(*stream)
 		for rest, i := text, 0; len(rest) > 0; i++ {
 			n := len(rest)

@@ -27,7 +27,7 @@
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
 // Open launch.go first, then runner.go and child.go, or attach.go. proc_*.go,
-// memory_*.go and usage_*.go differ between systems. output.go reads the descriptors,
+// memory_*.go and usage_*.go differ between systems. pluginlog.go reads the descriptors,
 // cuts lines and logs them, with handshake.go, record.go for lines in hclog's form and
 // stack.go. redact.go removes secrets. errors.go explains a failed start, report.go
 // describes the end of a process, identity.go detects a changed file.

@@ -19,7 +19,7 @@ import (
 type processRunner struct {
 	cmd    Command
 	child  *Child
-	out    *output
+	out    *pluginLog
 	socket socket
 	// folder and handshakeEnv are written by open, before Start.
 	folder       *Folder
@@ -38,7 +38,7 @@ func newRunner(cmd Command) *processRunner {
 	child := NewChild()
 	return &processRunner{
 		cmd: cmd, child: child,
-		out:       newOutput(cmd.Log, cmd.Secrets),
+		out:       newPluginLog(cmd.Log, cmd.Secrets),
 		program:   newProgram(cmd),
 		handshake: newLineReader(child.done),
 	}

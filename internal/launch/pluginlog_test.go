@@ -15,9 +15,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-func newTestOutput(secrets ...string) (*output, *testplugin.Log) {
+func newTestLog(secrets ...string) (*pluginLog, *testplugin.Log) {
 	log := &testplugin.Log{}
-	return newOutput(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{
+	return newPluginLog(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -48,7 +48,7 @@ func TestLinesOfALog(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, size := range []int{1, 7, len(test.printed)} {
-				o, log := newTestOutput()
+				o, log := newTestLog()
 				printIn(o, test.printed, size)
 				if got, _, _ := strings.Cut(log.String(), "level=WARN msg=\"plugin printed more"); got != test.want {
 					t.Errorf("in chunks of %d:\n%s\nwant\n%s", size, got, test.want)
@@ -71,7 +71,7 @@ func TestHandlersGetNoControlCharacters(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &testplugin.Log{}
-	o := newOutput(slog.New(slog.NewJSONHandler(log, nil)), nil)
+	o := newPluginLog(slog.New(slog.NewJSONHandler(log, nil)), nil)
 	printIn(o, noise+"\n"+string(record)+"\n{"+noise+"\n", 100)
 	lines := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
 	if len(lines) != 3 {
@@ -90,7 +90,7 @@ func TestHandlersGetNoControlCharacters(t *testing.T) {
 }
 
 // printIn has text taken in, in chunks of a size, to its end.
-func printIn(o *output, text string, size int) {
+func printIn(o *pluginLog, text string, size int) {
 	w := o.writer("stderr")
 	for chunk := range slices.Chunk([]byte(text), size) {
 		_, _ = w.Write(chunk)
@@ -104,7 +104,7 @@ func TestCapsOfTheLog(t *testing.T) {
 	for _, size := range []int{10, 1000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, log := newTestOutput()
+				o, log := newTestLog()
 				w := o.writer("stderr")
 				const seconds, perSecond = 15, 400
 				for i := range seconds * perSecond {
@@ -156,7 +156,7 @@ func TestStackKeepsItsHead(t *testing.T) {
 			for _, size := range []int{3, 4096, len(test.printed)} {
 				// Also where it comes after more than is logged.
 				for _, noise := range []string{"", strings.Repeat("noise\n", 2*burstLines)} {
-					o, _ := newTestOutput()
+					o, _ := newTestLog()
 					printIn(o, noise+test.printed, size)
 					got, begun := o.keptStack()
 					if diff := cmp.Diff(test.want, got); diff != "" {
@@ -178,7 +178,7 @@ func TestStackKeepsItsHead(t *testing.T) {
 // in the report of another end.
 func TestStackOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, log := newTestOutput()
+		o, log := newTestLog()
 		w := o.writer("stderr")
 		fmt.Fprint(w, "panic: recovered\nfollows\n")
 		time.Sleep(2 * stackAge)
@@ -200,7 +200,7 @@ func TestStackOfNow(t *testing.T) {
 func TestSecretsAreNotShown(t *testing.T) {
 	const token, pem = `p<ss"w\rd-41`, "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEFA\n"
 	held := maxLine + NewRedactor([]string{token, pem}).margin()
-	shown := func(o *output, log *testplugin.Log) string {
+	shown := func(o *pluginLog, log *testplugin.Log) string {
 		stack, _ := o.keptStack()
 		return log.String() + "\n" + stack + "\n" + o.lastLine() + "\n" + string(o.kept())
 	}
@@ -221,7 +221,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 5, 4096, len(printed)} {
-				o, log := newTestOutput(token, "xyz", pem)
+				o, log := newTestLog(token, "xyz", pem)
 				printIn(o, printed, size)
 				all := shown(o, log)
 				for _, part := range []string{"ss\"", `w\rd`, `w\\rd`, "rd-4", "p<s", "MIIEv", "w0BAQ"} {

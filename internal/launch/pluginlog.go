@@ -33,7 +33,7 @@ const (
 	noticeEvery = 5 * time.Second
 )
 
-// output handles the text that a plugin prints. Lines are logged up to a rate; lines in
+// pluginLog handles the text that a plugin prints. Lines are logged up to a rate; lines in
 // hclog's JSON form keep their level and fields. The end of all output is kept, and the
 // beginning of a stack.
 //
@@ -43,7 +43,7 @@ const (
 //     final number.
 //  3. end is called once, after all streams have ended. Later output of a writer is kept
 //     and counted, but not logged.
-type output struct {
+type pluginLog struct {
 	log     *slog.Logger
 	secrets Redactor
 
@@ -61,13 +61,13 @@ type output struct {
 	writers                  []*stream
 }
 
-func newOutput(log *slog.Logger, secrets []string) *output {
-	return &output{log: log, secrets: NewRedactor(secrets)}
+func newPluginLog(log *slog.Logger, secrets []string) *pluginLog {
+	return &pluginLog{log: log, secrets: NewRedactor(secrets)}
 }
 
-// stream is the output of one descriptor. Its fields are guarded by the output's mutex.
+// stream is the output of one descriptor. Its fields are guarded by the log's mutex.
 type stream struct {
-	o    *output
+	o    *pluginLog
 	name string
 	// offer gets each line until it accepts one, which is not logged. It may be nil.
 	offer func(line []byte) bool
@@ -77,7 +77,7 @@ type stream struct {
 
 // read reads r until its end, or until it is closed. It pauses while more is printed
 // than is logged. So endless output takes only a small part of a core of the host.
-func (o *output) read(r *os.File, name string, offer func([]byte) bool) {
+func (o *pluginLog) read(r *os.File, name string, offer func([]byte) bool) {
 	s := &stream{o: o, name: name, offer: offer}
 	buf := make([]byte, readBuffer)
 	for taken := 0; ; {
@@ -96,7 +96,7 @@ func (o *output) read(r *os.File, name string, offer func([]byte) bool) {
 }
 
 // writer returns a writer. Its text is handled like the text that read reads.
-func (o *output) writer(name string) io.Writer {
+func (o *pluginLog) writer(name string) io.Writer {
 	s := &stream{o: o, name: name}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuc
 
 var newline = []byte{'\n'}
 
-func (o *output) keepLocked(chunk []byte) {
+func (o *pluginLog) keepLocked(chunk []byte) {
 	most := o.tailBytes()
 	o.tail = append(o.tail, chunk[max(0, len(chunk)-most):]...)
 	o.tail = slices.Delete(o.tail, 0, max(0, len(o.tail)-most))
@@ -202,9 +202,9 @@ func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 
 // maxKnown, maxStack and tailBytes return how much of a line, a stack and the end of the
 // output is kept, so that secrets across the border are found.
-func (o *output) maxKnown() int  { return maxLine + o.secrets.margin() }
-func (o *output) maxStack() int  { return keptStack + o.secrets.margin() }
-func (o *output) tailBytes() int { return keptOutput + o.secrets.margin() }
+func (o *pluginLog) maxKnown() int  { return maxLine + o.secrets.margin() }
+func (o *pluginLog) maxStack() int  { return keptStack + o.secrets.margin() }
+func (o *pluginLog) tailBytes() int { return keptOutput + o.secrets.margin() }
 
 // lineLocked handles a line of s.size bytes, or the beginning of a longer line. If the
 // rate allows, it adds the line to lines, for the log.
@@ -248,7 +248,7 @@ type entry struct {
 }
 
 // logLines logs lines. It charges the bytes that a line has grown by to the rate.
-func (o *output) logLines(lines []entry) {
+func (o *pluginLog) logLines(lines []entry) {
 	grown := 0
 	for _, e := range lines {
 		text := string(o.secrets.window(e.raw, 0, min(len(e.raw), maxLine)))
@@ -273,7 +273,7 @@ func (o *output) logLines(lines []entry) {
 }
 
 // passLocked counts output that is not logged, and starts the timer of a notice.
-func (o *output) passLocked(lines, size int) {
+func (o *pluginLog) passLocked(lines, size int) {
 	o.passed += uint64(lines)
 	o.unsaidLines += uint64(lines)
 	o.unsaidBytes += uint64(size)
@@ -284,7 +284,7 @@ func (o *output) passLocked(lines, size int) {
 }
 
 // logPassed logs how much was skipped since the last notice.
-func (o *output) logPassed() {
+func (o *pluginLog) logPassed() {
 	defer o.noticing.Done()
 	o.mu.Lock()
 	lines, size := o.unsaidLines, o.unsaidBytes
@@ -295,7 +295,7 @@ func (o *output) logPassed() {
 
 // end handles the unfinished lines of writers and logs the last notice. After that,
 // nothing is logged.
-func (o *output) end() {
+func (o *pluginLog) end() {
 	o.mu.Lock()
 	writers := o.writers
 	o.mu.Unlock()
@@ -312,7 +312,7 @@ func (o *output) end() {
 	o.noticing.Wait()
 }
 
-func (o *output) suppressed() uint64 {
+func (o *pluginLog) suppressed() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.passed
@@ -320,7 +320,7 @@ func (o *output) suppressed() uint64 {
 
 // lastLine returns the last line that was not empty, or the cause of a stack, shortened.
 // For a record it returns the message and the error.
-func (o *output) lastLine() string {
+func (o *pluginLog) lastLine() string {
 	o.mu.Lock()
 	raw := bytes.Clone(o.last)
 	o.mu.Unlock()
@@ -345,13 +345,13 @@ func (o *output) lastLine() string {
 var threadsLacking = []string{"newosproc", "pthread_create failed", "Resource temporarily unavailable"}
 
 // lackedThreads reports whether the output has such a message.
-func (o *output) lackedThreads() bool {
+func (o *pluginLog) lackedThreads() bool {
 	text := string(o.kept())
 	return slices.ContainsFunc(threadsLacking, func(words string) bool { return strings.Contains(text, words) })
 }
 
 // kept returns the end of the output as printed, at most keptOutput bytes.
-func (o *output) kept() []byte {
+func (o *pluginLog) kept() []byte {
 	o.mu.Lock()
 	all := bytes.Clone(o.tail)
 	o.mu.Unlock()
@@ -360,7 +360,7 @@ func (o *output) kept() []byte {
 }
 
 // keptStack returns at most keptStack bytes of the last stack, and when it began.
-func (o *output) keptStack() (string, time.Time) {
+func (o *pluginLog) keptStack() (string, time.Time) {
 	o.mu.Lock()
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
 	o.mu.Unlock()
