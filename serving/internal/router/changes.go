@@ -89,8 +89,9 @@ func (s *ReplicaSet) change(change func(Settings) Settings) (config string, roll
 // roll sets a config on all replicas, one after the other. The config is then the
 // wanted config.
 func (c *Changes) roll(ctx context.Context, config string) error {
+	var queue []*life
 	for {
-		l := c.next(config)
+		l := c.next(config, &queue)
 		if l == nil {
 			return nil
 		}
@@ -102,15 +103,29 @@ func (c *Changes) roll(ctx context.Context, config string) error {
 	}
 }
 
-// next returns a replica that does not have config yet. If there is none, it makes
-// config the wanted config, so that a replica that starts at this moment gets it too.
-func (c *Changes) next(config string) *life {
+// next takes a replica that does not have config yet from the queue. It fills an empty
+// queue with all such replicas. If there is none, it makes config the wanted config, so
+// that a replica that starts at this moment gets it too.
+func (c *Changes) next(config string, queue *[]*life) *life {
 	s := c.set
 	s.mu.Lock()
 	defer s.unlock()
-	for l := range s.replicas.all() {
-		if l.state == ReplicaRunning && l.config != config && config != "" {
-			return l
+	lacks := func(l *life) bool { return l.state == ReplicaRunning && l.config != config && config != "" }
+	for {
+		for len(*queue) > 0 {
+			l := (*queue)[0]
+			*queue = (*queue)[1:]
+			if lacks(l) { // it may have stopped meanwhile
+				return l
+			}
+		}
+		for l := range s.replicas.all() {
+			if lacks(l) {
+				*queue = append(*queue, l)
+			}
+		}
+		if len(*queue) == 0 {
+			break
 		}
 	}
 	s.want.Config = config
