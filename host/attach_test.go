@@ -121,8 +121,8 @@ func TestAttachNeitherConfiguresNorShutsDown(t *testing.T) {
 		mu   sync.Mutex
 		most int
 	)
-	socket := filepath.Join(socketFolder(t), "with,comma=equals@at.sock")
-	serveAt(t, socket, func(s *grpc.Server) {
+	socket := filepath.Join(testplugin.SocketFolder(t), "with,comma=equals@at.sock")
+	testplugin.Serve(t, socket, func(s *grpc.Server) {
 		pluginv1.RegisterLifecycleServer(s, lifecycle{})
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(_ context.Context, names []string) error {
 			mu.Lock()
@@ -156,8 +156,8 @@ func TestAttachNeitherConfiguresNorShutsDown(t *testing.T) {
 
 func TestAttachFlushesAtTheEnd(t *testing.T) {
 	var seen calls
-	socket := filepath.Join(socketFolder(t), "p.sock")
-	serveAt(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
+	testplugin.Serve(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
 	h := startHost(t, func(c *Config) { c.StopTimeout = 20 * time.Second }, "unix://"+socket)
 	h.waitReady(0)
 	if err := h.Shutdown(t.Context()); err != nil {
@@ -255,8 +255,8 @@ func TestFrozenAttachedPluginDoesNotHoldShutdown(t *testing.T) {
 // TestSlowReceiverWithoutHealthIsAlive: it lets calls run into their deadline,
 // and does not know the health check.
 func TestSlowReceiverWithoutHealthIsAlive(t *testing.T) {
-	socket := filepath.Join(socketFolder(t), "p.sock")
-	serveAt(t, socket, func(s *grpc.Server) {
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
+	testplugin.Serve(t, socket, func(s *grpc.Server) {
 		calls := 0
 		var mu sync.Mutex
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(ctx context.Context, _ []string) error {
@@ -283,7 +283,7 @@ func TestSlowReceiverWithoutHealthIsAlive(t *testing.T) {
 // TestAttachedPluginIsReplacedGracefully: the old server accepts no new call and answers
 // the calls in flight. The new server has the socket by then.
 func TestAttachedPluginIsReplacedGracefully(t *testing.T) {
-	socket := filepath.Join(socketFolder(t), "p.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	var (
 		mu       sync.Mutex
 		got      = map[string]int{}
@@ -297,7 +297,7 @@ func TestAttachedPluginIsReplacedGracefully(t *testing.T) {
 			got[name]++
 		}
 	}
-	old := serveAt(t, socket, func(s *grpc.Server) {
+	old := testplugin.Serve(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(_ context.Context, names []string) error {
 			arrived <- struct{}{}
 			<-complete
@@ -311,7 +311,7 @@ func TestAttachedPluginIsReplacedGracefully(t *testing.T) {
 	var stopping sync.WaitGroup
 	stopping.Go(old.GracefulStop)
 	testplugin.WaitFor(t, "the old socket to go", func() bool { _, err := os.Lstat(socket); return err != nil })
-	serveAt(t, socket, func(s *grpc.Server) {
+	testplugin.Serve(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(_ context.Context, names []string) error { record(names); return nil }})
 	})
 	h.spans("after", 10)
@@ -394,8 +394,8 @@ func TestOnePluginOfTwoHosts(t *testing.T) {
 
 func TestInspectOfAttachedPlugins(t *testing.T) {
 	var seen calls
-	socket := filepath.Join(socketFolder(t), "p.sock")
-	serveAt(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
+	testplugin.Serve(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
 	cfg := Config{Plugins: "unix://" + socket + ",unix:///nowhere/x.sock", Environ: []string{"LANG=C"}, Context: Context{Job: "01020304"}}
 	for _, launch := range []bool{false, true} {
 		got := Inspect(t.Context(), cfg, launch)
@@ -476,10 +476,10 @@ func TestHungAttachedPluginIsDialledAgain(t *testing.T) {
 // TestReceiverThatSendsItsClientsAway: collectors end each connection after a
 // while, calls in flight aside, to spread their load.
 func TestReceiverThatSendsItsClientsAway(t *testing.T) {
-	socket := filepath.Join(socketFolder(t), "p.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	var mu sync.Mutex
 	got := map[string]int{}
-	serveAt(t, socket, func(s *grpc.Server) {
+	testplugin.Serve(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(_ context.Context, names []string) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -517,9 +517,9 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 // TestAttachedPluginThatLeavesIsNotCutOff: it wants no more calls and has two.
 // One fails, which is no reason to close the connection over the other.
 func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
-	socket := filepath.Join(socketFolder(t), "p.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	arrived, fail, cut := make(chan struct{}), make(chan struct{}), make(chan bool, 1)
-	old := serveAt(t, socket, func(s *grpc.Server) {
+	old := testplugin.Serve(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(ctx context.Context, names []string) error {
 			arrived <- struct{}{}
 			<-fail
@@ -557,7 +557,7 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	testplugin.WaitFor(t, "the host to be told", func() bool {
 		return conn.GetState() != connectivity.Ready
 	})
-	serveAt(t, socket, func(s *grpc.Server) {
+	testplugin.Serve(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(context.Context, []string) error { return nil }})
 	})
 	close(fail)
@@ -575,7 +575,7 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 // TestShutdownWhileAttaching: the server accepts the connection and sends nothing.
 // Shutdown does not wait for it, and the log has the reason for the lost spans.
 func TestShutdownWhileAttaching(t *testing.T) {
-	socket := filepath.Join(socketFolder(t), "p.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -622,10 +622,10 @@ func (*kinds) Flush(context.Context, *pluginv1.FlushRequest) (*pluginv1.FlushRes
 // TestAttachedPluginThatIsIncompatibleIsTriedAgain: another program may listen at the
 // socket at any time, so the log does not ask for another file.
 func TestAttachedPluginThatIsIncompatibleIsTriedAgain(t *testing.T) {
-	socket := filepath.Join(socketFolder(t), "p.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	var k kinds
 	k.strange.Store(true)
-	serveAt(t, socket, func(s *grpc.Server) {
+	testplugin.Serve(t, socket, func(s *grpc.Server) {
 		pluginv1.RegisterLifecycleServer(s, &k)
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(context.Context, []string) error { return nil }})
 	})

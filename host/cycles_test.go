@@ -129,11 +129,7 @@ func (f footprint) within(before footprint) bool {
 // over the breaker, which a Reload resets.
 func TestRealCyclesLeaveNothing(t *testing.T) {
 	cycles := cyclesOf(t, 200)
-	sockets, err := os.MkdirTemp("", "cy") // short enough for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	sockets := testplugin.SocketFolder(t)
 	path := testplugin.Install(t, "record")
 	r := startHost(t, func(c *Config) { c.Environ = append(c.Environ, "XDG_RUNTIME_DIR="+sockets) }, path)
 	ready := func(after uint64) int {

@@ -55,11 +55,7 @@ func TestPluginDiesWithItsHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := testplugin.Install(t, mode)
-			sockets, err := os.MkdirTemp("", "st") // short enough for a socket
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+			sockets := testplugin.SocketFolder(t)
 			program := exec.Command(link, path)
 			program.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+sockets)
 			out, err := program.StdoutPipe()

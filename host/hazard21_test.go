@@ -117,8 +117,8 @@ func TestHazard21PlainServerTakesFourMebibytes(t *testing.T) {
 			}
 		}
 	}}
-	socket := filepath.Join(socketFolder(t), "r.sock")
-	serveAt(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, server) })
+	socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
+	testplugin.Serve(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, server) })
 	r := startHost(t, func(c *Config) {
 		c.Plugins = "unix://" + socket
 		// The largest batches that there may be: full, and then a large span more.

@@ -38,11 +38,7 @@ type chain struct {
 // the point.
 func newChain(t *testing.T, point string) *chain {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k9") // short enough for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testplugin.SocketFolder(t)
 	c := &chain{t: t, dir: dir}
 	c.relay = c.link("relay")
 	c.link("backend")

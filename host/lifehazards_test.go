@@ -244,15 +244,11 @@ func TestHazard19NoProgramForThisMachine(t *testing.T) {
 // TestHazard20DeletedSocketIsNoMatter: the connection stands.
 func TestHazard20DeletedSocketIsNoMatter(t *testing.T) {
 	path := testplugin.Install(t, "record")
-	dir, err := os.MkdirTemp("", "st") // short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testplugin.SocketFolder(t)
 	r := startHost(t, func(c *Config) { c.Environ = append(c.Environ, "XDG_RUNTIME_DIR="+dir) }, path)
 	r.waitReady(0)
 	deleted := 0
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type() == fs.ModeSocket {
 			deleted++
 			return os.Remove(path)

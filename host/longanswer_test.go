@@ -51,7 +51,7 @@ func TestLongAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			serveAt(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, c.talker) })
+			testplugin.Serve(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, c.talker) })
 			h := startHost(t, nil, "unix://"+socket)
 			h.spans("s", 1) // one batch
 			h.flush()

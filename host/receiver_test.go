@@ -89,14 +89,14 @@ type receiver struct {
 
 // newReceiver starts none yet.
 func newReceiver(t *testing.T, pause time.Duration) *receiver {
-	socket := filepath.Join(socketFolder(t), "r.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
 	return &receiver{t: t, path: installOwn(t, "receiver"), socket: socket, args: []string{socket, pause.String()}}
 }
 
 // newListener is the same with a plugin of the SDK, of one of testplugin's
 // modes, run by hand.
 func newListener(t *testing.T, mode string) *receiver {
-	socket := filepath.Join(socketFolder(t), "r.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
 	return &receiver{t: t, path: testplugin.Install(t, mode), socket: socket, args: []string{"--listen", socket}}
 }
 
@@ -122,32 +122,4 @@ func (r *receiver) kill() {
 		r.t.Fatal(err)
 	}
 	_ = r.cmd.Wait() // killed, as wanted
-}
-
-// serveAt is a gRPC server of the test's own at a new socket, until the test
-// ends.
-func serveAt(t *testing.T, socket string, register func(*grpc.Server), opts ...grpc.ServerOption) *grpc.Server {
-	t.Helper()
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(opts...)
-	register(server)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) }) // ends with Stop
-	t.Cleanup(serving.Wait)
-	t.Cleanup(server.Stop)
-	return server
-}
-
-// socketFolder is short enough for a socket, which t.TempDir may not be.
-func socketFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "st")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }

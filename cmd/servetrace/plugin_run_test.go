@@ -108,11 +108,7 @@ func (r *receiver) Export(_ context.Context, request *coltracepb.ExportTraceServ
 // listen serves r and gives the address.
 func (r *receiver) listen(t *testing.T) (address string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cli")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testplugin.SocketFolder(t)
 	socket := filepath.Join(dir, "otlp.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -167,11 +163,7 @@ func TestAttached(t *testing.T) {
 // the SDK that listens by itself, the line that it prints, and commands that
 // attach and leave it running.
 func TestListeningPlugin(t *testing.T) {
-	dir, err := os.MkdirTemp("", "cli")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir := testplugin.SocketFolder(t)
 	cmd := exec.Command(link(t, "echo"), "--listen", filepath.Join(dir, "echo.sock"))
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -24,15 +24,10 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// socketPath is a path for a socket, short enough.
+// socketPath returns a path for a socket.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "st") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	return filepath.Join(testplugin.SocketFolder(t), "s")
 }
 
 func listen(t *testing.T, path string) *net.UnixListener {

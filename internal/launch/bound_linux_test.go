@@ -21,7 +21,7 @@ import (
 func unkillable(t *testing.T, mode string) (run *processRunner, release func()) {
 	t.Helper()
 	cmd, _ := command(t, mode)
-	cmd.SocketDirs = []string{socketBase(t)}
+	cmd.SocketDirs = []string{testplugin.SocketFolder(t)}
 	run = newRunner(cmd)
 	held := make(chan struct{})
 	reap := run.child.awaitEnd
@@ -242,7 +242,7 @@ func TestPluginThatServesAsAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	if err := os.Chmod(base, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}

@@ -186,7 +186,7 @@ func TestHazard24DaemonsEndWithAFailedStart(t *testing.T) {
 // Hazards 1 and 24: only the SDK is left to end the processes that the host and its
 // plugins have started.
 func TestHazard01KillOfTheHostLeavesNothing(t *testing.T) {
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	plugin, other := testplugin.Install(t, "daemon"), testplugin.Install(t, "record")
 	h := startHost(t, base, plugin, other)
 	daemon := testplugin.Received(t, plugin)[0].PID
@@ -266,7 +266,7 @@ func TestHazard33NoZombiesAreLeftInAContainer(t *testing.T) {
 	}
 	plugins := testplugin.Install(t, "child") + "\n" + testplugin.Install(t, "daemon")
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), envHost+"="+plugins, envSockets+"="+socketBase(t))
+	cmd.Env = append(os.Environ(), envHost+"="+plugins, envSockets+"="+testplugin.SocketFolder(t))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {

@@ -202,7 +202,7 @@ func TestStartEndsInTimeAtADeafSocket(t *testing.T) {
 // and accepts nothing.
 func deafSocket(t *testing.T) string {
 	t.Helper()
-	dir := socketBase(t)
+	dir := testplugin.SocketFolder(t)
 	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestHazard24CrashTakesGrandchildrenAlong(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	before := openFiles(t)
 	for _, mode := range []string{"record", "stock", "hello", "version:9"} {
 		cmd, _ := command(t, mode)
@@ -325,17 +325,6 @@ func TestHazard14BusyFileIsGivenUp(t *testing.T) {
 	if got := normal(fmt.Sprint(err), cmd.Path); got != want {
 		t.Errorf("Start = %s\nwant %s", got, want)
 	}
-}
-
-// socketBase is a short folder for private folders.
-func socketBase(t *testing.T) string {
-	t.Helper()
-	base, err := os.MkdirTemp("", "st") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	return base
 }
 
 func openFiles(t *testing.T) int {

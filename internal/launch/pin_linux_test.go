@@ -25,7 +25,7 @@ func pinned(t *testing.T, mode string) (Command, string) {
 	t.Helper()
 	cmd, _ := command(t, mode)
 	cmd.Digest = digestOf(t, cmd.Path)
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	cmd.SocketDirs = []string{base}
 	return cmd, base
 }

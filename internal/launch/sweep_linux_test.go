@@ -37,7 +37,7 @@ func privateFolder(t *testing.T, base string, known ...string) string {
 // A plugin that heeds neither SIGTERM nor the end of its input outlives a host
 // that is killed; the next host ends it.
 func TestHazard01SweepRemovesWhatADeadHostHasLeft(t *testing.T) {
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	dead := startHost(t, base, testplugin.Install(t, "immortal"))
 	deads := privateFolder(t, base)
 	living := startHost(t, base, testplugin.Install(t, "record"))
@@ -71,7 +71,7 @@ func TestHazard01SweepRemovesWhatADeadHostHasLeft(t *testing.T) {
 
 // A host that stops at once leaves the work to the next.
 func TestSweepEndsWithItsContext(t *testing.T) {
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	dead := startHost(t, base, testplugin.Install(t, "immortal"))
 	folder := privateFolder(t, base)
 	dead.kill()
@@ -91,7 +91,7 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 // A cleaner of temporary folders may empty the folder of a running plugin. Its host then
 // does not count as dead.
 func TestSweepOfAFolderThatWasEmptied(t *testing.T) {
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	living := startHost(t, base, testplugin.Install(t, "record"))
 	folder := privateFolder(t, base)
 	entries, err := os.ReadDir(folder)
@@ -188,7 +188,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			base := socketBase(t)
+			base := testplugin.SocketFolder(t)
 			test.prepare(t, base)
 			Sweep(t.Context(), []string{base}, textLog(&testplugin.Log{}))
 			_, err := os.Lstat(filepath.Join(base, test.folder))
@@ -201,7 +201,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 
 // A new folder has no lock for a moment: its maker must notice if it was swept meanwhile.
 func TestSweepAndNewFolderConcurrentSafe(t *testing.T) {
-	base := socketBase(t)
+	base := testplugin.SocketFolder(t)
 	done := make(chan struct{})
 	var sweeping, making sync.WaitGroup
 	for range 2 {

@@ -3,7 +3,6 @@ package supervise
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -116,32 +115,4 @@ func wantCounts(t *testing.T, log string, want map[string]int) {
 			t.Errorf("%q stands %d times in the log, want %d; log:\n%s", text, got, n, log)
 		}
 	}
-}
-
-// serveOn is a gRPC server of the test's own at a new socket, until the test
-// ends.
-func serveOn(t *testing.T, socket string, register func(*grpc.Server), opts ...grpc.ServerOption) *grpc.Server {
-	t.Helper()
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(opts...)
-	register(server)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) }) // ends with Stop
-	t.Cleanup(serving.Wait)
-	t.Cleanup(server.Stop)
-	return server
-}
-
-// shortFolder is short enough for a socket, which t.TempDir may not be.
-func shortFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "st")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }

@@ -112,8 +112,8 @@ func TestSpokenByServersInGo(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := testPlugin(t)
 			x.sup.cfg.ExportTimeout = time.Second
-			socket := filepath.Join(shortFolder(t), "r.sock")
-			server := serveOn(t, socket, rawTraces(test.export))
+			socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
+			server := testplugin.Serve(t, socket, rawTraces(test.export))
 			stop <- server.Stop
 			ans := answerOf(t, x, socket)
 			select {
@@ -127,22 +127,22 @@ func TestSpokenByServersInGo(t *testing.T) {
 	}
 	t.Run("no server", func(t *testing.T) {
 		x := testPlugin(t)
-		if ans := answerOf(t, x, filepath.Join(shortFolder(t), "none")); ans.Said || ans.Reached || ans.Err == nil {
+		if ans := answerOf(t, x, filepath.Join(testplugin.SocketFolder(t), "none")); ans.Said || ans.Reached || ans.Err == nil {
 			t.Errorf("%+v, want nothing said and nothing reached", ans)
 		}
 	})
 	t.Run("no such service", func(t *testing.T) {
 		x := testPlugin(t)
-		socket := filepath.Join(shortFolder(t), "r.sock")
-		serveOn(t, socket, func(*grpc.Server) {})
+		socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
+		testplugin.Serve(t, socket, func(*grpc.Server) {})
 		if ans := answerOf(t, x, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "UNIMPLEMENTED" {
 			t.Errorf("%+v, want the server's own UNIMPLEMENTED", ans)
 		}
 	})
 	t.Run("too large", func(t *testing.T) {
 		x := testPlugin(t)
-		socket := filepath.Join(shortFolder(t), "r.sock")
-		serveOn(t, socket, func(s *grpc.Server) {
+		socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
+		testplugin.Serve(t, socket, func(s *grpc.Server) {
 			coltracepb.RegisterTraceServiceServer(s, coltracepb.UnimplementedTraceServiceServer{})
 		}, grpc.MaxRecvMsgSize(1000))
 		if ans := answerOf(t, x, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "RESOURCE_EXHAUSTED" {
@@ -200,7 +200,7 @@ func TestSpokenByPython(t *testing.T) {
 	if _, err := os.Stat(python); err != nil {
 		t.Skip("no Python with grpcio: run make python")
 	}
-	socket := filepath.Join(shortFolder(t), "r.sock")
+	socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
 	cmd := exec.Command(python, "-c", pythonServer, socket)
 	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
