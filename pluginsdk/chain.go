@@ -87,7 +87,7 @@ func nameApart(stages []stage) error {
 	for i := range stages {
 		name := stages[i].name
 		if strings.ContainsFunc(name, notInName) {
-			faults = append(faults, fmt.Errorf("the processor name %q has a character that the span account cannot have: use letters, digits, dots, dashes and underscores", name))
+			faults = append(faults, fmt.Errorf("the processor name %q has a character that the delivery accounting cannot have: use letters, digits, dots, dashes and underscores", name))
 		}
 		for n := 2; seen[stages[i].name]; n++ {
 			stages[i].name = fmt.Sprintf("%s-%d", name, n)

@@ -116,7 +116,7 @@ func TestNamesOfProcessors(t *testing.T) {
 	for _, d := range answer.GetDiagnostics() {
 		got = append(got, d.GetText())
 	}
-	const advice = " has a character that the span account cannot have: use letters, digits, dots, dashes and underscores"
+	const advice = " has a character that the delivery accounting cannot have: use letters, digits, dots, dashes and underscores"
 	if diff := cmp.Diff([]string{`the processor name "status=ok"` + advice, `the processor name "drop secrets"` + advice}, got); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
