@@ -58,6 +58,8 @@ PEERS ?=
 BENCH ?= .
 BENCHTIME ?= 1s
 BENCHFLAGS ?=
+# The peer that the relay is compared with, if `make peers` has built it.
+BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otelcol
 # For `make soak`; 2m is enough for a check.
 SOAK_DURATION ?= 1h
 
@@ -189,10 +191,10 @@ run: build ## Serve examples/hello until Ctrl-C, its spans printed by the consol
 # A module of its own, with our peers in it: bench/README.md. BENCHFLAGS are
 # those of bin/bench/bench run (-h lists them).
 bench: build-bench ## Measure everything against its peers, in some ten minutes: bin/bench/out/report.md
-	bin/bench/bench run $(BENCHFLAGS)
+	bin/bench/bench run $(BENCH_COLLECTOR) $(BENCHFLAGS)
 
 bench-quick: build-bench ## Measure the headline claims, in two minutes
-	bin/bench/bench run -quick -out bin/bench/quick $(BENCHFLAGS)
+	bin/bench/bench run $(BENCH_COLLECTOR) -quick -out bin/bench/quick $(BENCHFLAGS)
 
 soak: build-bench ## Watch memory while the sink is down (SOAK_DURATION=1h): bin/bench/soak/soak.md
 	bin/bench/bench soak -for $(SOAK_DURATION)
@@ -202,6 +204,7 @@ bench-gate: build-bench ## Hold ratios and allocations to looser bounds, on any 
 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) $(SMALL) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
+	$(BUILD) $(SMALL) -o bin/bench/ ./cmd/servetrace
 	cd test/contrib/otlp-client-plugin && $(BUILD) -o ../../../bin/bench/plugins/thirdparty .
 	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./benchplugin
 

@@ -68,11 +68,10 @@ func exitStatus(err error) int {
 		return 0
 	}
 	slog.Error(err.Error())
-	var busy *suite.BusyError
 	switch {
 	case errors.Is(err, errUsage):
 		return exitUsage
-	case errors.As(err, &busy):
+	case errors.Is(err, suite.ErrBusy):
 		return exitBusy
 	}
 	return exitFailed
@@ -85,7 +84,6 @@ type settings struct {
 	limit    float64 // of the CPU that others may use
 	patience time.Duration
 	out      string
-	soak     spanpath.Soak
 }
 
 func run(ctx context.Context, args []string) error {
@@ -128,7 +126,8 @@ func (s *settings) run(flags *flag.FlagSet) func(context.Context) error {
 	flags.IntVar(&s.options.Repeats, "repeat", 0, "rounds of each shape, instead of its own number")
 	flags.Float64Var(&s.limit, "foreign", 0.25, "CPU that other processes may use during a run, in cores")
 	flags.DurationVar(&s.patience, "patience", 90*time.Second, "how long to wait and repeat, in all, until the machine is idle")
-	flags.StringVar(&s.out, "out", "bin/bench/out", "the folder for results.json and report.md")
+	flags.StringVar(&s.options.Env.Collector, "collector", ".tools/peers/otelcol/otelcol", "an OpenTelemetry `Collector` for comparison")
+	flags.StringVar(&s.out, "out", "bin/bench/out", "the folder for report.md")
 	return func(ctx context.Context) error {
 		if len(s.options.Select(shapes())) == 0 {
 			return fmt.Errorf("%w; no row matches", errUsage)
@@ -137,15 +136,18 @@ func (s *settings) run(flags *flag.FlagSet) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		results.Machine, results.Commit = measure.ThisMachine(), cmp.Or(builtOf, "an unknown commit")
-		if err := results.Write(s.out); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(os.Stdout, results.Markdown()); err != nil || results.Failed() {
+		results.Machine, results.Commit = measure.Machine(), cmp.Or(builtOf, "an unknown commit")
+		if err := s.write("report.md", results.Markdown()); err != nil || results.Failed() {
 			return cmp.Or(err, errFailed)
 		}
 		return nil
 	}
+}
+
+// write writes a report to standard output and to a file of the folder.
+func (s *settings) write(file, text string) error {
+	_, err := io.WriteString(os.Stdout, text)
+	return errors.Join(err, os.MkdirAll(s.out, 0o755), os.WriteFile(filepath.Join(s.out, file), []byte(text), 0o644))
 }
 
 // gateRounds bounds the rounds of a claim that exceeds its bound.
@@ -180,21 +182,19 @@ func printGate(w io.Writer, held []suite.Held) error {
 const shortestSoak = 90 * time.Second
 
 func (s *settings) soakMemory(flags *flag.FlagSet) func(context.Context) error {
-	flags.DurationVar(&s.soak.Length, "for", time.Hour, "how long; 2m suffices for a check")
-	flags.IntVar(&s.soak.Rate, "rate", 5000, "spans in a second")
+	length := flags.Duration("for", time.Hour, "how long; 2m suffices for a check")
+	rate := flags.Int("rate", 5000, "spans in a second")
 	flags.StringVar(&s.out, "out", "bin/bench/soak", "the folder for soak.md")
 	return func(ctx context.Context) error {
-		if s.soak.Length < shortestSoak || s.soak.Rate < 1 {
+		if *length < shortestSoak || *rate < 1 {
 			return fmt.Errorf("%w; a soak takes %s at least, and has a rate", errUsage, shortestSoak)
 		}
-		s.soak.Bin, s.soak.Sink, s.soak.Log = s.options.Env.Bin, s.options.Env.Sink, s.options.Log
-		result, err := s.soak.Run(ctx)
+		result, err := spanpath.Soak(ctx, s.options.Env, *length, *rate)
 		if err != nil {
 			return err
 		}
 		text, ok := result.Report()
-		_, err = io.WriteString(os.Stdout, text)
-		err = errors.Join(err, os.MkdirAll(s.out, 0o755), os.WriteFile(filepath.Join(s.out, "soak.md"), []byte(text), 0o644))
+		err = s.write("soak.md", text)
 		if err == nil && !ok {
 			err = errSoak
 		}

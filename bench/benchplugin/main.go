@@ -66,18 +66,13 @@ type decoder struct {
 	body []byte
 }
 
-func (e *decoder) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (e *decoder) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	e.enc.Reset()
 	for _, s := range spans {
 		e.enc.Append(s)
 	}
 	e.body = e.enc.AppendRequest(e.body[:0])
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(e.body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/x-protobuf")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.Post(e.url, "application/x-protobuf", bytes.NewReader(e.body))
 	if err != nil {
 		return err
 	}

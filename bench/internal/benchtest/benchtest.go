@@ -4,15 +4,21 @@ package benchtest
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/suite"
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/relay"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -29,14 +35,49 @@ var plugins = []pluginsdk.Spec{
 	{Name: "benchplugin", Exporter: hung},
 }
 
+const relayProgram = "servetrace"
+
+// runRelay is "servetrace relay --socket SOCKET".
+func runRelay(socket string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg, err := host.ConfigFromEnv(os.Getenv) //nolint:forbidigo // the process is a command
+	if err != nil {
+		return err
+	}
+	cfg.Environ = os.Environ() //nolint:forbidigo // the same
+	h, err := host.New(cfg)
+	if err != nil {
+		return err
+	}
+	s, err := relay.New(relay.Config{Socket: socket}, h, slog.Default())
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.Start(ctx), h.Start(ctx)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	ctx = context.WithoutCancel(ctx)
+	return errors.Join(s.Shutdown(ctx), h.Shutdown(ctx), s.Close(ctx))
+}
+
 // Main runs the plugin with the name of the binary, or a child in one of the roles.
 // Otherwise it returns.
 func Main(roles ...map[string]child.Role) {
+	program := filepath.Base(os.Args[0])
 	for _, p := range plugins {
-		if filepath.Base(os.Args[0]) == p.Name {
+		if program == p.Name {
 			testplugin.Hurry()
 			pluginsdk.Main(p)
 		}
+	}
+	if program == relayProgram {
+		if err := runRelay(os.Args[3]); err != nil {
+			slog.Error(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if len(roles) > 0 {
 		child.Main(roles...)
@@ -45,7 +86,8 @@ func Main(roles ...map[string]child.Role) {
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // it only takes longer
 }
 
-// Bin returns a temporary folder with the plugins, which are links to this binary. Its path is short enough for sockets.
+// Bin returns a temporary folder with the plugins and the relay, which are links to this
+// binary. Its path is short enough for sockets.
 func Bin(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -60,8 +102,12 @@ func Bin(t *testing.T) string {
 	if err := os.Mkdir(filepath.Join(dir, "plugins"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	links := []string{relayProgram}
 	for _, p := range plugins {
-		if err := os.Symlink(self, filepath.Join(dir, "plugins", p.Name)); err != nil {
+		links = append(links, filepath.Join("plugins", p.Name))
+	}
+	for _, link := range links {
+		if err := os.Symlink(self, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
 	}

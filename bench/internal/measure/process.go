@@ -45,16 +45,16 @@ func EndedChildrenCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Children returns the child processes of a process.
-func Children(pid int) []int {
-	var children []int
+// ChildrenCPU returns the sum of ProcessCPU of the living child processes of a process.
+func ChildrenCPU(pid int) (sum time.Duration) {
 	all, _ := procfs.AllProcs() // without /proc the clocks do not work either
 	for _, p := range all {
-		if stat, err := p.Stat(); err == nil && stat.PPID == pid { // otherwise it has ended
-			children = append(children, p.PID)
+		if stat, err := p.Stat(); err == nil && stat.PPID == pid {
+			cpu, _ := ProcessCPU(p.PID) // zero if it has just ended
+			sum += cpu
 		}
 	}
-	return children
+	return sum
 }
 
 // Memory returns the status of a living process, in bytes: VmHWM is its peak RSS, and
@@ -67,20 +67,13 @@ func Memory(pid int) (procfs.ProcStatus, error) {
 	return p.NewStatus()
 }
 
-// Heap has the allocations of this process since its start.
-type Heap struct{ Objects, Bytes uint64 }
-
-// ReadHeap does not stop the world. A few kilobytes are missing, which goroutines
-// have allocated from their processor's cache and not reported yet.
-func ReadHeap() Heap {
+// HeapAllocs returns the allocations of this process since its start. It does not stop
+// the world. A few kilobytes are missing, which goroutines have allocated from their
+// processor's cache and not reported yet.
+func HeapAllocs() (objects, bytes float64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
-	return Heap{Objects: samples[0].Value.Uint64(), Bytes: samples[1].Value.Uint64()}
-}
-
-// Sub returns h minus an earlier reading.
-func (h Heap) Sub(before Heap) Heap {
-	return Heap{Objects: h.Objects - before.Objects, Bytes: h.Bytes - before.Bytes}
+	return float64(samples[0].Value.Uint64()), float64(samples[1].Value.Uint64())
 }
 
 // LiveHeap allocates 64 MiB in blocks without pointers. A process keeps them alive
@@ -105,29 +98,19 @@ func BusyCPU() (time.Duration, error) {
 	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)), err
 }
 
-// Machine describes the machine of a measurement.
-type Machine struct {
-	CPUs              int
-	Memory            int64 // in bytes
-	Model, Kernel, Go string
-}
-
-// ThisMachine describes this machine.
-func ThisMachine() Machine {
-	const unknown = "unknown"
-	m := Machine{CPUs: runtime.NumCPU(), Model: unknown, Kernel: unknown, Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return m
+// Machine describes this machine.
+func Machine() string {
+	model, memory, kernel := "unknown", uint64(0), "unknown"
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+			model = cpus[0].ModelName
+		}
+		if m, err := fs.Meminfo(); err == nil && m.MemTotalBytes != nil {
+			memory = *m.MemTotalBytes
+		}
+		if release, err := fs.SysctlStrings("kernel.osrelease"); err == nil {
+			kernel = release[0]
+		}
 	}
-	if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
-		m.Model = cpus[0].ModelName
-	}
-	if memory, err := fs.Meminfo(); err == nil && memory.MemTotalBytes != nil {
-		m.Memory = int64(*memory.MemTotalBytes) //nolint:gosec // no machine has as much
-	}
-	if release, err := fs.SysctlStrings("kernel.osrelease"); err == nil {
-		m.Kernel = "Linux " + release[0]
-	}
-	return m
+	return fmt.Sprintf("%d processors (%s), %d MiB, Linux %s, %s", runtime.NumCPU(), model, memory>>20, kernel, runtime.Version())
 }

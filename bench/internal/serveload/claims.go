@@ -15,7 +15,7 @@ var (
 	claimsHello = append(claimsOf(rowBareHTTP, rowHeadedHTTP, 25),
 		// Our server adds proxy, router, host and plugin, and saves the batch processor
 		// and the exporter. The bound is the median of three runs, 0.99, and 10 %.
-		vs("all CPU a request with three spans, vs three SDK spans in process", cpuTotal, rowRatio1, rowThreeSpans, 1.09, 0.70).Gated())
+		suite.NewRatio("all CPU a request with three spans, vs three SDK spans in process", cpuTotal, rowRatio1, rowThreeSpans, 1.09, 0.70).Gated())
 	claimsGRPC   = claimsOf(rowBareGRPC, rowBareGRPC, 50)
 	claimsBroken = []suite.Claim{lostBy(rowHung), lostBy(rowDead), lostBy(rowCrashing)}
 )
@@ -24,17 +24,12 @@ var (
 // tracing off, it allocates at most some objects more than the bare server.
 func claimsOf(bare, of string, objects float64) []suite.Claim {
 	return []suite.Claim{
-		vs("server's CPU a request with tracing off, vs "+of, cpuServer, rowOff, of, 1.40, 1.25).Gated(),
-		vs("server's CPU a request at ratio 0, vs off", cpuServer, rowRatio0, rowOff, 1.05, 1.03),
+		suite.NewRatio("server's CPU a request with tracing off, vs "+of, cpuServer, rowOff, of, 1.40, 1.25).Gated(),
+		suite.NewRatio("server's CPU a request at ratio 0, vs off", cpuServer, rowRatio0, rowOff, 1.05, 1.03),
 		more("allocations a request with tracing off, beyond "+bare, rowOff, bare, objects),
 		more("allocations a request at ratio 0, beyond off", rowRatio0, rowOff, 10),
 		more("allocations a request at ratio 1, beyond off", rowRatio1, rowOff, 75),
 	}
-}
-
-// vs compares two rows.
-func vs(name, metric, row, of string, bound, goal float64) suite.Claim {
-	return suite.Claim{Name: name, Unit: "×", Bound: bound, Goal: goal, Value: func(r suite.Round) float64 { return r.Ratio(metric, row, of) }}
 }
 
 // more bounds the allocations of a row beyond another row.

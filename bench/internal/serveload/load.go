@@ -31,7 +31,7 @@ type load struct {
 	close func()
 }
 
-// dial opens n connections, or n concurrent calls with gRPC. They close when ctx ends.
+// dial opens n connections, or n concurrent calls with gRPC.
 func dial(ctx context.Context, app, addr string, n int) (*load, error) {
 	var open []io.Closer
 	l := &load{close: func() {
@@ -47,9 +47,6 @@ func dial(ctx context.Context, app, addr string, n int) (*load, error) {
 		}
 		open, l.calls = append(open, conn), append(l.calls, calls...)
 	}
-	stop := context.AfterFunc(ctx, l.close)
-	hangUp := l.close
-	l.close = func() { stop(); hangUp() }
 	return l, nil
 }
 

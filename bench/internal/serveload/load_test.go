@@ -2,7 +2,6 @@ package serveload
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -85,28 +84,5 @@ func TestLoadReportsWrongAnswers(t *testing.T) {
 	defer func() { _, _ = s.stop() }()
 	if answered, _, err := connect(t, appEcho, s.addr).run(0); answered > 0 || err == nil || !strings.Contains(err.Error(), "Unimplemented") {
 		t.Errorf("%d answered, error %v, want no answer", answered, err)
-	}
-}
-
-// TestLoadEndsWithItsConnections checks that a cut connection is an error.
-func TestLoadEndsWithItsConnections(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-		}
-	}()
-	for _, app := range []string{appHello, appEcho} {
-		if answered, _, err := connect(t, app, l.Addr().String()).run(time.Minute); answered > 0 || err == nil {
-			t.Errorf("%s: %d answered, error %v", app, answered, err)
-		}
 	}
 }

@@ -42,7 +42,7 @@ func startOurs(ctx context.Context, app string) (*server, error) {
 	if app == appEcho {
 		cfg.Serving.GRPC.Addr = "127.0.0.1:0"
 	}
-	log := &attributes{Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}), values: map[string]slog.Value{}}
+	log := &attributes{Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}), values: map[string]any{}}
 	ctx, cancel := context.WithCancel(ctx)
 	up := make(chan net.Addr, 1)
 	ended := make(chan error, 1)
@@ -53,13 +53,13 @@ func startOurs(ctx context.Context, app string) (*server, error) {
 	s := &server{stop: func() (account, error) {
 		cancel()
 		err := <-ended
-		return account{Ended: log.count("spans"), Delivered: log.count(pluginName + ".delivered")}, err
+		return account{Ended: get[uint64](log, "spans"), Delivered: get[uint64](log, pluginName+".delivered")}, err
 	}}
 	select {
 	case at := <-up:
 		s.addr = at.String()
 		if app == appEcho {
-			s.addr = log.value("grpc").String()
+			s.addr = get[string](log, "grpc")
 		}
 		return s, nil
 	case err := <-ended:
@@ -73,7 +73,7 @@ func startOurs(ctx context.Context, app string) (*server, error) {
 type attributes struct {
 	slog.Handler
 	mu     sync.Mutex
-	values map[string]slog.Value
+	values map[string]any
 }
 
 // Handle implements [slog.Handler].
@@ -83,21 +83,17 @@ func (l *attributes) Handle(ctx context.Context, r slog.Record) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		r.Attrs(func(a slog.Attr) bool {
-			l.values[a.Key] = a.Value
+			l.values[a.Key] = a.Value.Any()
 			return true
 		})
 	}
 	return l.Handler.Handle(ctx, r)
 }
 
-func (l *attributes) value(name string) slog.Value {
+// get returns an attribute, and the zero value without it.
+func get[T any](l *attributes, name string) T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.values[name]
-}
-
-// count returns an attribute that is a count. It is zero with tracing off.
-func (l *attributes) count(name string) uint64 {
-	n, _ := l.value(name).Any().(uint64)
-	return n
+	value, _ := l.values[name].(T)
+	return value
 }

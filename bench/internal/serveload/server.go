@@ -53,7 +53,8 @@ func runServer(args []string, in io.Reader, out io.Writer) error {
 	enc := json.NewEncoder(out)
 	err = enc.Encode(s.addr)
 	for lines := bufio.NewScanner(in); err == nil && lines.Scan(); {
-		err = enc.Encode(measure.ReadHeap().Objects)
+		objects, _ := measure.HeapAllocs()
+		err = enc.Encode(objects)
 	}
 	runtime.KeepAlive(live)
 	closed, stopErr := s.stop()

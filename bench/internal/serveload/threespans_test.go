@@ -1,10 +1,13 @@
 package serveload
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -13,24 +16,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver keeps the names, kinds and attribute keys of received spans.
-type receiver struct {
-	mu    sync.Mutex
-	spans []string
-}
-
-func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	body, err := io.ReadAll(req.Body)
+// describe returns the name, kind, status and sorted attribute keys of each span.
+func describe(t *testing.T, body io.Reader) (spans []string) {
+	t.Helper()
+	data, err := io.ReadAll(body)
 	var batch coltracepb.ExportTraceServiceRequest
-	if err == nil {
-		err = proto.Unmarshal(body, &batch)
+	if err := errors.Join(err, proto.Unmarshal(data, &batch)); err != nil {
+		t.Error(err)
 	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, resource := range batch.GetResourceSpans() {
 		for _, scope := range resource.GetScopeSpans() {
 			for _, span := range scope.GetSpans() {
@@ -39,24 +32,25 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 					keys = append(keys, a.GetKey())
 				}
 				slices.Sort(keys)
-				text := span.GetName() + " " + span.GetKind().String() + " " + span.GetStatus().GetCode().String()
-				for _, key := range keys {
-					text += "\n\t" + key
-				}
-				r.spans = append(r.spans, text)
+				spans = append(spans, fmt.Sprintln(span.GetName(), span.GetKind(), span.GetStatus().GetCode(), strings.Join(keys, "\n\t")))
 			}
 		}
 	}
-	w.Header().Set("Content-Type", "application/x-protobuf")
+	return spans
 }
 
 // TestThreeSpansAreOurs compares the spans of the SDK's server with our server's spans
 // of the same request.
 func TestThreeSpansAreOurs(t *testing.T) {
-	spansOf := func(by string) []string {
+	spansOf := func(by string) (spans []string) {
 		t.Helper()
-		into := &receiver{}
-		sink := httptest.NewServer(into)
+		var mu sync.Mutex
+		sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			spans = append(spans, describe(t, r.Body)...)
+			w.Header().Set("Content-Type", "application/x-protobuf")
+		}))
 		defer sink.Close()
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.URL)
 		s, err := start(t.Context(), by, appHello)
@@ -74,8 +68,8 @@ func TestThreeSpansAreOurs(t *testing.T) {
 		if _, err := s.stop(); err != nil {
 			t.Error(err)
 		}
-		slices.Sort(into.spans)
-		return into.spans
+		slices.Sort(spans)
+		return spans
 	}
 	env := newEnv(t)
 	t.Setenv("SERVE_TRACING_EXPORTER_PLUGIN", pluginName+"="+env.Bin+"/plugins/otlp")

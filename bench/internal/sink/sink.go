@@ -72,14 +72,12 @@ func (a Addresses) Open(ctx context.Context) error { return a.control(ctx, "open
 // without an answer.
 func (a Addresses) Shut(ctx context.Context) error { return a.control(ctx, "shut", new(bool)) }
 
-var client = &http.Client{Timeout: 10 * time.Second}
-
 func (a Addresses) control(ctx context.Context, what string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.HTTP+"/control/"+what, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := client.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("control the sink: %w", err)
 	}

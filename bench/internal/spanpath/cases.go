@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
+	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
@@ -26,12 +27,12 @@ func Shapes() []suite.Shape {
 				return nil, err
 			}
 			var sample suite.Sample
-			err = c.Ask(order{Row: rows[0], Shape: s.Name, Bin: env.Bin, Sink: env.Sink.Addresses, Slow: s.slow}, &sample)
+			err = c.Ask(order{Row: rows[0], Shape: s.Name, Bin: env.Bin, Sink: env.Sink.Addresses, Path: s.path}, &sample)
 			return suite.Round{rows[0]: sample}, errors.Join(err, c.Stop(nil))
 		}
 		list = append(list, s.Shape)
 	}
-	return list
+	return append(list, relayShape)
 }
 
 // shape is a load of spans.
@@ -42,8 +43,8 @@ type shape struct {
 	drive  drive
 	// lossy means that spans may be lost, and that their number is the figure.
 	lossy bool
-	// slow means that the sink pauses before an answer.
-	slow bool
+	// path is a prefix of the sink's paths.
+	path string
 	// kill means that the plugin is killed after half of the time.
 	kill bool
 	// timed means that each OnEnd of the processor is timed.
@@ -88,7 +89,7 @@ var shapes = []shape{
 	},
 	{
 		Shape:  suite.Shape{Name: shapeSlow, Rows: onlyOurs, Quick: onlyOurs, Repeats: 3, Claims: claimsSlow},
-		length: 2 * time.Second, drive: paced(2, 32_000), lossy: true, slow: true,
+		length: 2 * time.Second, drive: paced(2, 32_000), lossy: true, path: sink.SlowPath,
 	},
 	{
 		Shape:  suite.Shape{Name: shapeKilled, Rows: onlyOurs, Repeats: 3, Claims: claimsKilled},

@@ -38,20 +38,11 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// order is the row and the shape of a child.
+// order is the row and the shape of a child. Path is a prefix of the sink's paths for
+// our plugins.
 type order struct {
-	Row, Shape, Bin string
-	Sink            sink.Addresses
-	// Slow means that the sink pauses before an answer.
-	Slow bool
-}
-
-// endpoint returns the URL of the sink for our plugins.
-func (o order) endpoint() string {
-	if o.Slow {
-		return "http://" + o.Sink.HTTP + sink.SlowPath
-	}
-	return "http://" + o.Sink.HTTP
+	Row, Shape, Bin, Path string
+	Sink                  sink.Addresses
 }
 
 // runOrder is the process of a row. It reads an order and writes a sample.
@@ -60,11 +51,18 @@ func runOrder(_ []string, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("order: %w", err)
 	}
-	measureOrder := measureWay
-	if o.Shape == shapeEncode {
-		measureOrder = measureEncoding
+	row, known := rows[o.Row]
+	i := slices.IndexFunc(shapes, func(s shape) bool { return s.Name == o.Shape })
+	var sample suite.Sample
+	var err error
+	switch {
+	case o.Shape == shapeEncode:
+		sample, err = measureEncoding(context.Background(), o)
+	case known && i >= 0:
+		sample, err = measureRow(context.Background(), o, row, shapes[i])
+	default:
+		err = fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
 	}
-	sample, err := measureOrder(context.Background(), o)
 	if err != nil {
 		return err
 	}
@@ -73,15 +71,6 @@ func runOrder(_ []string, in io.Reader, out io.Writer) error {
 
 // warmUp is the time of the load before the measurement.
 const warmUp = 300 * time.Millisecond
-
-func measureWay(ctx context.Context, o order) (suite.Sample, error) {
-	row, known := rows[o.Row]
-	i := slices.IndexFunc(shapes, func(s shape) bool { return s.Name == o.Shape })
-	if !known || i < 0 {
-		return nil, fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
-	}
-	return measureRow(ctx, o, row, shapes[i])
-}
 
 // measureRow opens the row, drives the shape and closes the row.
 func measureRow(ctx context.Context, o order, row row, shape shape) (sample suite.Sample, err error) {
@@ -133,7 +122,9 @@ type reading struct {
 	at      time.Time
 	host    time.Duration
 	plugins []time.Duration
-	heap    measure.Heap
+
+	objects, bytes float64 // allocated by the host
+
 	taken   uint64 // by the sink
 	account host.Stats
 }
@@ -177,7 +168,8 @@ func (c *measurement) settle(ctx context.Context) (reading, error) {
 }
 
 func (c *measurement) read(ctx context.Context) (r reading, err error) {
-	r.at, r.host, r.heap = time.Now(), measure.SelfCPU(), measure.ReadHeap()
+	r.at, r.host = time.Now(), measure.SelfCPU()
+	r.objects, r.bytes = measure.HeapAllocs()
 	if c.way.host != nil {
 		r.account = c.way.host.Stats()
 		if err := r.account.Check(); err != nil {
@@ -234,14 +226,14 @@ func (c *measurement) sample(made uint64, before, after reading) (suite.Sample, 
 	if err != nil {
 		return nil, err
 	}
-	each := func(d time.Duration) float64 { return float64(d) / float64(max(1, delivered)) }
-	heap := after.heap.Sub(before.heap)
+	n := float64(max(1, delivered))
+	each := func(d time.Duration) float64 { return float64(d) / n }
 	total := after.host - before.host
 	s := suite.Sample{
 		cpuHost:   each(total),
 		cpuTotal:  each(total),
-		heapBytes: float64(heap.Bytes) / float64(max(1, delivered)),
-		allocs:    float64(heap.Objects) / float64(max(1, delivered)),
+		heapBytes: (after.bytes - before.bytes) / n,
+		allocs:    (after.objects - before.objects) / n,
 		rate:      float64(delivered) / after.at.Sub(before.at).Seconds(),
 		lost:      float64(made - delivered),
 	}

@@ -33,7 +33,7 @@ var (
 		aboveFloor("host process alone, CPU above floor, gzip on both", cpuHost, rowOursGzip, rowBSPGzip, 0.30, 0.20).Gated(),
 		aboveFloor("with raycontext, CPU above floor, vs BSP + otlptracehttp", cpuTotal, rowOursRay, rowBSPHTTP, 0.75, 0.65).Gated(),
 		aboveFloor("with a full decode, CPU above floor, vs BSP + otlptracehttp", cpuTotal, rowOursFull, rowBSPHTTP, 1.1, 0.95).Gated(),
-		ratio("host heap a span, vs floor", heapBytes, rowOurs, rowFloor, 1.2, 1.05).GatedAt(1.2),
+		suite.NewRatio("host heap a span, vs floor", heapBytes, rowOurs, rowFloor, 1.2, 1.05).GatedAt(1.2),
 		suite.Claim{Name: "host allocations a span, above floor", Bound: 0.1, Goal: 0.02, Value: func(r suite.Round) float64 {
 			return max(0, r.Get(rowOurs, allocs)-r.Get(rowFloor, allocs))
 		}}.Gated(),
@@ -54,11 +54,9 @@ var (
 	}
 	claimsSlow   = []suite.Claim{value("spans lost", "", lost, rowOurs, 0, 0).GatedAt(0.5)}
 	claimsKilled = []suite.Claim{value("spans lost", "", lost, rowOurs, 0, 0)}
-	claimsBursts = []suite.Claim{{Name: "the service's own process with plugins/datadog, vs dd-trace-go in process", Unit: "×", Bound: 0.35, Goal: 0.30, Value: func(r suite.Round) float64 {
-		return r.Ratio(cpuHost, rowOursDD, rowDatadog)
-	}}}
+	claimsBursts = []suite.Claim{suite.NewRatio("the service's own process with plugins/datadog, vs dd-trace-go in process", cpuHost, rowOursDD, rowDatadog, 0.35, 0.30)}
 	claimsEncode = []suite.Claim{
-		ratio("span to bytes, vs transform + Marshal", encode, rowEncode, rowEncodeSDK, 0.20, 0.15).Gated(),
+		suite.NewRatio("span to bytes, vs transform + Marshal", encode, rowEncode, rowEncodeSDK, 0.20, 0.15).Gated(),
 		// Other goroutines of the process allocate some thousandths of an object for each span.
 		value("span to bytes, allocations", "", allocs, rowEncode, 0, 0).GatedAt(0.01),
 	}
@@ -76,11 +74,6 @@ func onEndNet(name, metric string, bound, goal float64) suite.Claim {
 	return suite.Claim{Name: name, Unit: "×", Bound: bound, Goal: goal, Value: func(r suite.Round) float64 {
 		return r.RatioAbove(rowFloor, metric, rowOursNoop, metric, rowBSPNoop)
 	}}
-}
-
-// ratio compares two rows.
-func ratio(name, metric, row, of string, bound, goal float64) suite.Claim {
-	return suite.Claim{Name: name, Unit: "×", Bound: bound, Goal: goal, Value: func(r suite.Round) float64 { return r.Ratio(metric, row, of) }}
 }
 
 // value is a figure of a row.

@@ -58,29 +58,18 @@ func produceDatadog(i int) {
 	span.Finish()
 }
 
-// flushPause is the time between two flushes of the tracer, and sinkPatience bounds the
-// wait for the next span.
-const (
-	flushPause   = 5 * time.Millisecond
-	sinkPatience = 500 * time.Millisecond
-)
-
 // flushDatadog flushes until the agent has all spans, because a flush may overtake
 // spans on their way to the tracer's worker. Spans that its queue has dropped never
 // arrive, and are an error.
 func flushDatadog(ctx context.Context, to sink.Addresses, made *atomic.Uint64) error {
-	for last, same := uint64(0), 0; ; {
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		tracer.Flush()
 		taken, err := to.Spans(ctx)
-		if err != nil || taken >= made.Load() {
+		switch {
+		case err != nil || taken >= made.Load():
 			return err
-		}
-		if same++; taken != last {
-			last, same = taken, 0
-		}
-		if time.Duration(same)*flushPause > sinkPatience {
+		case time.Now().After(deadline):
 			return fmt.Errorf("the tracer has lost %d spans", made.Load()-taken)
 		}
-		time.Sleep(flushPause)
 	}
 }

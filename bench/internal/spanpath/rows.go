@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/host"
@@ -81,7 +82,7 @@ const (
 // rows are described in bench/README.md.
 var rows = map[string]row{
 	rowFloor:    {nowhere: true, open: func(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }},
-	rowBSPNoop:  {nowhere: true, open: func(context.Context, order) (*way, error) { return bspWay(noExporter{}, nil) }},
+	rowBSPNoop:  {nowhere: true, open: func(context.Context, order) (*way, error) { return bspWay(tracetest.NewNoopExporter(), nil) }},
 	rowBSPHTTP:  {open: openBSPHTTP(otlptracehttp.NoCompression)},
 	rowBSPGzip:  {open: openBSPHTTP(otlptracehttp.GzipCompression)},
 	rowBSPGRPC:  {open: openBSPGRPC},
@@ -114,11 +115,6 @@ func bspWay(exporter sdktrace.SpanExporter, err error) (*way, error) {
 	return sdkWay(sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithBlocking())), nil
 }
 
-type noExporter struct{}
-
-func (noExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
-func (noExporter) Shutdown(context.Context) error                             { return nil }
-
 func openBSPHTTP(compression otlptracehttp.Compression) opener {
 	return func(ctx context.Context, o order) (*way, error) {
 		return bspWay(otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(o.Sink.HTTP), otlptracehttp.WithCompression(compression)))
@@ -144,7 +140,7 @@ func ours(plugins string, variables ...string) opener {
 		h, err := host.New(host.Config{
 			Plugins: strings.Join(paths, ","),
 			Environ: append(variables, "PATH=/usr/bin:/bin",
-				"OTEL_EXPORTER_OTLP_ENDPOINT="+o.endpoint(), "DD_TRACE_AGENT_URL=http://"+o.Sink.HTTP),
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+o.Sink.HTTP+o.Path, "DD_TRACE_AGENT_URL=http://"+o.Sink.HTTP),
 			// Others may have write access to the folder of the benchmark's binaries.
 			AllowWritable: true,
 		}, host.WithLogger(slog.New(slog.DiscardHandler)))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"runtime"
 	"runtime/metrics"
@@ -14,33 +13,18 @@ import (
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/sink"
+	"github.com/servetrace/servetrace/bench/internal/suite"
 	"github.com/servetrace/servetrace/host"
 )
 
-// Soak is the configuration of a soak: spans at a steady rate with our host and
-// plugins/otlp, while the sink is down for the middle 80 % of the time.
-type Soak struct {
-	Length time.Duration
-	// Rate is the number of spans in a second.
-	Rate int
-	// Bin is the folder with the plugins.
-	Bin string
-	// Sink must get spans from the soak alone.
-	Sink *sink.Sink
-	Log  *slog.Logger
-}
-
 // SoakResult is the result of a soak.
 type SoakResult struct {
-	soak Soak
 	// samples are of the second half of the outage. The queue fills in the first half.
 	samples []soakSample
 	// account is the host's span account after its shutdown, and taken the sink's count.
-	account host.Stats
-	taken   uint64
-	// recovered is the time from the sink's return to the next delivered span. It is
-	// zero if no span was delivered.
-	recovered time.Duration
+	// atReturn is the sink's count at the end of the outage.
+	account         host.Stats
+	taken, atReturn uint64
 }
 
 // soakSample is one reading of memory, in bytes, by the names of soakBounds, and of the
@@ -74,71 +58,60 @@ var soakBounds = []struct {
 	{soakGoroutines, 1, 1000, 8}, // some come and go
 }
 
-// Run runs a soak. It returns an error only if there is no result.
-func (s Soak) Run(ctx context.Context) (r *SoakResult, err error) {
-	w, err := ours(pluginOTLP)(ctx, order{Bin: s.Bin, Sink: s.Sink.Addresses})
+// Soak makes spans with our host and plugins/otlp for a time, at a rate a second, while
+// the sink is down for the middle 80 % of the time. The sink must get no other spans. It
+// returns an error only if there is no result.
+func Soak(ctx context.Context, env *suite.Env, length time.Duration, rate int) (r *SoakResult, err error) {
+	w, err := ours(pluginOTLP)(ctx, order{Bin: env.Bin, Sink: env.Sink.Addresses})
 	if err != nil {
 		return nil, err
 	}
-	r = &SoakResult{soak: s}
+	r = &SoakResult{}
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		err = errors.Join(err, w.close(stop))
 		r.account = w.host.Stats()
 		if err == nil {
-			r.taken, err = s.Sink.Spans(ctx)
+			r.taken, err = env.Sink.Spans(ctx)
 		}
 	}()
-	ctx, cancel := context.WithCancel(ctx)
-	var producing sync.WaitGroup
-	producing.Go(func() {
-		for drive := paced(1, s.Rate); ctx.Err() == nil; {
+	producing, cancel := context.WithCancel(ctx)
+	var producer sync.WaitGroup
+	producer.Go(func() {
+		for drive := paced(1, rate); producing.Err() == nil; {
 			drive(w, time.Second)
 		}
 	})
-	defer producing.Wait()
+	defer producer.Wait()
 	defer cancel()
-	return r, r.phases(ctx, w)
+	return r, r.phases(ctx, env.Sink, w, length)
 }
 
 // recoverTime is longer than the longest pause between attempts.
 const recoverTime = 45 * time.Second
 
 // phases takes samples while the sink closes and opens.
-func (r *SoakResult) phases(ctx context.Context, w *way) error {
-	begins, outage := r.soak.Length/10, r.soak.Length*8/10
+func (r *SoakResult) phases(ctx context.Context, to *sink.Sink, w *way, length time.Duration) error {
+	begins, outage := length/10, length*8/10
 	if err := pause(ctx, begins); err != nil {
 		return err
 	}
-	if err := r.soak.Sink.Shut(ctx); err != nil {
-		return err
-	}
-	r.soak.Log.Info("the sink is down")
-	if err := pause(ctx, outage/2); err != nil {
+	if err := errors.Join(to.Shut(ctx), pause(ctx, outage/2)); err != nil {
 		return err
 	}
 	for end := time.Now().Add(outage / 2); time.Now().Before(end); {
 		sample, err := w.soakSample()
-		if err := errors.Join(err, pause(ctx, r.soak.Length/600)); err != nil {
+		if err := errors.Join(err, pause(ctx, length/600)); err != nil {
 			return err
 		}
 		r.samples = append(r.samples, sample)
 	}
-	before := w.exporters()[0].Delivered
-	if err := r.soak.Sink.Open(ctx); err != nil {
+	var err error
+	if r.atReturn, err = to.Spans(ctx); err != nil {
 		return err
 	}
-	for up := time.Now(); r.recovered == 0 && time.Since(up) < recoverTime; {
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-		if w.exporters()[0].Delivered > before {
-			r.recovered = time.Since(up)
-		}
-	}
-	r.soak.Log.Info("the sink is up again", "delivered_after", r.recovered)
-	return pause(ctx, begins)
+	return errors.Join(to.Open(ctx), pause(ctx, max(begins, recoverTime)))
 }
 
 func (w *way) soakSample() (soakSample, error) {
@@ -165,7 +138,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // Report returns the findings as text, and whether all checks have succeeded.
 func (r *SoakResult) Report() (text string, ok bool) {
-	text, ok = fmt.Sprintf("# Soak: %s at %d spans/s, the sink down for 80 %% of it\n\n| | | |\n| --- | --- | --- |\n", r.soak.Length, r.soak.Rate), true
+	text, ok = "# Soak: the sink was down for 80 % of the time\n\n| | | |\n| --- | --- | --- |\n", true
 	add := func(name string, good bool, format string, args ...any) {
 		verdict := "ok"
 		if !good {
@@ -191,7 +164,7 @@ func (r *SoakResult) Report() (text string, ok bool) {
 	add("the span account at the end", err == nil && x.Waiting == 0, "%d ended, refused %v, %d accepted: %d delivered, dropped %v, rejected %v, %d waiting, error %v",
 		r.account.Ended, r.account.Refused, r.account.Accepted, x.Delivered, x.Dropped, x.Rejected, x.Waiting, err)
 	add("the sink's count", r.taken == x.Delivered, "%d received, %d delivered by the span account", r.taken, x.Delivered)
-	add("delivered again once the sink is up", r.recovered > 0, "after %s", r.recovered.Round(10*time.Millisecond))
+	add("delivered again once the sink is up", r.taken > r.atReturn, "%d spans", r.taken-r.atReturn)
 	add("the plugin", x.Starts == 1 && x.Crashes == 0, "%d starts, %d crashes", x.Starts, x.Crashes)
 	return text, ok
 }

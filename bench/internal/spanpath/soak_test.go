@@ -3,7 +3,6 @@ package spanpath
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/servetrace/servetrace/host"
 )
@@ -11,7 +10,7 @@ import (
 // newResult returns the result of a soak with steady memory, after changes.
 func newResult(change func(r *SoakResult), memory func(i float64, s soakSample)) *SoakResult {
 	r := &SoakResult{
-		taken: 90, recovered: time.Second,
+		taken: 90,
 		account: host.Stats{
 			Ended: 100, Accepted: 100,
 			Exporters: []host.ExporterStats{{Accepted: 100, Delivered: 90, Dropped: map[string]uint64{"queue_full": 10}, Starts: 1}},
@@ -40,7 +39,7 @@ func TestSoakReport(t *testing.T) {
 		{"goroutines", newResult(whole, func(i float64, s soakSample) { s[soakGoroutines] += i / 2 }), "host, goroutines"},
 		{"restarted plugin", newResult(func(r *SoakResult) { r.account.Exporters[0].Starts = 2 }, steady), "the plugin"},
 		{"unknown span", newResult(func(r *SoakResult) { r.taken++ }, steady), "the sink's count"},
-		{"no delivery", newResult(func(r *SoakResult) { r.recovered = 0 }, steady), "delivered again"},
+		{"no delivery", newResult(func(r *SoakResult) { r.atReturn = 90 }, steady), "delivered again"},
 		{"no samples", newResult(func(r *SoakResult) { r.samples = nil }, steady), "samples"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

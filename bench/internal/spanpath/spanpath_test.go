@@ -103,5 +103,5 @@ func TestChildSpeaksJSON(t *testing.T) {
 }
 
 func TestClaimsHaveTheirRows(t *testing.T) {
-	benchtest.CheckClaims(t, Shapes(), cpuHost, cpuTotal, cpuOf(pluginOTLP), cpuOf(pluginThird), heapBytes, allocs, encode, onEndP50, onEndP99, pluginRSS, lost)
+	benchtest.CheckClaims(t, Shapes(), cpuHost, cpuTotal, cpuOf(pluginOTLP), cpuOf(pluginThird), heapBytes, allocs, encode, onEndP50, onEndP99, pluginRSS, lost, cpuRelay)
 }

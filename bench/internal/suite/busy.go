@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,16 +24,8 @@ type Gate struct {
 	spent time.Duration
 }
 
-// BusyError reports that other processes used the machine for too long.
-type BusyError struct {
-	Foreign, Limit float64 // in cores
-	Waited         time.Duration
-}
-
-func (b *BusyError) Error() string {
-	return fmt.Sprintf("the machine is busy: others use %.2f of its cores, the limit is %.2f, and %s of waiting and repeats did not help; top names the processes",
-		b.Foreign, b.Limit, b.Waited.Round(time.Second))
-}
+// ErrBusy reports that other processes used the machine for too long.
+var ErrBusy = errors.New("the machine is busy")
 
 // watch runs f, and returns the cores that others used meanwhile.
 func (g *Gate) watch(ctx context.Context, f func()) (used float64, took time.Duration, err error) {
@@ -51,7 +44,7 @@ func (g *Gate) watch(ctx context.Context, f func()) (used float64, took time.Dur
 }
 
 // Around runs f. If others used too much of the machine meanwhile, it discards the
-// run, waits for an idle machine, and runs f again. It returns a *BusyError when the
+// run, waits for an idle machine, and runs f again. It returns ErrBusy when the
 // patience is exhausted, and otherwise the error of the run that counts.
 func (g *Gate) Around(ctx context.Context, f func() error) (discarded int, err error) {
 	for {
@@ -74,7 +67,7 @@ func (g *Gate) Around(ctx context.Context, f func() error) (discarded int, err e
 // look is the time of one look at a machine that may be idle.
 const look = time.Second / 2
 
-// Wait returns when the machine is idle, or a *BusyError when the patience is
+// Wait returns when the machine is idle, or ErrBusy when the patience is
 // exhausted.
 func (g *Gate) Wait(ctx context.Context) error {
 	for {
@@ -88,7 +81,8 @@ func (g *Gate) Wait(ctx context.Context) error {
 		case err != nil:
 			return err
 		case g.spent > g.Patience:
-			return &BusyError{Foreign: used, Limit: g.Limit, Waited: g.spent}
+			return fmt.Errorf("%w: others use %.2f of its cores, the limit is %.2f, and %s of waiting and repeats did not help; top names the processes",
+				ErrBusy, used, g.Limit, g.spent.Round(time.Second))
 		case used <= g.Limit:
 			return nil
 		}

@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,16 +57,11 @@ func TestGateRefusesABusyMachine(t *testing.T) {
 				used += time.Second
 				return nil
 			})
-			var busy *BusyError
-			if !errors.As(err, &busy) {
-				t.Errorf("error %v, want *BusyError", err)
+			if want := "the machine is busy: others use "; !errors.Is(err, ErrBusy) || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
 			}
 		}
 	})
-	const want = "the machine is busy: others use 1.00 of its cores, the limit is 0.25, and 6s of waiting and repeats did not help; top names the processes"
-	if got := (&BusyError{Foreign: 1, Limit: 0.25, Waited: 6 * time.Second}).Error(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
 }
 
 func TestGateEndsWithItsContext(t *testing.T) {

@@ -1,13 +1,10 @@
 package suite
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +15,12 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// Results are the results of a run, as in the JSON file.
+// Results are the results of a run.
 type Results struct {
 	Began   time.Time
 	Took    time.Duration
 	Commit  string
-	Machine measure.Machine
+	Machine string
 	// ForeignLimit is the CPU that others were allowed to use, in cores. Discarded is
 	// the number of runs during which they used more.
 	ForeignLimit float64
@@ -38,7 +35,7 @@ type ShapeResults struct {
 	Rows   []string
 	Rounds []Round
 	// Errors are the failed runs, and Skipped the reasons for rows that are missing.
-	Errors, Skipped []string `json:",omitempty"`
+	Errors, Skipped []string
 }
 
 // ClaimResult is a claim with its measured value.
@@ -88,32 +85,13 @@ func (c ClaimResult) Verdict() string {
 	return "missed"
 }
 
-// The files of a report.
-const (
-	JSONFile     = "results.json"
-	MarkdownFile = "report.md"
-)
-
-// Write writes both files of the report to the folder, which it creates.
-func (r *Results) Write(dir string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err := errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(dir, JSONFile), append(data, '\n'), 0o644),
-		os.WriteFile(filepath.Join(dir, MarkdownFile), []byte(r.Markdown()), 0o644))
-}
-
 // Markdown returns the report as text: the machine, the claims, and a table for each
 // shape.
 func (r *Results) Markdown() string {
 	w := new(strings.Builder)
-	m := r.Machine
 	fmt.Fprintf(w, "# Benchmark of %s\n\n", r.Commit)
-	fmt.Fprintf(w, "%s, %d processors (%s), %d MiB, %s, %s. Took %s; %d runs were thrown away because others used more than %.2f cores.\n\n",
-		r.Began.Format("2006-01-02 15:04 MST"), m.CPUs, m.Model, m.Memory>>20, m.Kernel, m.Go,
-		r.Took.Round(time.Second), r.Discarded, r.ForeignLimit)
+	fmt.Fprintf(w, "%s, %s. Took %s; %d runs were thrown away because others used more than %.2f cores.\n\n",
+		r.Began.Format("2006-01-02 15:04 MST"), r.Machine, r.Took.Round(time.Second), r.Discarded, r.ForeignLimit)
 	fmt.Fprint(w, "A figure is the mean of the middle half of the rounds, in brackets the lowest and the highest. A ratio is computed in each round.\n")
 	if len(r.Claims) > 0 {
 		fmt.Fprint(w, "\n## Claims\n\n| claim | shape | bound | goal | measured | |\n| --- | --- | --- | --- | --- | --- |\n")

@@ -42,8 +42,8 @@ func (o Options) Select(shapes []Shape) []Shape {
 }
 
 // Run runs the selected shapes and computes the claims. The results have the errors of
-// failed rows. Run returns an error only if there are no results: a *BusyError, or the
-// end of ctx.
+// failed rows. Run returns an error only if there are no results: ErrBusy, or the end
+// of ctx.
 func Run(ctx context.Context, shapes []Shape, o Options) (*Results, error) {
 	results := &Results{Began: time.Now().UTC(), ForeignLimit: o.Gate.Limit}
 	if err := o.Gate.Wait(ctx); err != nil {
@@ -81,8 +81,7 @@ func (o Options) runShape(ctx context.Context, s Shape, results *Results) (Shape
 		round := Round{}
 		for _, rows := range s.turns(n) {
 			part, err := o.measure(ctx, s, rows, results)
-			var busy *BusyError
-			if errors.As(err, &busy) {
+			if errors.Is(err, ErrBusy) {
 				return got, err
 			}
 			if ended := ctx.Err(); ended != nil { // even if the run has finished
@@ -104,11 +103,12 @@ const tries = 5
 // measure runs the rows once.
 func (o Options) measure(ctx context.Context, s Shape, rows []string, results *Results) (Round, error) {
 	log := o.Log.With("shape", s.Name, "rows", strings.Join(rows, "; "))
-	var failed error
+	var round Round
+	var discarded int
+	var err error
 	for range tries {
-		var round Round
 		began := time.Now()
-		discarded, err := o.Gate.Around(ctx, func() (err error) {
+		discarded, err = o.Gate.Around(ctx, func() (err error) {
 			round, err = s.Run(ctx, o.Env, rows)
 			return err
 		})
@@ -116,21 +116,19 @@ func (o Options) measure(ctx context.Context, s Shape, rows []string, results *R
 		if discarded > 0 {
 			log.Warn("runs were thrown away: others used the machine", "times", discarded)
 		}
-		var busy *BusyError
 		var skipped SkippedError
 		switch {
-		case errors.As(err, &busy), ctx.Err() != nil:
-			return nil, err
-		case errors.As(err, &skipped):
-			return round, err
-		}
-		if failed = cmp.Or(err, round.check(rows)); failed == nil {
+		case err == nil:
 			log.Info("measured", "took", time.Since(began).Round(time.Millisecond))
 			return round, nil
+		case errors.As(err, &skipped):
+			return round, err
+		case errors.Is(err, ErrBusy), ctx.Err() != nil:
+			return nil, err
 		}
-		log.Warn("failed", "error", failed)
+		log.Warn("failed", "error", err)
 	}
-	return nil, failed
+	return nil, err
 }
 
 // Held is the result of Check for a claim.

@@ -9,7 +9,6 @@ package suite
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -102,6 +101,11 @@ func (c Claim) GatedAt(bound float64) Claim {
 	return c
 }
 
+// NewRatio returns the claim that the ratio of a metric of two rows is within a bound.
+func NewRatio(name, metric, row, of string, bound, goal float64) Claim {
+	return Claim{Name: name, Unit: "×", Bound: bound, Goal: goal, Value: func(r Round) float64 { return r.Ratio(metric, row, of) }}
+}
+
 // values returns the value of the claim in each round that has its rows.
 func (c Claim) values(rounds []Round) []float64 {
 	var values []float64
@@ -120,14 +124,4 @@ func (s Shape) turns(round int) [][]string {
 	}
 	first := round % len(s.Rows)
 	return slices.Collect(slices.Chunk(slices.Concat(s.Rows[first:], s.Rows[:first]), 1))
-}
-
-// check returns an error if a row has no figures.
-func (r Round) check(rows []string) error {
-	for _, row := range rows {
-		if len(r[row]) == 0 {
-			return fmt.Errorf("nothing was measured of %q", row)
-		}
-	}
-	return nil
 }
