@@ -64,7 +64,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries ray test-ray-export seeds test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -108,6 +108,12 @@ python-wheel: python-binaries ## Build the wheel of python/ for this platform, w
 	"$$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation --no-index \
 	  --config-settings="--build-option=--plat-name=$$("$$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_platform())')" \
 	  -w bin "$$work/python" && ls bin/servetrace-*.whl
+
+# In actors of real Ray as well, after make test-ray-export or make ray.
+bench-python: python-binaries ## Measure the CPU per span in Python, against OpenTelemetry's batch processor and OTLP exporter
+	@$(call venv,package,python/requirements.txt) && cd python && PYTHONPATH=$$PWD "$$venv/bin/python" -B bench/cost.py && \
+	site=$$("$$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	for complete in $(TOOLS)/ray-*/complete; do [ ! -e "$$complete" ] || PYTHONPATH=$$PWD:$$site "$${complete%/complete}/bin/python" -B bench/cost.py --ray 2>&1 | sed -n '/^CPU/,$$p'; done
 
 # The commands that the wheel carries; git ignores them.
 python-binaries:

@@ -8,7 +8,8 @@
 //     socket lets only one relay listen there; the next one gets a RunningError.
 //  3. Each request becomes the bytes of an ExportTraceServiceRequest, which are checked
 //     and passed to host.Host.Consume undecoded, or to host.Host.Deliver if the sender
-//     waits for the delivery. The answer of the Host becomes an answer of OTLP.
+//     waits for the delivery. The answer of the Host becomes an answer of OTLP. Spans of
+//     the Python package arrive in the compact form of package pywire.
 //  4. Done is closed if no connection was open for Config.Linger, or a listener failed.
 //  5. Shutdown closes the listeners, which lets another relay start, and finishes the
 //     requests. The caller then shuts the Host down, which answers the senders that wait.

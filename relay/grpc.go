@@ -64,10 +64,12 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 	)
 	// A stream of one message is a unary call on the wire. As a stream, the time for the
 	// message to arrive can be bounded.
-	server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: wire.ExportService, HandlerType: (*any)(nil),
-		Streams: []grpc.StreamDesc{{StreamName: "Export", Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
-	}, nil)
+	for service, method := range map[string]string{wire.ExportService: "Export", compactService: "Put"} {
+		server.RegisterService(&grpc.ServiceDesc{
+			ServiceName: service, HandlerType: (*any)(nil),
+			Streams: []grpc.StreamDesc{{StreamName: method, Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
+		}, nil)
+	}
 	grpc_health_v1.RegisterHealthServer(server, s.health)
 	return front{
 		protocol: "grpc", secure: secure != nil, listener: l,
@@ -108,10 +110,10 @@ func (s endingStream) Context() context.Context { return s.ctx }
 // arrivalKey is the key of the *arrival in the context of a call.
 type arrivalKey struct{}
 
-// beginCall notes that a call of Export begins. gRPC calls it before it reads further
+// beginCall notes that a call of Export or Put begins. gRPC calls it before it reads further
 // from the connection, and then exportStream, except if the context has ended.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if info.FullMethodName != wire.ExportMethod {
+	if info.FullMethodName != wire.ExportMethod && info.FullMethodName != putMethod {
 		return ctx, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -126,7 +128,7 @@ func connOf(ctx context.Context) *conn {
 	return from.Addr.(remoteAddr).conn //nolint:forcetypeassert // each listener makes such connections
 }
 
-// exportStream is the handler of a call of Export.
+// exportStream is the handler of a call of Export or Put.
 func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	c := connOf(ctx)
@@ -150,7 +152,12 @@ func (s grpcService) answer(ctx context.Context, arrival *arrival, stream grpc.S
 		return err
 	}
 	defer request.Buffer.Free()
-	response, err := s.export(ctx, arrival.conn, request.Buffer.ReadOnlyData(), wait)
+	data, release, err := expand(stream, request.Buffer.ReadOnlyData(), s.cfg.MaxRequestBytes)
+	if err != nil {
+		return err
+	}
+	defer release()
+	response, err := s.export(ctx, arrival.conn, data, wait)
 	if err != nil {
 		return err
 	}

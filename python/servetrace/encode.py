@@ -1,4 +1,10 @@
-"""Makes bytes of a batch of ended spans."""
+"""Makes bytes of a batch of ended spans: OTLP, or the compact form of a relay, whose
+definition is in internal/pywire."""
+
+try:
+    import msgpack
+except ImportError:
+    msgpack = None  # OTLP alone
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
@@ -10,31 +16,32 @@ from opentelemetry.trace import Status as APIStatus
 _HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
 
 
-def grouped(spans):
-    """Returns {resource: {scope: [span]}} in the order of the spans."""
+def grouped(items):
+    """Returns {resource: {scope: [item]}} in the order of the items."""
     groups, at = {}, (None, None)
-    for span in spans:
+    for item in items:
+        span = item[0]
         key = (span.resource, span.instrumentation_scope)
         if key[0] is not at[0] or key[1] is not at[1]:  # hashing a resource is slow
             inside = groups.setdefault(key[0], {}).setdefault(key[1], [])
             at = key
-        inside.append(span)
+        inside.append(item)
     return groups
 
 
-def otlp(spans, added=None):
-    """Returns the bytes of an ExportTraceServiceRequest. ``added`` returns attributes
-    that a span gets in addition, from its attributes. Requests merge by concatenation.
+def otlp(items):
+    """Returns the bytes of an ExportTraceServiceRequest. An item is a span, and a dict of
+    attributes that it gets in addition, or None. Requests merge by concatenation.
 
     Raises ValueError, TypeError or UnicodeError for a span with a value that OTLP
     cannot hold; see ``cleaned``.
     """
     request = ExportTraceServiceRequest()
-    for resource, scopes in grouped(spans).items():
+    for resource, scopes in grouped(items).items():
         group = ResourceSpans(schema_url=resource.schema_url)
         group.resource.attributes.extend(_attributes(resource.attributes))
         for scope, inside in scopes.items():
-            group.scope_spans.append(_scope_spans(scope, [_span(s, added) for s in inside]))
+            group.scope_spans.append(_scope_spans(scope, [_span(*item) for item in inside]))
         request.resource_spans.append(group)
     return request.SerializeToString()
 
@@ -50,7 +57,7 @@ def _span(span, added):
     context, parent, status = span.context, span.parent, span.status
     attributes = copied(span.attributes)
     if added:
-        attributes |= added(attributes)
+        attributes.update(added)
     return Span(
         trace_id=context.trace_id.to_bytes(16, "big"),
         span_id=context.span_id.to_bytes(8, "big"),
@@ -74,6 +81,54 @@ def _span(span, added):
 def flags(parent):
     """Returns OTLP's flags for a remote or local parent."""
     return _HAS_IS_REMOTE | _IS_REMOTE if parent and parent.is_remote else _HAS_IS_REMOTE
+
+
+def compact(items):
+    """Returns the bytes of a batch in the compact form, as ``otlp`` does."""
+    groups = [
+        [copied(r.attributes), r.schema_url, [_packed_scope(scope, [_packed(*item) for item in inside]) for scope, inside in scopes.items()]]
+        for r, scopes in grouped(items).items()
+    ]
+    return msgpack.packb([1, groups], default=dict)
+
+
+def _packed_scope(scope, spans):
+    if scope is None:
+        return ["", "", "", None, spans]
+    return [scope.name, scope.version, scope.schema_url, copied(scope.attributes), spans]
+
+
+def _packed(span, added):
+    context, parent, status, attributes = span.context, span.parent, span.status, copied(span.attributes)
+    if added:
+        attributes.update(added)
+    return (
+        context.trace_id.to_bytes(16, "big"),
+        context.span_id.to_bytes(8, "big"),
+        parent.span_id.to_bytes(8, "big") if parent else b"",
+        int(context.trace_flags) | flags(parent),
+        context.trace_state.to_header() if context.trace_state else "",
+        span.name,
+        span.kind.value + 1,
+        span.start_time,
+        span.end_time,
+        attributes,
+        status.status_code.value,
+        status.description,
+        [(e.timestamp, e.name, copied(e.attributes), e.dropped_attributes) for e in span.events],
+        [_packed_link(link) for link in span.links],
+        span.dropped_attributes,
+        span.dropped_events,
+        span.dropped_links,
+    )
+
+
+def _packed_link(link):
+    context = link.context
+    return (
+        context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big"), context.trace_state.to_header(),
+        int(context.trace_flags) | flags(context), copied(link.attributes), link.dropped_attributes,
+    )
 
 
 def copied(attributes):

@@ -26,7 +26,9 @@ from opentelemetry.sdk.trace import SpanProcessor
 from servetrace import encode
 from servetrace.relay import RelayError, seconds
 
+# The methods of a relay. Any OTLP receiver has the first.
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+PUT = "/servetrace.relay.v1.Spans/Put"
 # The relay must answer for what a plugin has delivered, so that a batch is not lost with it.
 WAIT_DELIVERED = (("servetrace-wait", "delivered"),)
 
@@ -71,6 +73,7 @@ class RelayProcessor(SpanProcessor):
         self._some, self._full, self._over = threading.Event(), threading.Event(), threading.Event()
         self._deadline = None
         self._thread = self._channel = self._call = None
+        self._compact = encode.msgpack is not None  # the form of the calls
         self._taken = 0  # of the batch under way
 
     @property
@@ -86,6 +89,10 @@ class RelayProcessor(SpanProcessor):
         return len(self._queue) + self._taken
 
     def on_end(self, span):
+        self.put(span, None)
+
+    def put(self, span, added):
+        """Queues an ended span, with attributes that it gets in addition, or None."""
         try:
             if not span.context.trace_flags.sampled:
                 return
@@ -94,7 +101,7 @@ class RelayProcessor(SpanProcessor):
             if waiting >= self._bound or self._over.is_set():
                 self._lose(1, "shutdown" if self._over.is_set() else "queue_full")
                 return
-            queue.append(span)
+            queue.append((span, added))
             if not self._some.is_set():
                 self._some.set()
             if waiting >= BATCH_SPANS and not self._full.is_set():
@@ -130,7 +137,7 @@ class RelayProcessor(SpanProcessor):
             self._channel and self._channel.close()  # cancels the call
             self._thread.join(1.0)
         with self._lock:
-            left = sum(not isinstance(s, threading.Event) for s in self._queue)
+            left = sum(not isinstance(item, threading.Event) for item in self._queue)
             self._queue.clear()
         self._lose(left, "shutdown")
         self._report(now=True)
@@ -163,7 +170,8 @@ class RelayProcessor(SpanProcessor):
         relay without a connection ends."""
         found = self._ensure()
         if found:
-            self._send(b"")
+            if self._send(b"")[0] is _Code.UNIMPLEMENTED:
+                self._use(compact=False)
         end = time.monotonic() + _PROVIDER_SECONDS
         while found and not hasattr(trace.get_tracer_provider(), "sampler") and time.monotonic() < end and not self._some.wait(0.01):
             pass
@@ -171,7 +179,7 @@ class RelayProcessor(SpanProcessor):
         description = sampler.get_description() if sampler else "unknown"
         ratio = re.search(r"TraceIdRatioBased{([^}]*)}", description)
         if found:
-            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s)", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found)
+            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s) form=%s", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found, "compact" if self._compact else "otlp")
 
     def _ensure(self):
         """Returns how the relay was found, or None if there is none; logs the reason once."""
@@ -198,15 +206,19 @@ class RelayProcessor(SpanProcessor):
         self._taken = len(batch)
         return batch
 
-    def _deliver(self, spans):
-        """Sends a batch until the relay has answered. A batch that is too large is sent in
-        two parts."""
-        body, spans = self._encode(spans)
+    def _deliver(self, batch):
+        """Sends a batch until the relay has answered. A batch that is too large or has a span
+        that the relay does not take is sent in two parts."""
+        body, batch = self._encode(batch)
         pause = 0.0
-        while spans:
+        while batch:
             code, asked = self._send(body)
-            if code is _Code.RESOURCE_EXHAUSTED and asked is None and len(spans) > 1:
-                for part in (spans[: len(spans) // 2], spans[len(spans) // 2 :]):
+            if code is _Code.UNIMPLEMENTED and self._compact:
+                self._use(compact=False)
+                body, batch = self._encode(batch)
+                continue
+            if (code is _Code.INVALID_ARGUMENT or code is _Code.RESOURCE_EXHAUSTED and asked is None) and len(batch) > 1:
+                for part in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
                     self._deliver(part)
                 return
             if code in _RETRYABLE or code is _Code.RESOURCE_EXHAUSTED and asked is not None:
@@ -217,12 +229,12 @@ class RelayProcessor(SpanProcessor):
                     pause = min(max(2 * pause, 0.05), _LONGEST_PAUSE)
                     self._report()
                     continue
-                self._lose(len(spans), "shutdown")
+                self._lose(len(batch), "shutdown")
             elif code:
-                self.log.error("servetrace: the relay refused %d spans: %s: %s", len(spans), code.name, self._details)
-                self._lose(len(spans), code.name.lower())
+                self.log.error("servetrace: the relay refused %d spans: %s: %s", len(batch), code.name, self._details)
+                self._lose(len(batch), code.name.lower())
             break
-        self._taken -= len(spans)
+        self._taken -= len(batch)
 
     def _wait(self, pause):
         if self._deadline:
@@ -235,8 +247,7 @@ class RelayProcessor(SpanProcessor):
         in seconds that the relay asked for."""
         try:
             if self._call is None:
-                self._channel = grpc.insecure_channel(self.relay.address, options=[("grpc.use_local_subchannel_pool", 1)])
-                self._call = self._channel.unary_unary(EXPORT, response_deserializer=ExportTraceServiceResponse.FromString)
+                self._use(self._compact)
             timeout = self._timeout if self._deadline is None else max(0.1, self._deadline - time.monotonic())
             answer = self._call(body, timeout=timeout, metadata=WAIT_DELIVERED)
         except grpc.RpcError as e:
@@ -248,39 +259,40 @@ class RelayProcessor(SpanProcessor):
             self.log.warning("servetrace: %d spans were not delivered: %s", answer.partial_success.rejected_spans, answer.partial_success.error_message)
         return None, None
 
+    def _use(self, compact):
+        """Connects if necessary, and chooses the form of the next calls."""
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(self.relay.address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self._compact = compact
+        self._call = self._channel.unary_unary(PUT if compact else EXPORT, response_deserializer=ExportTraceServiceResponse.FromString)
+
     def _redial(self):
         """Ends the channel, whose backoff would delay the next call, and sees to a relay."""
         if self._channel:
             self._channel.close()
         self._channel = self._call = None
         self._ensure()
+        self._use(self._compact)
 
-    def _encode(self, spans):
-        """Returns the bytes of the spans, and the spans that they have."""
+    def _encode(self, batch):
+        """Returns the bytes of a batch, and the part of the batch that they have."""
+        form = encode.compact if self._compact else encode.otlp
         try:
-            return self.encode(spans), spans
+            return form(batch), batch
         except Exception:
-            alone = [(self._encode_alone(s), s) for s in spans]
-            return b"".join(body for body, _ in alone), [s for body, s in alone if body]
+            alone = [(self._encode_alone(form, item), item) for item in batch]
+            return b"".join(body for body, _ in alone), [item for body, item in alone if body]
 
-    def _encode_alone(self, span):
-        for prepare in (lambda s: s, encode.cleaned):
+    def _encode_alone(self, form, item):
+        for prepare in (lambda span: span, encode.cleaned):
             try:
-                return self.encode([prepare(span)])
+                return form([(prepare(item[0]), item[1])])
             except Exception as e:
                 fault = e
-        self.log.warning("servetrace: span %r cannot be encoded: %r", span.name, fault)
+        self.log.warning("servetrace: span %r cannot be encoded: %r", item[0].name, fault)
         self._lose(1, "encode")
         self._taken -= 1
         return b""
-
-    def encode(self, spans):
-        """Returns the bytes of a batch; batches merge by concatenation."""
-        return encode.otlp(spans, self.added)
-
-    def added(self, attributes):
-        """Returns attributes that a span gets beside its own."""
-        return {}
 
     def _lose(self, count, reason):
         if count:

@@ -23,7 +23,7 @@ class FakeRelay:
 
     def __init__(self, path, answers=()):
         self.path, self.answers = str(path), list(answers)
-        self.names, self.metadata, self.calls = [], [], 0
+        self.names, self.requests, self.metadata, self.calls = [], [], [], 0
         self._changed = threading.Condition()
         self.start()
 
@@ -55,6 +55,7 @@ class FakeRelay:
                 context.set_trailing_metadata((("grpc-status-details-bin", retry_info(delay)),))
             context.abort(code, details)
         with self._changed:
+            self.requests.append(request)
             self.names += [s.name for r in request.resource_spans for x in r.scope_spans for s in x.spans]
             self._changed.notify_all()
         return answer

@@ -32,6 +32,10 @@ def sample_spans():
     return kept.get_finished_spans()
 
 
+def plain(spans):
+    return [(s, None) for s in spans]
+
+
 def decoded(data):
     return ExportTraceServiceRequest.FromString(data)
 
@@ -49,17 +53,17 @@ class OTLP(unittest.TestCase):
                 for link in s.links:
                     link.flags |= 1
                     link.trace_state = "a=1,b=2"
-        self.assertEqual(str(decoded(encode.otlp(spans))), str(want))
+        self.assertEqual(str(decoded(encode.otlp(plain(spans)))), str(want))
 
     def test_requests_merge_by_concatenation(self):
         spans = sample_spans()[:2]
-        one, two = (decoded(encode.otlp([s])) for s in spans)
+        one, two = (decoded(encode.otlp(plain([s]))) for s in spans)
         one.MergeFrom(two)
-        self.assertEqual(decoded(b"".join(encode.otlp([s]) for s in spans)), one)
+        self.assertEqual(decoded(b"".join(encode.otlp(plain([s])) for s in spans)), one)
 
     def test_added_attributes(self):
-        span = decoded(encode.otlp(sample_spans()[:1], lambda attributes: {"n": len(attributes)})).resource_spans[0].scope_spans[0].spans[0]
-        self.assertEqual({a.key: a.value.int_value for a in span.attributes}, {"n": 0})
+        span = decoded(encode.otlp([(sample_spans()[1], {"n": 1})])).resource_spans[0].scope_spans[0].spans[0]
+        self.assertEqual({a.key: a.value.int_value for a in span.attributes}, {"n": 1})
 
     def test_values_that_otlp_cannot_hold_are_cleaned(self):
         kept = InMemorySpanExporter()
@@ -71,8 +75,8 @@ class OTLP(unittest.TestCase):
             span.set_status(StatusCode.ERROR, "\ud800")
         bad = kept.get_finished_spans()
         with self.assertRaises(Exception):
-            encode.otlp(bad)
-        span = decoded(encode.otlp([encode.cleaned(bad[0])])).resource_spans[0].scope_spans[0].spans[0]
+            encode.otlp(plain(bad))
+        span = decoded(encode.otlp(plain([encode.cleaned(bad[0])]))).resource_spans[0].scope_spans[0].spans[0]
         self.assertEqual((span.name, span.status.message, span.events[0].name), ("lone ?", "?", "?"))
         values = {a.key: a.value for a in span.attributes}
         self.assertEqual((values["text"].string_value, values["int"].string_value), ("?", str(1 << 64)))

@@ -47,7 +47,7 @@ class Processor(unittest.TestCase):
         self.addCleanup(setattr, trace, "_TRACER_PROVIDER", previous)
         trace._TRACER_PROVIDER = TracerProvider(ParentBasedTraceIdRatio(0.25), shutdown_on_exit=False)
         self.tracer()
-        self.log.wait("INFO: servetrace: plugins=console ratio=0.25 relay=unix://%s (listens)" % self.path)
+        self.log.wait("INFO: servetrace: plugins=console ratio=0.25 relay=unix://%s (listens) form=otlp" % self.path)
         self.assertEqual(len(self.log.lines), 1)
 
     def test_unsampled_spans_are_not_taken(self):
@@ -67,6 +67,13 @@ class Processor(unittest.TestCase):
                 self.end(tracer, "a")
                 self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
                 self.assertEqual((fake.names, fake.calls, self.processor.lost), (["a"], 3, {}))
+
+    def test_span_that_the_relay_refuses(self):
+        """Harms no other span of its batch."""
+        fake, tracer = self.relay(Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT), self.tracer(age=PATIENCE)
+        self.end(tracer, "a", "b", "c")
+        self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
+        self.assertEqual((fake.names, self.processor.lost), (["b", "c"], {"invalid_argument": 1}))
 
     def test_final_answer_loses_the_batch_and_counts_it(self):
         fake, tracer = self.relay(Code.INVALID_ARGUMENT), self.tracer()

@@ -14,9 +14,11 @@ from pathlib import Path
 from unittest import mock
 
 import servetrace
-from servetrace import processor
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from servetrace import encode, processor
 from servetrace.relay import relay_from_env
 from support import PATIENCE, FakeRelay, Logs, provider, socket_path
+from test_encode import plain, sample_spans
 
 BIN = Path(servetrace.__file__).parent / "bin"
 LINGER = 1  # second
@@ -87,6 +89,37 @@ class RealRelay(unittest.TestCase):
         self.flush()
         self.assertEqual(self.back_end.names, ["a"])
         self.log.wait(f"relay=unix://{self.relay.path} (started)")
+        pid = listener(self.relay.path)
+        self.processor.shutdown()
+        ended(pid)
+
+    def test_spans_are_equal_in_both_forms(self):
+        """The relay makes the same OTLP of the compact form."""
+        spans = sample_spans()
+        for form in ("compact", "otlp"):
+            with self.subTest(form), mock.patch.object(encode, "msgpack", encode.msgpack if form == "compact" else None):
+                self.tracer(age=PATIENCE)
+                self.log.wait(f"form={form}")
+                self.back_end.requests.clear()
+                for span in spans:
+                    self.processor.on_end(span)
+                self.flush()
+                self.processor.shutdown()
+                got = ExportTraceServiceRequest()
+                for request in self.back_end.requests:
+                    got.MergeFrom(request)
+                self.assertEqual(str(got), str(ExportTraceServiceRequest.FromString(encode.otlp(plain(spans)))))
+        ended(listener(self.relay.path))
+
+    def test_values_that_otlp_cannot_hold(self):
+        tracer = self.tracer()
+        span = tracer.start_span("lone \ud800")
+        span.set_attributes({"big": (1 << 64) - 1, "bigger": 1 << 64, "text": "\ud800"})
+        span.end()
+        self.flush()
+        got = self.back_end.requests[0].resource_spans[0].scope_spans[0].spans[0]
+        values = {a.key: a.value.string_value for a in got.attributes}
+        self.assertEqual((got.name, values), ("lone ?", {"big": str((1 << 64) - 1), "bigger": str(1 << 64), "text": "?"}))
         pid = listener(self.relay.path)
         self.processor.shutdown()
         ended(pid)

@@ -8,8 +8,7 @@ from unittest import mock
 
 import servetrace
 import servetrace_ray
-from opentelemetry.sdk.trace import TracerProvider
-from support import socket_path
+from support import PATIENCE, FakeRelay, provider, socket_path
 
 PYTHON = Path(servetrace.__file__).parents[1]
 TASK = "b933bc877e9b2adf9b5a2759f15cba01fb8a26e201000000"
@@ -57,12 +56,18 @@ class SpanProcessors(unittest.TestCase):
             self.addCleanup(p.shutdown, 0)
         return processors
 
-    def started(self, stand_in):
-        """Returns the attributes of a span that started in the stand-in."""
+    def sent(self, stand_in, before_end=lambda: None, **attributes):
+        """Returns the attributes of a span of the stand-in as the relay gets them."""
         self.with_ray(stand_in)
-        p = TracerProvider(shutdown_on_exit=False)
-        p.add_span_processor(self.made(servetrace_ray.span_processors)[0])
-        return dict(p.get_tracer("x").start_span("x", attributes={"own": 1}).attributes)
+        fake = FakeRelay(self.path)
+        self.addCleanup(fake.stop)
+        p = provider(self, self.made(servetrace_ray.span_processors)[0])
+        span = p.get_tracer("x").start_span("x")
+        before_end()
+        span.set_attributes({"own": "1", **attributes})
+        span.end()
+        self.assertTrue(p.force_flush(PATIENCE * 1000))
+        return {a.key: a.value.string_value for a in fake.requests[0].resource_spans[0].scope_spans[0].spans[0].attributes}
 
     def test_one_processor_each(self):
         self.with_ray(StandIn())
@@ -98,32 +103,44 @@ class SpanProcessors(unittest.TestCase):
     def test_ids_of_a_replica(self):
         stand_in = StandIn()
         stand_in.request = types.SimpleNamespace(request_id="r-1")
-        self.assertEqual(self.started(stand_in), {"own": 1, "serve.replica_id": "app#Upper#loqjhi4j", "serve.task_id": TASK, "serve.request_id": "r-1"})
+        self.assertEqual(self.sent(stand_in), {"own": "1", "serve.replica_id": "app#Upper#loqjhi4j", "serve.task_id": TASK, "serve.request_id": "r-1"})
+
+    def test_ids_are_the_ids_at_the_start(self):
+        stand_in = StandIn()
+        stand_in.request = types.SimpleNamespace(request_id="r-1")
+
+        def other_task():
+            stand_in.task, stand_in.request = "other", types.SimpleNamespace(request_id="r-2")
+
+        got = self.sent(stand_in, other_task)
+        self.assertEqual((got["serve.task_id"], got["serve.request_id"]), (TASK, "r-1"))
 
     def test_ids_of_a_proxy_outside_of_requests(self):
-        self.assertEqual(self.started(StandIn("SERVE_PROXY_ACTOR-ee70")), {"own": 1, "serve.task_id": TASK})
+        self.assertEqual(self.sent(StandIn("SERVE_PROXY_ACTOR-ee70")), {"own": "1", "serve.task_id": TASK})
 
     def test_ids_of_a_span_outside_of_tasks(self):
         """The span has the task that made the actor."""
         stand_in = StandIn()
-        self.started(stand_in)
-        processor = self.made(servetrace_ray.span_processors)[0]
-        stand_in.task, stand_in.request = None, types.SimpleNamespace(request_id="")
-        span = TracerProvider(shutdown_on_exit=False).get_tracer("x").start_span("x")
-        processor.on_start(span)
-        self.assertEqual(dict(span.attributes), {"serve.replica_id": "app#Upper#loqjhi4j", "serve.task_id": TASK})
+        tasks = iter([TASK, None])
+        stand_in.get_runtime_context = lambda: types.SimpleNamespace(get_actor_name=lambda: stand_in.name, get_task_id=lambda: next(tasks))
+        self.assertEqual(self.sent(stand_in), {"own": "1", "serve.replica_id": "app#Upper#loqjhi4j", "serve.task_id": TASK})
 
     def test_failures_of_ray_cost_the_ids_alone(self):
         stand_in = StandIn()
         stand_in.fault = RuntimeError("injected")
-        self.assertEqual(self.started(stand_in), {"own": 1})
+        self.assertEqual(self.sent(stand_in), {"own": "1"})
 
     def test_request_id_that_ray_sets_later(self):
+        self.assertEqual(self.sent(StandIn(), request_id="r-1")["serve.request_id"], "r-1")
+
+    def test_spans_that_never_end_are_bounded(self):
         self.with_ray(StandIn())
-        added = self.made(servetrace_ray.span_processors)[0].added
-        self.assertEqual(added({"request_id": "r-1"}), {"serve.request_id": "r-1"})
-        self.assertEqual(added({"request_id": "r-1", "serve.request_id": "r-2"}), {})
-        self.assertEqual(added({}), {})
+        processor = self.made(servetrace_ray.span_processors)[0]
+        tracer = provider(self, processor).get_tracer("x")
+        with mock.patch("servetrace.ray_serve._MOST_STARTED", 10):
+            for _ in range(30):
+                tracer.start_span("never ends")
+        self.assertEqual(len(processor._started), 10)
 
     def test_import_is_light(self):
         """A runner replaces sys.stdout before anything imports OpenTelemetry."""

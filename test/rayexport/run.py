@@ -30,7 +30,8 @@ CALLERS = 8
 PATIENCE = 120  # seconds that a step may take
 IN_FLIGHT = 2048  # spans of a batch
 PROCESSES = 7  # the proxy, and three replicas with their successors
-CALLER_TRACE, CALLER_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CALLER_SPAN = "b7ad6b7169203331"
+IDS = ("serve.task_id", "serve.request_id", "serve.replica_id", "ray.task_id", "ray.actor_id", "ray.job_id", "ray.request_id")
 
 
 def free_ports(n):
@@ -232,13 +233,15 @@ def check_fields(record, backend):
     """Exits if a span differs from Ray Serve's record of it, or lacks Ray's ids."""
     for span_id, want in record.items():
         got = in_rays_form(*backend.spans[span_id])
-        ids = {k: got["attributes"].pop(k, None) for k in ("ray.task_id", "ray.actor_id", "ray.job_id", "ray.request_id")}
-        task, request = want["attributes"].get("serve.task_id", ""), got["attributes"].get("serve.request_id")
-        if ids != {"ray.task_id": task, "ray.actor_id": task[16:], "ray.job_id": task[40:], "ray.request_id": request} or len(task) != 48 or not request:
-            sys.exit(f"Ray's ids are {ids}, of {want['attributes']}")
-        if want["attributes"].get("request_id", request) != request:
-            sys.exit(f"serve.request_id is {request}, of {want['attributes']}")
-        want["attributes"].setdefault("serve.request_id", request)
+        ids = {k: got["attributes"].pop(k, None) for k in IDS}
+        task, request = ids["serve.task_id"] or "", ids["serve.request_id"]
+        ours = (ids["ray.task_id"], ids["ray.actor_id"], ids["ray.job_id"], ids["ray.request_id"])
+        replica, process = want["attributes"].get("replica_id"), ids["serve.replica_id"] or ""
+        if (
+            len(task) != 48 or ours != (task, task[16:], task[40:], request) or not request
+            or want["attributes"].get("request_id", request) != request or replica and not process.endswith("#" + replica)
+        ):
+            sys.exit(f"Ray's ids are {ids}, of {want}")
         if got != want:
             sys.exit(f"a span differs:\nRay's {json.dumps(want)}\nours  {json.dumps(got)}")
     print(f"{len(record)} spans are equal to Ray Serve's own, field by field")

@@ -1,0 +1,106 @@
+package pywire
+
+import (
+	"errors"
+	"math"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+var errNumber = errors.New("a number is out of range")
+
+// reader reads the values at the head of b, one after the other. The first error stays,
+// and later reads return zero.
+type reader struct {
+	b   []byte
+	err error
+}
+
+// next reads a value with one of msgp's functions.
+func next[T any](r *reader, read func([]byte) (T, []byte, error)) (v T) {
+	if r.err != nil {
+		return v
+	}
+	value, rest, err := read(r.b)
+	if err != nil {
+		r.err = err
+		return v
+	}
+	r.b = rest
+	return value
+}
+
+// kind returns the type of the next value.
+func (r *reader) kind() msgp.Type { return msgp.NextType(r.b) }
+
+// null skips nil, and reports whether the next value was nil.
+func (r *reader) null() bool {
+	if r.err != nil || !msgp.IsNil(r.b) {
+		return false
+	}
+	r.b = r.b[1:]
+	return true
+}
+
+// skip returns the bytes from the next value on, and skips the value.
+func (r *reader) skip() []byte {
+	from := r.b
+	next(r, func(b []byte) (struct{}, []byte, error) {
+		rest, err := msgp.Skip(b)
+		return struct{}{}, rest, err
+	})
+	return from
+}
+
+// text returns a string, which refers to b. Nil is the empty string.
+func (r *reader) text() []byte {
+	if r.null() {
+		return nil
+	}
+	return next(r, msgp.ReadStringZC)
+}
+
+// bytes returns a binary, which refers to b. Nil is empty.
+func (r *reader) bytes() []byte {
+	if r.null() {
+		return nil
+	}
+	return next(r, msgp.ReadBytesZC)
+}
+
+func (r *reader) uint() uint64   { return next(r, msgp.ReadUint64Bytes) }
+func (r *reader) int() int64     { return next(r, msgp.ReadInt64Bytes) }
+func (r *reader) float() float64 { return next(r, msgp.ReadFloat64Bytes) }
+
+// uint32 returns a number of at most 32 bits.
+func (r *reader) uint32() uint64 {
+	v := r.uint()
+	if v > math.MaxUint32 && r.err == nil {
+		r.err = errNumber
+	}
+	return v
+}
+
+// bit returns one for true.
+func (r *reader) bit() uint64 {
+	if next(r, msgp.ReadBoolBytes) {
+		return 1
+	}
+	return 0
+}
+
+// array reads the head of an array and returns the number of members. Nil has none.
+func (r *reader) array() uint32 {
+	if r.null() {
+		return 0
+	}
+	return next(r, msgp.ReadArrayHeaderBytes)
+}
+
+// mapping is array for a map.
+func (r *reader) mapping() uint32 {
+	if r.null() {
+		return 0
+	}
+	return next(r, msgp.ReadMapHeaderBytes)
+}

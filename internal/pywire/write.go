@@ -1,0 +1,45 @@
+package pywire
+
+import (
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+)
+
+// text writes a string field, unless s is empty.
+func text(w *otlpwire.Writer, num int, s []byte) {
+	if len(s) > 0 {
+		wholeText(w, num, s)
+	}
+}
+
+// wholeText writes a string field, even if it is empty. The Writer repairs text that is
+// not valid UTF-8.
+func wholeText(w *otlpwire.Writer, num int, s []byte) {
+	if utf8.Valid(s) {
+		w.Content(num, s)
+	} else {
+		w.Text(num, string(s))
+	}
+}
+
+// content writes a bytes field, unless b is empty.
+func content(w *otlpwire.Writer, num int, b []byte) {
+	if len(b) > 0 {
+		w.Content(num, b)
+	}
+}
+
+// varint writes a varint field, even if it is zero.
+func varint(w *otlpwire.Writer, num protowire.Number, v uint64) {
+	var scratch [16]byte
+	w.Raw(protowire.AppendVarint(protowire.AppendTag(scratch[:0], num, protowire.VarintType), v))
+}
+
+// fixed64 writes a fixed64 field, even if it is zero.
+func fixed64(w *otlpwire.Writer, num protowire.Number, v uint64) {
+	var scratch [16]byte
+	w.Raw(protowire.AppendFixed64(protowire.AppendTag(scratch[:0], num, protowire.Fixed64Type), v))
+}
