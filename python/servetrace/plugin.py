@@ -283,7 +283,7 @@ def set_attribute(owner: Any, key: str, value: Any) -> None:
 
 def attributes(owner: Any) -> dict[str, Any]:
     """Returns the attributes of a span, an event, a link, a scope or a resource, as Python's own values."""
-    return {attribute.key: _value(attribute.value) for attribute in owner.attributes}
+    return {attribute.key: value(attribute.value) for attribute in owner.attributes}
 
 
 def _any_value(value: Any) -> Any:
@@ -305,13 +305,14 @@ def _any_value(value: Any) -> Any:
     raise TypeError(f"attribute of type {type(value).__name__}: want str, bool, int, float, bytes, list or dict")
 
 
-def _value(value: Any) -> Any:
-    kind = value.WhichOneof("value")
+def value(any_value: Any) -> Any:
+    """Returns OTLP's AnyValue as Python's own value."""
+    kind = any_value.WhichOneof("value")
     if kind == "array_value":
-        return [_value(v) for v in value.array_value.values]
+        return [value(v) for v in any_value.array_value.values]
     if kind == "kvlist_value":
-        return {member.key: _value(member.value) for member in value.kvlist_value.values}
-    return None if kind is None else getattr(value, kind)
+        return {member.key: value(member.value) for member in any_value.kvlist_value.values}
+    return None if kind is None else getattr(any_value, kind)
 
 
 class Output:
