@@ -25,6 +25,7 @@ PROTO_PATH := $(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$(PATH)
 # for another Python or other requirements.
 PYTHON ?= python3
 PYTHON_PLUGIN := examples/python-plugin
+RAY_EXPORTER := examples/ray-exporter
 # The recording of real Ray Serve, the same way.
 RAY := test/ray
 RAY_RECORDING := $(RAY)/testdata/ray-2.60.json
@@ -88,13 +89,20 @@ venv=$(TOOLS)/$(1)-$$({ $(PYTHON) -VV; cat $(2); } | cksum | cut -d ' ' -f 1); \
 	fi
 endef
 
-# The Go tests of the plugin in Python are skipped if this was not run.
-python: ## Make the environment of examples/python-plugin; a notice where there is no Python
+# linkvenv links $(1)/.venv to $$venv.
+define linkvenv
+if [ -d $(1)/.venv ] && [ ! -L $(1)/.venv ]; then echo 'make python: $(1)/.venv is a folder, not a link of ours, and stays'; \
+	else ln -sfn "$$venv" $(1)/.venv; fi
+endef
+
+# The Go tests of plugins in Python are skipped if this was not run.
+python: ## Make the environments of examples/python-plugin and examples/ray-exporter; a notice where there is no Python
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo 'make python: no $(PYTHON), so the tests of $(PYTHON_PLUGIN) are skipped'; exit 0; }; \
 	$(PYTHON) -c 'import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || { echo 'make python: $(PYTHON) is older than 3.9 or lacks venv or pip, so the tests of $(PYTHON_PLUGIN) are skipped'; exit 0; }; \
-	$(call venv,python,$(PYTHON_PLUGIN)/requirements.txt) && \
-	if [ -d $(PYTHON_PLUGIN)/.venv ] && [ ! -L $(PYTHON_PLUGIN)/.venv ]; then echo 'make python: $(PYTHON_PLUGIN)/.venv is a folder, not a link of ours, and stays'; \
-	else ln -sfn "$$venv" $(PYTHON_PLUGIN)/.venv; fi
+	$(call venv,python,$(PYTHON_PLUGIN)/requirements.txt) && $(call linkvenv,$(PYTHON_PLUGIN)) && \
+	$(call venv,exporter,$(RAY_EXPORTER)/requirements.txt) && \
+	"$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps opentelemetry-ext-honeycomb==1.3.0 && \
+	$(call linkvenv,$(RAY_EXPORTER))
 
 # PYTHON_TEST names tests: make python-test PYTHON_TEST='-k Relay'.
 python-test: python-binaries ## Test the Python package in python/: needs Python 3.11 and its venv

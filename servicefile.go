@@ -47,6 +47,9 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 		return Config{}, err
 	}
 	cfg.File = file.Name
+	if dir, err := filepath.Abs(filepath.Dir(path)); err == nil { // else the modules of functions are elsewhere
+		cfg.Host.PythonDir = dir
+	}
 	cfg.Tracing.Warnings = append(cfg.Tracing.Warnings, file.Warnings...)
 	cfg.addDocuments(file, getenv)
 	cfg.Serving.Apps = appsOf(file)

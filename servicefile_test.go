@@ -41,7 +41,7 @@ func serviceFile(t *testing.T, text string) string {
 // samples has for each key of the table a value that is not its default.
 var samples = map[string]string{
 	"name": "shop", "tracing_config.exporter_plugin": "[console, ./p]", "tracing_config.sampling_ratio": "0.25",
-	"tracing_config.enabled":       "true",
+	"tracing_config.enabled": "true", "tracing_config.exporter_import_path": "exporter:spans", "tracing_config.python": "/opt/python",
 	"tracing_config.trust_inbound": "false", "tracing_config.semconv": "dup", "tracing_config.plugin_dir": "[/a, /b]",
 	"tracing_config.queue_bytes": "8MiB", "tracing_config.max_span_bytes": "4096", "tracing_config.batch_age": "1s",
 	"tracing_config.batch_spans": "10", "tracing_config.batch_bytes": "1KiB", "tracing_config.export_timeout": "1s",
@@ -115,7 +115,7 @@ func show(t *testing.T, text, variable string) string {
 		}
 		cfg.Host.PluginConfigs[name] = host.PluginConfig{Document: document}
 	}
-	cfg.File = ""
+	cfg.File, cfg.Host.PythonDir = "", ""
 	return fmt.Sprintf("%+v", cfg)
 }
 
@@ -123,15 +123,16 @@ func show(t *testing.T, text, variable string) string {
 // place, in the words of the file.
 func TestWrongValues(t *testing.T) {
 	for path, c := range map[string]struct{ value, want string }{
-		"tracing_config.exporter_plugin": {"a=b=c", `: entry "a=b=c": has two equals signs; write one in a path as %3D`},
-		"tracing_config.sampling_ratio":  {"1.5", `="1.5": want a number from 0 to 1`},
-		"tracing_config.semconv":         {"Ray", `="Ray": want ray, stable or dup`},
-		"tracing_config.queue_bytes":     {"12KB", `="12KB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		"tracing_config.max_span_bytes":  {"4MiB", `=4194304: want between 1 and 3MiB`},
-		"tracing_config.batch_bytes":     {"4MiB", `=4194304: want between 1 and 3MiB`},
-		"tracing_config.batch_spans":     {"0", `="0": want a whole number above zero`},
-		"tracing_config.stop_timeout":    {"never", `="never": want a duration above zero, such as 200ms or 10s`},
-		"tracing_config.plugin_writable": {"maybe", `="maybe": want refuse or allow`},
+		"tracing_config.exporter_plugin":      {"a=b=c", `: entry "a=b=c": has two equals signs; write one in a path as %3D`},
+		"tracing_config.sampling_ratio":       {"1.5", `="1.5": want a number from 0 to 1`},
+		"tracing_config.exporter_import_path": {strings.Repeat("x", 64) + ":spans", `: entry "python:` + strings.Repeat("x", 64) + `:spans": the name "` + strings.Repeat("x", 64) + `" must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins`},
+		"tracing_config.semconv":              {"Ray", `="Ray": want ray, stable or dup`},
+		"tracing_config.queue_bytes":          {"12KB", `="12KB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		"tracing_config.max_span_bytes":       {"4MiB", `=4194304: want between 1 and 3MiB`},
+		"tracing_config.batch_bytes":          {"4MiB", `=4194304: want between 1 and 3MiB`},
+		"tracing_config.batch_spans":          {"0", `="0": want a whole number above zero`},
+		"tracing_config.stop_timeout":         {"never", `="never": want a duration above zero, such as 200ms or 10s`},
+		"tracing_config.plugin_writable":      {"maybe", `="maybe": want refuse or allow`},
 		"tracing_config.plugins.NAME.env": {"[X*]",
 			`: entry "p:X*": variables "X*": must be a name, or a prefix of three characters or more that ends in an underscore, and a star`},
 		"tracing_config.plugins.NAME.limits.memory":    {"1 MB", `: entry "p=1 MB": "1 MB" must be a number of bytes above zero, such as 64MiB`},
@@ -212,6 +213,13 @@ func TestSwitch(t *testing.T) {
 		{"enabled: true, exporter_plugin: file", []string{set}, "env", ""},
 		{"enabled: true, exporter_plugin: file", []string{off}, "", ""},
 		{"enabled: true, exporter_plugin: file", []string{"OTEL_TRACES_EXPORTER=none"}, "", ""},
+		{"enabled: true, exporter_import_path: exporter:spans", nil, "python:exporter:spans", ""},
+		{"enabled: true, exporter_import_path: exporter.spans", nil, "python:exporter.spans", ""},
+		{"enabled: true, exporter_import_path: exporter:spans", []string{set}, "env", ""},
+		{"enabled: false, exporter_import_path: exporter:spans", nil, "", ""},
+		{"exporter_plugin: file, exporter_import_path: exporter:spans", nil, "file,python:exporter:spans", ""},
+		{"enabled: true, exporter_import_path: ''", nil, "console", "/home/u/.local/state/servetrace/spans"},
+		{"enabled: true, exporter_import_path: null", nil, "console", "/home/u/.local/state/servetrace/spans"},
 		{"enabled: false", nil, "", ""},
 		{"enabled: false", []string{set}, "env", ""},
 		{"enabled: false, exporter_plugin: file", nil, "", ""},
@@ -227,6 +235,23 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("plugins %q, folder %q; want %q, %q", cfg.Host.Plugins, cfg.SpanFolder, c.plugins, c.folder)
 			}
 		})
+	}
+}
+
+// Modules of exporter functions are beside the service file.
+func TestFolderOfFunctions(t *testing.T) {
+	file := serviceFile(t, "tracing_config: {exporter_import_path: exporter:spans, plugins: {exporter: {env: [API_KEY]}}}")
+	t.Chdir(filepath.Dir(filepath.Dir(file)))
+	relative := filepath.Join(filepath.Base(filepath.Dir(file)), "serve.yaml")
+	cfg, err := LoadConfigFile(relative, env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Dir(file); cfg.Host.PythonDir != want {
+		t.Errorf("PythonDir %q, want %q", cfg.Host.PythonDir, want)
+	}
+	if diff := cmp.Diff(map[string][]string{"exporter": {"API_KEY"}}, cfg.Host.PluginEnv); diff != "" {
+		t.Errorf("PluginEnv (-want +got):\n%s", diff)
 	}
 }
 

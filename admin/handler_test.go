@@ -146,9 +146,10 @@ const evil = "</style></title><script>alert(1)</script><img src=x onerror=alert(
 // Nothing that a plugin says becomes a part of the page.
 func TestPageEscapesPluginText(t *testing.T) {
 	plain := sample()
+	plain.Exporters[0].Function = "exporter:spans"
 	stats := sample()
 	x := &stats.Exporters[0]
-	for _, text := range []*string{&x.Name, &x.Path, &x.Cause, &x.Version, &x.SDK, &x.LastError, &x.Digest} {
+	for _, text := range []*string{&x.Name, &x.Path, &x.Function, &x.Cause, &x.Version, &x.SDK, &x.LastError, &x.Digest} {
 		*text = evil
 	}
 	x.Granted = []string{evil}

@@ -130,6 +130,9 @@ type Plugin struct {
 	Attached bool `json:"attached"`
 	// Path is the last started executable, or the last attached socket.
 	Path string `json:"path,omitempty"`
+	// Function is the exporter function in Python that the plugin runs. Path is then the
+	// interpreter.
+	Function string `json:"function,omitempty"`
 	// Digest is the pinned SHA-256 of the executable.
 	Digest string `json:"digest,omitempty"`
 	// PID is the running process. 0 if there is none or the plugin is attached.
@@ -254,6 +257,7 @@ func newPlugin(x host.ExporterStats) Plugin {
 		Cause:         x.Cause,
 		Attached:      x.Attached,
 		Path:          x.Path,
+		Function:      x.Function,
 		Digest:        x.Digest,
 		PID:           x.PID,
 		PluginVersion: x.Version,

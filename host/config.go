@@ -23,7 +23,9 @@ type Config struct {
 	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas. An entry is one of: a
 	// path to an executable (it contains a slash); a bare name, which is looked up in
 	// PluginDirs; the address of a socket ("unix:///run/p.sock") at which a plugin
-	// listens that another program has started; a folder (it should end in a slash),
+	// listens that another program has started; an exporter function of Ray Serve in Python
+	// ("python:exporter:default_tracing_exporter"), which runs in a process of its own by
+	// the Python of Python; a folder (it should end in a slash),
 	// which stands for its executables in the order of their names.
 	//
 	// An entry may begin with a name of its own ("traces=./p"). A path or a bare name
@@ -93,6 +95,14 @@ type Config struct {
 	// win over Environ. The maps are copied by New.
 	PluginMemoryLimit map[string]int64
 	PluginMaxProcs    map[string]int
+	// Python is the interpreter for the functions in Python of the list: a path, or a name
+	// that is looked up in the PATH of Environ. It may end in a pin. Default: python3. It
+	// needs the package servetrace and the packages of the function.
+	Python string
+	// PythonDir is the folder with the modules of these functions. Python looks into it
+	// first, then into the working directory, PYTHONPATH and its own folders. Default:
+	// none.
+	PythonDir string
 	// StartJitter bounds a random pause before the first start of each plugin, so that
 	// many replicas that start at once do not start all plugins at once. Default: none.
 	StartJitter time.Duration
@@ -205,6 +215,7 @@ func (c Config) list() *pluginlist.Settings {
 	return &pluginlist.Settings{
 		Plugins: c.Plugins, PluginDirs: c.PluginDirs, PluginConfigs: configs, Lockdown: c.Lockdown, PluginEnv: c.PluginEnv,
 		PluginMemoryLimit: c.PluginMemoryLimit, PluginMaxProcs: c.PluginMaxProcs, Environ: c.Environ,
+		Python: c.Python, PythonDir: c.PythonDir,
 	}
 }
 

@@ -40,6 +40,7 @@ const (
 	EnvPluginMaxProcs    = pluginlist.EnvPluginMaxProcs    // N,name=N
 	EnvStartJitter       = "SERVE_TRACING_START_JITTER"
 	EnvPluginWatch       = "SERVE_TRACING_PLUGIN_WATCH"
+	EnvPython            = pluginlist.EnvPython // an interpreter
 )
 
 // OpenTelemetry's variables that take part.
@@ -96,6 +97,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		AllowWritable: r.Choice(EnvPluginWritable, "refuse", "allow"),
 		StartJitter:   r.Duration(EnvStartJitter),
 		Watch:         r.Duration(EnvPluginWatch),
+		Python:        getenv(EnvPython),
 	}
 	cfg.PluginEnv, err = pluginlist.ParseEnv(getenv(EnvPluginEnv))
 	r.Add(err)

@@ -27,6 +27,9 @@ type Inspection struct {
 	Name, Where string
 	// Path is the executable, or the socket of an attached plugin.
 	Path string
+	// Args are the arguments of the executable: of an exporter function in Python, whose
+	// interpreter is Path. Nil for any other plugin.
+	Args []string
 	// Folder is the folder of the list that contains the plugin, or empty.
 	Folder string
 	// Pin is the digest in the list, and Digest the digest of the present file. Both
@@ -78,9 +81,10 @@ func (i Inspection) Document() []byte { return i.document }
 func (i Inspection) Secrets() []string { return i.secrets }
 
 // Pinned returns an entry of the list for the plugin, with an absolute path and the
-// digest of the present file as its pin. It is empty if Digest is empty.
+// digest of the present file as its pin. It is empty if Digest is empty, and for an
+// exporter function in Python.
 func (i Inspection) Pinned() string {
-	if i.digest == "" {
+	if i.digest == "" || i.Args != nil {
 		return ""
 	}
 	return pluginlist.Pinned(false, i.Name, i.Path, i.digest)
@@ -103,7 +107,7 @@ type About struct {
 // Variable is one variable that a plugin gets.
 type Variable struct {
 	Name, Value string
-	// Base: every plugin gets it.
+	// Base: every plugin of this kind gets it.
 	Base bool
 	// Setting is the operator's variable that gives the plugin this variable at its
 	// start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS. If Setting is empty
@@ -148,6 +152,7 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) I
 		Name:       x.Entry.Name,
 		Where:      x.Entry.Where,
 		Path:       plan.Path,
+		Args:       plan.Args,
 		Folder:     x.Entry.From,
 		Pin:        supervise.DigestText(x.Entry.Digest),
 		Attached:   plan.Attached,
@@ -214,7 +219,7 @@ func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]s
 	limits := list.Limits(p.Name)
 	for _, kv := range p.Environ {
 		name, value, _ := strings.Cut(kv, "=")
-		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name)}
+		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name) || p.Function != "" && name == pluginlist.VarPythonPath}
 		switch limit, ok := limits[name]; {
 		case ok:
 			v.Setting, v.Default = limit.Setting, limit.Default

@@ -40,6 +40,9 @@ type ExporterStats struct {
 	// Name is the entry's name; Path the executable last started, or the socket
 	// last attached to, empty before it was found.
 	Name, Path string
+	// Function is the exporter function in Python that the plugin runs, "MODULE:FUNCTION";
+	// Path is its interpreter. Empty for any other plugin.
+	Function string
 	// Attached is true if the host attaches to the plugin instead of starting it.
 	Attached bool
 	// Digest is the SHA-256 that the executable is pinned to, in 64 lower-case
@@ -169,7 +172,8 @@ func (s Stats) Check() error {
 // exporterStats joins the two halves of an exporter's statistics.
 func exporterStats(x supervise.Status, q pipeline.QueueStats) ExporterStats {
 	s := ExporterStats{
-		Name: x.Name, Path: x.Path, Attached: x.Attached, Digest: x.Digest, State: x.State, Since: x.Since, Cause: x.Cause,
+		Name: x.Name, Path: x.Path, Function: x.Function, Attached: x.Attached, Digest: x.Digest,
+		State: x.State, Since: x.Since, Cause: x.Cause,
 		Version: x.Version, SDK: x.SDK, PID: x.PID, Starts: x.Starts, Crashes: x.Crashes, LastCrash: x.LastCrash,
 		Changed: x.Changed, Granted: x.Granted, LastError: x.LastError, LastErrorTime: x.LastErrorTime,
 		LastSuccess: x.LastSuccess, Unkept: x.Unkept, OutputSuppressed: x.OutputSuppressed, OutputDropped: x.OutputDropped,

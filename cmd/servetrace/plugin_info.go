@@ -74,11 +74,16 @@ func writeInfo(w io.Writer, d described) error {
 	return table.Flush()
 }
 
+// whereText returns the plugin's file with its arguments, or the address of a running
+// plugin.
 func whereText(is host.Inspection) string {
-	if is.Attached {
+	switch {
+	case is.Attached:
 		return is.Where
+	case is.Path == "":
+		return ""
 	}
-	return is.Path
+	return strings.Join(append([]string{is.Path}, is.Args...), " ")
 }
 
 // described is a plugin in JSON, with the names of the contract, as in a plugin's own

@@ -82,6 +82,8 @@ func pin(cmd *cobra.Command, s settings, plugins string) error {
 		switch entry := i.Pinned(); {
 		case i.Attached:
 			errs = append(errs, fmt.Errorf("plugin %q: %s is an address, which has no pin", i.Name, i.Where))
+		case i.Args != nil:
+			errs = append(errs, fmt.Errorf("plugin %q: %s has no pin; pin the interpreter: %s=%s@%s", i.Name, i.Where, host.EnvPython, escapes.Replace(i.Path), i.Digest))
 		case entry == "":
 			errs = append(errs, fmt.Errorf("plugin %q: %w", i.Name, errors.Join(i.Err, errNoDigest)))
 		default:

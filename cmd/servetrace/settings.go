@@ -46,7 +46,8 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	if configFile == "" {
 		configs = settingOf(s.getenv(host.EnvPluginConfig), name, "=", "")
 	}
-	if is, err := strconv.ParseBool(strings.ToLower(s.getenv(host.EnvLockdown))); err == nil && is {
+	function := strings.HasPrefix(where, "python:")
+	if is, err := strconv.ParseBool(strings.ToLower(s.getenv(host.EnvLockdown))); err == nil && is && !function {
 		if entry, err = pinOf(ctx, s, name, entry); err != nil {
 			return host.Config{}, err
 		}
@@ -143,17 +144,32 @@ var escaped = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
 // name of the file, as in the host, or "plugin" if that is invalid.
 func entryOf(where string) (name, entry string, err error) {
 	if strings.TrimSpace(where) == "" {
-		return "", "", usagef("PATH is empty: want a path, a bare name, or unix:// and the path of a socket")
+		return "", "", usagef("PATH is empty: want a path, a bare name, unix:// and the path of a socket, or python:MODULE:FUNCTION")
 	}
 	if text := escaped.FindString(where); text != "" {
 		return "", "", usagef("PATH %q: a service could not name it, for in %s %s stands for another character; rename the file, or name a link to it",
 			where, host.EnvPlugins, text)
+	}
+	if strings.HasPrefix(where, "python:") {
+		return nameOfFunction(where), nameOfFunction(where) + "=" + where, nil
 	}
 	name = strings.TrimSuffix(filepath.Base(where), filepath.Ext(where))
 	if !entryName.MatchString(name) {
 		name = "plugin"
 	}
 	return name, fmt.Sprintf("%s=%s", name, escapes.Replace(where)), nil
+}
+
+// nameOfFunction returns the name of a function in Python, "python:MODULE:FUNCTION", as in
+// the host.
+func nameOfFunction(where string) string {
+	module := strings.TrimPrefix(where, "python:")
+	module = module[:max(0, strings.LastIndexAny(module, ":."))]
+	name := strings.TrimLeft(module[strings.LastIndexByte(module, '.')+1:], "_")
+	if !entryName.MatchString(name) {
+		return "python"
+	}
+	return name
 }
 
 // hint returns the error of an inspection. For a bare name that is in no plugin folder it

@@ -95,6 +95,7 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	} else {
 		line("path", p.Path)
 	}
+	line("function", p.Function)
 	line("pinned to", p.Digest)
 	if p.PID != 0 {
 		line("pid", fmt.Sprint(p.PID))

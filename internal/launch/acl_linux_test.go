@@ -46,7 +46,7 @@ func TestAccessListIsSeen(t *testing.T) {
 	file := steps[len(steps)-1]
 	alone := user{file.stat.Uid, file.stat.Uid} // with a group of its own
 	file.stat.Gid = file.stat.Uid
-	if err := onlyOurs([]step{file}, alone); err == nil || !strings.Contains(err.Error(), "chmod g-w") {
+	if err := onlyOurs([]step{file}, alone, orElse); err == nil || !strings.Contains(err.Error(), "chmod g-w") {
 		t.Errorf("a file that another user may write: %v", err)
 	}
 	if err := os.Chmod(path, 0o755); err != nil { // as it says
@@ -55,7 +55,7 @@ func TestAccessListIsSeen(t *testing.T) {
 	if steps, err = walk(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := onlyOurs(steps[len(steps)-1:], alone); err != nil {
+	if err := onlyOurs(steps[len(steps)-1:], alone, orElse); err != nil {
 		t.Errorf("after that: %v", err)
 	}
 }

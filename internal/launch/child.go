@@ -17,8 +17,10 @@ import (
 
 // Spawn describes the process to start. It does not depend on the handshake.
 type Spawn struct {
-	// Path is the path of the executable, and Arg0 its argument 0.
+	// Path is the path of the executable, Arg0 its argument 0, and Args the arguments
+	// after it.
 	Path, Arg0 string
+	Args       []string
 	// Environ is the whole environment, "KEY=value".
 	Environ []string
 	// Shared is passed to the process as descriptor 3, named by the variable
@@ -205,7 +207,7 @@ func (c *Child) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 }
 
 func (c *Child) command(pipes *pipes) *exec.Cmd {
-	cmd := &exec.Cmd{Path: c.spawn.Path, Args: []string{c.spawn.Arg0}} // no look-up in PATH
+	cmd := &exec.Cmd{Path: c.spawn.Path, Args: append([]string{c.spawn.Arg0}, c.spawn.Args...)} // no look-up in PATH
 	cmd.Env = append([]string{}, c.spawn.Environ...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
 	if c.spawn.Shared != nil {

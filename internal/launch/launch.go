@@ -62,14 +62,12 @@ type Command struct {
 	// Path is the path of the executable. It is the plugin's argument 0, even if a copy is
 	// executed.
 	Path string
-	// Digest is the SHA-256 of the executable, 32 bytes, or empty for no pin. With a pin, a
-	// copy of exactly the hashed bytes is executed. Files beside the executable are not
-	// beside the copy; a plugin finds them beside argument 0. The pin does not cover other
-	// files that the plugin loads, such as libraries, or the interpreter of a script.
-	Digest []byte
-	// AllowWritable accepts an executable that users other than root and this user can
-	// change.
-	AllowWritable bool
+	// Args are the arguments after argument 0.
+	Args []string
+	// Trust holds the conditions on the executable. With a pin, a copy of exactly the
+	// hashed bytes is executed. Files beside the executable are not beside the copy; a
+	// plugin finds them beside argument 0.
+	Trust
 	// Environ is the plugin's whole environment, "KEY=value", except the variables of the
 	// handshake. Nothing is inherited.
 	Environ []string
@@ -144,7 +142,7 @@ func await(ctx context.Context, run *processRunner) (*Process, error) {
 // open is Start without a bound on its duration.
 func open(ctx context.Context, run *processRunner) (*Process, error) {
 	cmd := run.cmd
-	if err := look(cmd.Path, Trust{Digest: cmd.Digest, AllowWritable: cmd.AllowWritable}); err != nil {
+	if err := look(cmd.Path, cmd.Trust); err != nil {
 		return nil, err
 	}
 	var err error

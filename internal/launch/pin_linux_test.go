@@ -263,7 +263,7 @@ func BenchmarkPin(b *testing.B) {
 	digest := sha256.Sum256(data)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		p := newRunner(Command{Path: exe, Digest: digest[:], Log: textLog(io.Discard)})
+		p := newRunner(Command{Path: exe, Trust: Trust{Digest: digest[:]}, Log: textLog(io.Discard)})
 		if p.folder, err = NewFolder(nil); err != nil {
 			b.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func (p *processRunner) Start(ctx context.Context) error {
 		forked = func() { closeAll(printedChild); p.program.release() }
 	}
 	return p.child.Start(ctx, Spawn{
-		Path: p.program.path, Arg0: p.cmd.Path,
+		Path: p.program.path, Arg0: p.cmd.Path, Args: p.cmd.Args,
 		Environ: append(append([]string{}, p.cmd.Environ...), p.handshakeEnv...),
 		Shared:  shared, Mark: p.folder.Path,
 		ReadStdout: func(r *os.File) { p.out.read(r, "stdout", p.handshake.offer) },

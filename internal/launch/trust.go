@@ -18,10 +18,14 @@ import (
 // root and this user can change it.
 type Trust struct {
 	// Digest is the SHA-256 of the file, 32 bytes, or empty for no pin. With a pin, write
-	// permissions do not matter.
+	// permissions of the file do not matter. The pin does not cover other files that the
+	// plugin loads, such as libraries, or the interpreter of a script.
 	Digest []byte
-	// AllowWritable accepts a file that other users can change.
+	// AllowWritable accepts files that other users can change.
 	AllowWritable bool
+	// Imports are folders from which the plugin loads code. Only root and this user may
+	// be able to change them. A folder that does not exist is ignored.
+	Imports []string
 }
 
 // Check reports why path cannot be a plugin's executable: its kind and permissions, other
@@ -56,8 +60,10 @@ func look(path string, trust Trust) error {
 		return launchError(ReasonNotExecutable, path, "the file is not executable (mode %04o); if it is the plugin, run: chmod +x %s", info.Mode().Perm(), quote(path))
 	case unix.Access(path, unix.X_OK) != nil:
 		return notExecutable(path, info)
-	case trust.AllowWritable || len(trust.Digest) > 0:
+	case trust.AllowWritable:
 		return nil
+	case len(trust.Digest) > 0:
+		return trust.imports(path)
 	}
 	steps, err := walk(path)
 	var file unix.Stat_t
@@ -67,8 +73,27 @@ func look(path string, trust Trust) error {
 	if err != nil {
 		return launchError(ReasonOther, path, "check the folders above the file: %w", err)
 	}
-	if err := onlyOurs(steps, self()); err != nil {
+	if err := onlyOurs(steps, self(), orElse); err != nil {
 		return launchError(ReasonUntrusted, path, "%w", err)
+	}
+	return trust.imports(path)
+}
+
+// imports returns an error if other users can change a folder from which the plugin at
+// path loads code.
+func (t Trust) imports(path string) error {
+	for _, dir := range t.Imports {
+		steps, err := walk(dir)
+		if err != nil {
+			continue // Python ignores it too
+		}
+		last := steps[len(steps)-1]
+		if err = onlyOurs(steps, self(), orElseImports); err == nil && last.isSticky() && last.stat.Mode&unix.S_IWOTH != 0 {
+			err = fmt.Errorf("every user can put files into the folder %s (mode %04o); run: chmod o-w %s, %s", last.path, last.mode(), quote(last.path), orElseImports)
+		}
+		if err != nil {
+			return launchError(ReasonUntrusted, path, "it loads modules from %s: %w", dir, err)
+		}
 	}
 	return nil
 }
@@ -116,10 +141,15 @@ func self() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 // trusts reports whether an owner is this user or root.
 func (u user) trusts(uid uint32) bool { return uid == 0 || uid == u.uid }
 
+// The remedies besides permissions, of an executable and of a folder with modules.
+const (
+	orElse        = "or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
+	orElseImports = "or use another folder, or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
+)
+
 // onlyOurs returns an error with a remedy if users other than root and u can change the
 // file at the end of the steps.
-func onlyOurs(steps []step, u user) error {
-	const orElse = "or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
+func onlyOurs(steps []step, u user, orElse string) error {
 	for _, s := range steps {
 		kind := "file"
 		switch {

@@ -57,7 +57,7 @@ func chmod(path string, mode os.FileMode) func(*testing.T, string) {
 // user is the present one, except if the case is about a group, which is then not its
 // own.
 func TestWhoCanChangeAPlugin(t *testing.T) {
-	const orElse = ", or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
+	const orElsePin = ", or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 	us := self()
 	ids := fmt.Sprintf("user %d, group %d", us.uid, us.gid)
 	stranger := user{us.uid, us.gid + 1} // with another group, so that ours is not its own
@@ -93,25 +93,25 @@ func TestWhoCanChangeAPlugin(t *testing.T) {
 		{"closed", all(), "", us, ""},
 		{"readable to all", all(chmod("bin/plugin", 0o755), chmod("bin", 0o755)), "", us, ""},
 		{"file that all can write", chmod("bin/plugin", 0o757), "", us,
-			"others can change the file DIR/bin/plugin (mode 0757, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/bin/plugin" + orElse},
+			"others can change the file DIR/bin/plugin (mode 0757, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/bin/plugin" + orElsePin},
 		{"file that the group can write", chmod("bin/plugin", 0o770), "", stranger,
-			"others can change the file DIR/bin/plugin (mode 0770, " + ids + "), and so the program that runs as user UID; run: chmod g-w DIR/bin/plugin" + orElse},
+			"others can change the file DIR/bin/plugin (mode 0770, " + ids + "), and so the program that runs as user UID; run: chmod g-w DIR/bin/plugin" + orElsePin},
 		{"file that group and all can write", chmod("bin/plugin", 0o777), "", stranger,
-			"others can change the file DIR/bin/plugin (mode 0777, " + ids + "), and so the program that runs as user UID; run: chmod go-w DIR/bin/plugin" + orElse},
+			"others can change the file DIR/bin/plugin (mode 0777, " + ids + "), and so the program that runs as user UID; run: chmod go-w DIR/bin/plugin" + orElsePin},
 		{"the user's private group", all(chmod("bin/plugin", 0o770), chmod("bin", 0o770)), "", user{us.uid, us.uid}, ""},
 		{"folder that all can write", chmod("bin", 0o707), "", us,
-			"others can change the folder DIR/bin (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/bin" + orElse},
+			"others can change the folder DIR/bin (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/bin" + orElsePin},
 		{"folder above that the group can write", chmod(".", 0o770), "", stranger,
-			"others can change the folder DIR (mode 0770, " + ids + "), and so the program that runs as user UID; run: chmod g-w DIR" + orElse},
+			"others can change the folder DIR (mode 0770, " + ids + "), and so the program that runs as user UID; run: chmod g-w DIR" + orElsePin},
 		{"folder like /tmp", chmod("bin", 0o777|os.ModeSticky), "", us, ""},
 		{"link in a closed folder", link("plugin", "bin/plugin"), "plugin", us, ""},
 		{"link in a folder that all can write", all(mkdir("open", 0o707), link("open/plugin", "../bin/plugin")), "open/plugin", us,
-			"others can change the folder DIR/open (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/open" + orElse},
+			"others can change the folder DIR/open (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/open" + orElsePin},
 		{"link to a folder, through an open one", all(mkdir("open", 0o707), link("open/bin", "../bin"), link("short", "open/bin")), "short/plugin", us,
-			"others can change the folder DIR/open (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/open" + orElse},
+			"others can change the folder DIR/open (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/open" + orElsePin},
 		{"link in a folder like /tmp", all(mkdir("open", 0o777|os.ModeSticky), link("open/plugin", "../bin/plugin")), "open/plugin", us, ""},
 		{"name that a shell would take apart", all(mkdir("my bin", 0o707), link("my bin/plugin", "../bin/plugin")), "my bin/plugin", us,
-			"others can change the folder DIR/my bin (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w 'DIR/my bin'" + orElse},
+			"others can change the folder DIR/my bin (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w 'DIR/my bin'" + orElsePin},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := plot(t)
@@ -127,7 +127,7 @@ func TestWhoCanChangeAPlugin(t *testing.T) {
 			// What is above belongs to the machine that the test runs on.
 			above := strings.Count(dir, "/")
 			got := ""
-			if err := onlyOurs(steps[above:], test.as); err != nil {
+			if err := onlyOurs(steps[above:], test.as, orElse); err != nil {
 				got = strings.NewReplacer(dir, "DIR", fmt.Sprintf("as user %d;", us.uid), "as user UID;").Replace(err.Error())
 			}
 			if got != test.want {
@@ -155,7 +155,7 @@ func TestPluginOfAnotherUserIsUntrusted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = onlyOurs(steps[strings.Count(dir, "/"):], as)
+			err = onlyOurs(steps[strings.Count(dir, "/"):], as, orElse)
 			want := fmt.Sprintf(" belongs to user %d, who can therefore replace the program that runs as user %d; run: chown -h %d ", other, as.uid, as.uid)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %v, want one with %q", err, want)
@@ -212,6 +212,37 @@ func TestTrustOfStart(t *testing.T) {
 	chmod("bin/plugin", 0o755)(t, dir)
 	if err := Check(path, Trust{}); err != nil {
 		t.Errorf("Check after chmod o-w: %v", err)
+	}
+}
+
+// Folders of modules are checked like the executable, also with a pin.
+func TestTrustOfImports(t *testing.T) {
+	dir := plot(t)
+	path, modules := filepath.Join(dir, "bin/plugin"), filepath.Join(dir, "modules")
+	if err := os.Mkdir(modules, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	orElse := ", or use another folder, or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
+	for _, test := range []struct {
+		mode os.FileMode
+		want string
+	}{
+		{0o755, "<nil>"},
+		{0o757, fmt.Sprintf("start PATH: it loads modules from DIR: others can change the folder DIR (mode 0757, user %d, group %d), and so the program that runs as user %[1]d; run: chmod o-w DIR", os.Getuid(), os.Getgid()) + orElse},
+		{0o777 | os.ModeSticky, "start PATH: it loads modules from DIR: every user can put files into the folder DIR (mode 1777); run: chmod o-w DIR" + orElse},
+	} {
+		if err := os.Chmod(modules, test.mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, pin := range [][]byte{nil, digestOf(t, path)} {
+			err := Check(path, Trust{Digest: pin, Imports: []string{"/nowhere", modules}})
+			if got := strings.NewReplacer(path, "PATH", modules, "DIR").Replace(fmt.Sprint(err)); got != test.want {
+				t.Errorf("mode %v, pin %x: %s\nwant %s", test.mode, pin, got, test.want)
+			}
+		}
+		if err := Check(path, Trust{AllowWritable: true, Imports: []string{modules}}); err != nil {
+			t.Errorf("mode %v, allowed: %v", test.mode, err)
+		}
 	}
 }
 

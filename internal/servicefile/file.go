@@ -65,7 +65,7 @@ func (f *File) Enabled() (on, set bool) {
 // SpanFiles reports whether the file enables tracing and names no plugin.
 func (f *File) SpanFiles() bool {
 	on, _ := f.Enabled()
-	return on && f.find(pathExporter) == nil
+	return on && f.find(pathExporter) == nil && f.find(pathFunction) == nil
 }
 
 func (f *File) find(path string) *value {

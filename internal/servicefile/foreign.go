@@ -18,7 +18,6 @@ const (
 	onCluster   = "this is one process, not a cluster"
 	noTLS       = "this service speaks plain HTTP; end TLS in the proxy before it"
 	onLog       = "the log goes to standard error, with fixed fields"
-	noPython    = "this names Python code; name a plugin with exporter_plugin, or take this out to have span files"
 )
 
 var foreign = []foreignKeys{
@@ -46,7 +45,6 @@ var foreign = []foreignKeys{
 	{fatal: true, why: noTLS, paths: []string{
 		"http_options.ssl_keyfile", "http_options.ssl_certfile", "http_options.ssl_keyfile_password", "http_options.ssl_ca_certs",
 	}},
-	{fatal: true, why: noPython, paths: []string{"tracing_config.exporter_import_path"}},
 	{fatal: true, why: "set the variables when you start the process, and remove this key", paths: []string{"env_vars"}},
 	{fatal: true, why: "use route_prefix, or strip the path in the proxy before this service", paths: []string{"http_options.root_path"}},
 	{fatal: true, why: "middleware is Python code; wrap the handlers of the application", paths: []string{"http_options.middlewares"}},

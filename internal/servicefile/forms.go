@@ -3,6 +3,7 @@ package servicefile
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,8 @@ var (
 		"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "critical": "error", "none": "none",
 	})
 	encoding = word("one of TEXT, JSON", map[string]string{"text": "text", "json": "json"})
+	// importPath becomes an entry of the list of plugins.
+	importPath = form{says: "a function in Python, such as exporter:default_tracing_exporter", read: readImportPath}
 	// document is any value. The reader handles its keys by their paths.
 	document = form{says: "any YAML"}
 )
@@ -79,6 +82,17 @@ func word(says string, words map[string]string) form {
 
 func readText(node *yaml.Node) (string, bool) {
 	return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode && node.ShortTag() == "!!str"
+}
+
+// isImportPath matches MODULE:FUNCTION, and a dot in place of the colon.
+var isImportPath = regexp.MustCompile(`^\w+(\.\w+)*[:.]\w+$`)
+
+func readImportPath(node *yaml.Node) (string, bool) {
+	path, ok := readText(node)
+	if path == "" { // Ray's default
+		return "", ok
+	}
+	return "python:" + path, ok && isImportPath.MatchString(path)
 }
 
 func readBoolean(node *yaml.Node) (string, bool) {

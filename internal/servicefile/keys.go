@@ -8,6 +8,7 @@ const anyName = "NAME"
 const (
 	pathEnabled  = "tracing_config.enabled"
 	pathExporter = "tracing_config.exporter_plugin"
+	pathFunction = "tracing_config.exporter_import_path"
 	pathPlugins  = "tracing_config.plugins"
 	pathDocument = pathPlugins + "." + anyName + ".config"
 )
@@ -71,6 +72,10 @@ var keys = []Key{
 		Meaning: "`false`: the file starts no plugin. `true` without `exporter_plugin`: [span files](service-file.md#span-files)"},
 	{Path: pathExporter, Variable: EnvPlugins, form: list(","),
 		Meaning: "[the list of plugins](#the-list-of-plugins). Unset: tracing is off"},
+	{Path: pathFunction, Variable: EnvPlugins, form: importPath,
+		Meaning: "[exporter function of Ray Serve](../how-to/run-a-ray-exporter-function.md) in Python; in the variable `python:MODULE:FUNCTION`. It joins the list of `exporter_plugin`"},
+	{Path: "tracing_config.python", Variable: "SERVE_TRACING_PYTHON", Default: "python3", form: text,
+		Meaning: "Python for exporter functions: a path, or a name in the folders of `PATH`"},
 	{Path: "tracing_config.sampling_ratio", Variable: "SERVE_TRACING_SAMPLING_RATIO", Default: "1", form: number, over: either(envSampler),
 		Meaning: "share of traces taken, 0 to 1. Unset: `OTEL_TRACES_SAMPLER` decides"},
 	{Path: "tracing_config.trust_inbound", Variable: "SERVE_TRACING_TRUST_INBOUND", Default: "true", form: boolean,

@@ -75,7 +75,8 @@ func TestFaults(t *testing.T) {
 		"plugin's key":       {"tracing_config: {plugins: {a: {limit: {}}}}", `1:32: tracing_config.plugins.a: there is no key "limit"; did you mean limits?`},
 		"document's key":     {"tracing_config: {plugins: {a: {config: {b: [{c: 1, c: 2}]}}}}", "1:52: tracing_config.plugins.a.config.b[0].c: this key stands in line 1 already"},
 		"document's alias":   {"tracing_config: {plugins: {a: {config: {b: &x 1, c: [*x]}}}}", "1:54: tracing_config.plugins.a.config.c[0]: " + noAlias},
-		"Python":             {"tracing_config: {exporter_import_path: exporter:spans}", "1:18: tracing_config.exporter_import_path: " + noPython},
+		"function":           {"tracing_config: {exporter_import_path: exporter}", `1:40: tracing_config.exporter_import_path: the text "exporter"; want a function in Python, such as exporter:default_tracing_exporter`},
+		"function, pinned":   {"tracing_config: {exporter_import_path: 'exporter:f@sha256:ab'}", `1:40: tracing_config.exporter_import_path: the text "exporter:f@sha256:ab"; want a function in Python, such as exporter:default_tracing_exporter`},
 		"TLS":                {"http_options: {ssl_certfile: c.pem}", "1:16: http_options.ssl_certfile: " + noTLS},
 		"nothing of Ray's":   {"http_options: {root_path: '', ssl_certfile: null, middlewares: []}", ""},
 	} {

@@ -85,9 +85,14 @@ func (f *File) setting(k Key) Setting {
 		}
 		return is
 	}
+	if k.Path == pathFunction && f.find(pathFunction) == nil {
+		return is // the list of exporter_plugin has it
+	}
 	if own := strings.TrimSpace(f.env(k.Variable)); own != "" {
 		is.Value, is.From = own, "environment "+k.Variable
-	} else if text, from := f.of(k.Variable); from != nil {
+	} else if v := f.find(k.Path); v != nil && k.Variable == EnvPlugins && f.Getenv(EnvPlugins) != "" {
+		is = v.inFile(f.Name) // two keys have this variable
+	} else if text, from := f.of(k.Variable); from != nil && from.key.Path != pathFunction {
 		is.Value, is.From = text, from.inFile(f.Name).From
 	} else if k.over != nil && k.over(f.env) != "" {
 		is.Variable = k.over(f.env)

@@ -60,6 +60,29 @@ http_options: {port: 1, request_timeout_s: 1.5}
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
+	env = nil
+	for text, want := range map[string][2]Setting{
+		"{exporter_plugin: console}": {
+			{pathExporter, EnvPlugins, "console", "f:1"}, {pathFunction, EnvPlugins, "", "default"},
+		},
+		"{exporter_import_path: exporter:spans}": {
+			{pathExporter, EnvPlugins, "", "default"}, {pathFunction, EnvPlugins, "python:exporter:spans", "f:1"},
+		},
+		"{exporter_plugin: console, exporter_import_path: exporter:spans}": {
+			{pathExporter, EnvPlugins, "console", "f:1"}, {pathFunction, EnvPlugins, "python:exporter:spans", "f:1"},
+		},
+		"{enabled: true}": {{pathExporter, EnvPlugins, "console", "f:1"}, {pathFunction, EnvPlugins, "", "default"}},
+		"{enabled: false, exporter_import_path: exporter:spans}": {
+			{pathExporter, EnvPlugins, "", "default"}, {pathFunction, EnvPlugins, "", "default"},
+		},
+	} {
+		for _, s := range Parse("f", []byte("tracing_config: "+text), func(string) string { return "" }).Settings() {
+			got[s.Key] = s
+		}
+		if diff := cmp.Diff(want, [2]Setting{got[pathExporter], got[pathFunction]}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
 	if slices.ContainsFunc(f.Settings(), func(s Setting) bool { return s.Key == "tracing_config.plugins.a.env" }) {
 		t.Error("a plugin's key that nobody has set is there")
 	}

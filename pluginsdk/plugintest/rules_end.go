@@ -218,7 +218,7 @@ func checkLaunched(t *trial) {
 	start, cancel := context.WithTimeout(t.ctx, t.suite.settings.patience)
 	defer cancel()
 	p, err := launch.Start(start, launch.Command{
-		Name: "plugintest", Path: path, AllowWritable: true, // a test does not care about the owner
+		Name: "plugintest", Path: path, Trust: launch.Trust{AllowWritable: true}, // a test does not care about the owner
 		Environ: slices.Concat(baseEnviron(false), t.suite.target.env, t.startEnviron()),
 		Stdout:  null, Log: slog.New(slog.DiscardHandler),
 	})

@@ -246,7 +246,7 @@ def _function(module: str, name: str) -> Any:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(error.name + ".")):
-            folders = ", ".join(dict.fromkeys(f for f in sys.path if "site-packages" not in f and os.path.isdir(f)))
+            folders = ", ".join(dict.fromkeys(f for f in sys.path if not f.startswith((sys.prefix, sys.base_prefix)) and os.path.isdir(f)))
             raise _refused(
                 f"there is no module {error.name!r} for {sys.executable} in {folders};"
                 f" put {error.name.rpartition('.')[2]}.py into one of them, or its folder on PYTHONPATH"

@@ -23,7 +23,7 @@ import (
 // warnings: a plugin that runs stays in the list. So do the plugins of a folder that
 // cannot be read.
 func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err error) {
-	parsed, err := parseList(s.Plugins)
+	parsed, err := parse(s)
 	if err != nil {
 		return nil, nil, err
 	}

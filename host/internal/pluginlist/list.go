@@ -19,11 +19,12 @@ import (
 // comparable.
 type Entry struct {
 	Name     string // empty for a folder that ends in a slash
-	Where    string // path with a slash, bare name, or address
+	Where    string // path with a slash, bare name, address, or function in Python
+	Function string // MODULE:FUNCTION of a function in Python, else empty
 	Attached bool   // Where is an address, and another program starts the plugin
 	Folder   bool   // Where ends in a slash, and its executables are the plugins
 	Named    bool   // the list has the name, so it is not made from Where
-	Digest   string // the pin, a SHA-256 of 32 bytes; empty: none
+	Digest   string // the pin, a SHA-256 of 32 bytes, of a function the interpreter's; empty: none
 	From     string // the folder of the plugin, as in the list; empty for an entry
 }
 
@@ -91,6 +92,8 @@ func parseEntry(item string) (Entry, error) {
 			return Entry{}, err
 		}
 		return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Attached: true, Named: named}.checked()
+	case strings.HasPrefix(where, pythonScheme):
+		return functionEntry(name, named, where)
 	}
 	where, digest, err := cutPin(where)
 	if err != nil {
@@ -171,23 +174,25 @@ func checkAddress(where string) error {
 	return nil
 }
 
-// Resolve returns the path of the socket or the executable: the path in an address;
-// Where itself if it is a path; else the first file of that name in dirs. If there is
-// none, the error is ErrNowhere and names the folders.
-func (e Entry) Resolve(dirs []string) (string, error) {
-	if e.Attached {
+// Resolve returns the path of the socket or the executable: the path in an address; the
+// interpreter of a function in Python; Where itself if it is a path; else the first file of
+// that name in PluginDirs. If there is none, the error is ErrNowhere and names the folders.
+func (e Entry) Resolve(s *Settings) (string, error) {
+	switch {
+	case e.Attached:
 		return strings.TrimPrefix(e.Where, socketScheme), nil
-	}
-	if strings.Contains(e.Where, "/") {
+	case e.Function != "":
+		return interpreter(s)
+	case strings.Contains(e.Where, "/"):
 		return e.Where, nil
 	}
-	for _, dir := range dirs {
+	for _, dir := range s.PluginDirs {
 		path := filepath.Join(dir, e.Where)
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
 	}
-	return "", e.notIn(dirs)
+	return "", e.notIn(s.PluginDirs)
 }
 
 // notIn returns the error for a bare name that is in none of dirs. It names the folders

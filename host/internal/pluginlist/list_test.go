@@ -120,17 +120,17 @@ func TestBareNamesAreLookedUp(t *testing.T) {
 		"both":      filepath.Join(first, "both"),
 		"./console": "./console",
 	} {
-		got, err := Entry{Where: where}.Resolve(dirs)
+		got, err := Entry{Where: where}.Resolve(&Settings{PluginDirs: dirs})
 		if err != nil || got != want {
 			t.Errorf("resolve %q = %q, %v; want %q", where, got, err, want)
 		}
 	}
-	_, err := Entry{Where: "nosuch"}.Resolve(dirs)
+	_, err := Entry{Where: "nosuch"}.Resolve(&Settings{PluginDirs: dirs})
 	want := fmt.Sprintf(`there is no plugin "nosuch" in %s, %s; build it there, write its path, or set SERVE_TRACING_PLUGIN_DIR`, first, second)
 	if fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	_, err = Entry{Where: "consol"}.Resolve([]string{"/nosuch", second})
+	_, err = Entry{Where: "consol"}.Resolve(&Settings{PluginDirs: []string{"/nosuch", second}})
 	want = fmt.Sprintf(`there is no plugin "consol" in /nosuch (there is no such folder), %s; did you mean console? Else build it there, write its path, or set SERVE_TRACING_PLUGIN_DIR`, second)
 	if fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)

@@ -20,6 +20,9 @@ func validateLockdown(s *Settings, list []Entry) error {
 			errs = append(errs, fmt.Errorf("%s: entry %q: under lock-down (%s) %s", EnvPlugins, e.Where, EnvLockdown, text))
 		}
 	}
+	if python, _, _ := cutPin(s.Python); strings.Contains(python, "/") && !strings.HasPrefix(python, "/") {
+		errs = append(errs, fmt.Errorf("%s=%q: under lock-down (%s) it must be an absolute path, or the name of a file in PATH", EnvPython, s.Python, EnvLockdown))
+	}
 	for _, dir := range s.PluginDirs {
 		if !strings.HasPrefix(dir, "/") {
 			errs = append(errs, fmt.Errorf("%s: folder %q: under lock-down (%s) it must be an absolute path", EnvPluginDir, dir, EnvLockdown))
@@ -34,6 +37,9 @@ func (e Entry) notLockedDown() string {
 	switch {
 	case e.Attached:
 		return "only pinned executables run, and an address has no pin; name the plugin's executable"
+	case e.Function != "" && e.Digest == "":
+		return fmt.Sprintf("a function in Python runs only with a pinned interpreter, and its modules are not pinned; set %s to the output of: servetrace plugin pin PATH", EnvPython)
+	case e.Function != "":
 	case e.isFolder():
 		return fmt.Sprintf("only pinned executables run, and a folder has no pin; write the output of: servetrace plugin pin --plugins %s/", strings.TrimSuffix(e.Where, "/"))
 	case relative && e.Digest == "":

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // The variables that this package names in its errors.
@@ -16,6 +15,7 @@ const (
 	EnvPluginEnv         = "SERVE_TRACING_PLUGIN_ENV"
 	EnvPluginMemoryLimit = "SERVE_TRACING_PLUGIN_GOMEMLIMIT"
 	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS"
+	EnvPython            = "SERVE_TRACING_PYTHON"
 )
 
 // Settings are the operator's settings of plugins. Config in package host documents the
@@ -28,6 +28,8 @@ type Settings struct {
 	PluginEnv         map[string][]string
 	PluginMemoryLimit map[string]int64
 	PluginMaxProcs    map[string]int
+	Python            string
+	PythonDir         string
 	// Environ is the environment from which plugins get their variables.
 	Environ []string
 }
@@ -35,7 +37,7 @@ type Settings struct {
 // Validate reports all faults of s at once. It opens no file; it only checks whether
 // paths are folders.
 func (s *Settings) Validate() error {
-	list, err := parseList(s.Plugins)
+	list, err := parse(s)
 	if err != nil {
 		return err
 	}
@@ -58,10 +60,8 @@ func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, s
 
 // RuntimeDirs returns the folders of the environment that are made for sockets.
 func (s *Settings) RuntimeDirs() []string {
-	for _, kv := range s.Environ {
-		if dir, ok := strings.CutPrefix(kv, "XDG_RUNTIME_DIR="); ok && dir != "" {
-			return []string{dir}
-		}
+	if dir := variable(s.Environ, "XDG_RUNTIME_DIR"); dir != "" {
+		return []string{dir}
 	}
 	return nil
 }

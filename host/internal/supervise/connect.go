@@ -3,11 +3,14 @@ package supervise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/stdio"
 )
@@ -53,20 +56,40 @@ func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, 
 		return attachment, nil
 	}
 	process, err := launch.Start(ctx, launch.Command{
-		Name:          p.Name,
-		Path:          p.Path,
-		Digest:        p.trust.Digest,
-		AllowWritable: p.trust.AllowWritable,
-		Environ:       p.Environ,
-		Secrets:       p.Secrets,
-		Output:        stdio.Stdout(),
-		SocketDirs:    c.List.RuntimeDirs(),
-		Log:           log,
+		Name:       p.Name,
+		Path:       p.Path,
+		Args:       p.Args,
+		Trust:      p.trust,
+		Environ:    p.Environ,
+		Secrets:    p.Secrets,
+		Output:     stdio.Stdout(),
+		SocketDirs: c.List.RuntimeDirs(),
+		Log:        log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, p.explain(err)
 	}
 	return process, nil
+}
+
+// explain returns a better error for a function in Python, if the interpreter or its
+// package servetrace is missing.
+func (p Plan) explain(err error) error {
+	failed, ok := errors.AsType[*launch.Error](err)
+	if p.Function == "" || !ok {
+		return err
+	}
+	better := *failed
+	switch {
+	case failed.Reason == launch.ReasonNotFound:
+		better.Err = fmt.Errorf("there is no such file; set %s to the path of an interpreter", pluginlist.EnvPython)
+	case strings.Contains(failed.Error(), "No module named 'servetrace'"):
+		better.Err = fmt.Errorf("this Python has no package servetrace, which runs %s; run: %s -m pip install servetrace, or set %s to another interpreter",
+			p.Function, p.Path, pluginlist.EnvPython)
+	default:
+		return err
+	}
+	return &better
 }
 
 // Plan returns the plan of the plugin; with an error, the parts that could be found.

@@ -80,6 +80,7 @@ func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, a
 	}
 	line("plugin", x.Entry.Name)
 	line("path", p.Path)
+	line("function", p.Function)
 	line("pinned to", DigestText(x.Entry.Digest))
 	line("name and version", strings.TrimSpace(wire.Clip(d.About.GetName())+" "+wire.Clip(d.About.GetVersion())))
 	line("sdk", SdkText(d.About))

@@ -41,7 +41,7 @@ func (w *fileWatch) lookAt() files {
 	if w.entry.Attached {
 		return f
 	}
-	if path, err := w.entry.Resolve(w.cfg.List.PluginDirs); err == nil {
+	if path, err := w.entry.Resolve(w.cfg.List); err == nil {
 		f.executable, _ = launch.Identify(path) // none is the zero value
 	}
 	if path := w.cfg.List.PluginConfigs[w.entry.Name].File; path != "" {

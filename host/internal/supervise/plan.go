@@ -18,6 +18,10 @@ type Plan struct {
 	// neither starts nor configures such a plugin, so the fields after Attached are empty.
 	Path     string
 	Attached bool
+	// Function is the function in Python that the plugin runs, MODULE:FUNCTION, or empty.
+	// Args are the arguments of the executable.
+	Function string
+	Args     []string
 	trust    launch.Trust
 	// Environ is the environment of the process at its start. grantedAtStart reports
 	// whether the granted variables are in it.
@@ -35,13 +39,15 @@ type Plan struct {
 
 // plan returns the plan of an entry; with an error, the parts that could be found.
 func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
-	p := Plan{Name: e.Name, Attached: e.Attached}
+	p := Plan{Name: e.Name, Attached: e.Attached, Function: e.Function}
 	var err error
-	if p.Path, err = e.Resolve(c.List.PluginDirs); err != nil || p.Attached {
+	if p.Path, err = e.Resolve(c.List); err != nil || p.Attached {
 		return p, err
 	}
-	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable}
-	p.Environ = c.List.StartEnviron(e.Name)
+	run := pluginlist.RunOf(c.List, e)
+	p.Args = run.Args
+	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable, Imports: run.Imports}
+	p.Environ = slices.Concat(run.Environ, c.List.StartEnviron(e.Name)) // of two values, the last counts
 	p.configFile = c.List.PluginConfigs[e.Name].File
 	if p.Config, p.Document, p.Secrets, err = c.List.ReadConfiguration(e.Name); err != nil {
 		err = configurationError{err}
@@ -82,5 +88,5 @@ func (p Plan) Check() error {
 	if p.Attached {
 		return launch.CheckSocket(p.Path)
 	}
-	return launch.Check(p.Path, p.trust)
+	return p.explain(launch.Check(p.Path, p.trust))
 }

@@ -235,6 +235,9 @@ func (x *Plugin) ready(l *life) (changed bool) {
 		l.a.end(true) // its lines precede "plugin is ready"
 	}
 	process := []any{"path", about.path}
+	if l.plan.Function != "" {
+		process = append(process, "function", l.plan.Function)
+	}
 	if l.plan.Attached {
 		process = append(process, "attached", true)
 	} else {
@@ -321,7 +324,7 @@ func (x *Plugin) Reload(ctx context.Context) error { return x.reloading.ask(ctx)
 
 // Status is the state of a plugin and its counts. Package host documents the fields.
 type Status struct {
-	Name, Path, Digest              string
+	Name, Path, Function, Digest    string
 	Attached                        bool
 	State                           State
 	Since                           time.Time
@@ -341,7 +344,7 @@ type Status struct {
 // Status returns the plugin's status.
 func (x *Plugin) Status() Status {
 	s := x.status.stats()
-	s.Name, s.Attached = x.Entry.Name, x.Entry.Attached
+	s.Name, s.Attached, s.Function = x.Entry.Name, x.Entry.Attached, x.Entry.Function
 	s.Digest = hex.EncodeToString([]byte(x.Entry.Digest))
 	s.Unkept = x.sup.crashFiles.unkept(x.Entry.Name)
 	s.OutputSuppressed, s.OutputDropped = x.output.stats()

@@ -268,5 +268,9 @@ func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
 	if path == "" {
 		return []any{"kept", "no, see " + EnvCrashDir}
 	}
-	return []any{"file", path, "replay", "servetrace plugin run " + x.files.runs() + " --format proto --spans " + path}
+	plugin := x.files.runs()
+	if x.Entry.Function != "" {
+		plugin = x.Entry.Where
+	}
+	return []any{"file", path, "replay", "servetrace plugin run " + plugin + " --format proto --spans " + path}
 }

@@ -1,0 +1,128 @@
+package pluginlist
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// An exporter function of Ray Serve runs in a process of its own:
+//
+//	python3 -m servetrace.runner --path FOLDER MODULE:FUNCTION
+//
+// The module servetrace.runner is in the folder python of this repository. It serves the
+// contract of plugins.
+
+// pythonScheme begins an entry for a function in Python.
+const pythonScheme = "python:"
+
+// VarPythonPath is Python's variable with the folders of modules. A function in Python
+// starts with it, because its module and the package servetrace may be in such a folder.
+const VarPythonPath = "PYTHONPATH"
+
+// defaultPython is the interpreter if SERVE_TRACING_PYTHON is not set.
+const defaultPython = "python3"
+
+// importPath matches a function in Python, as in Ray Serve: MODULE:FUNCTION, or a dot in
+// place of the colon.
+var importPath = regexp.MustCompile(`^(\w+(?:\.\w+)*)[:.](\w+)$`)
+
+// functionEntry returns the entry for a function in Python. Its name is the name of the
+// module's file.
+func functionEntry(name string, named bool, where string) (Entry, error) {
+	path := strings.TrimPrefix(where, pythonScheme)
+	if strings.Contains(path, "@") {
+		return Entry{}, fmt.Errorf("a function in Python has no pin (%s…); pin the interpreter: %s=PATH%s…", PinMark, EnvPython, PinMark)
+	}
+	parts := importPath.FindStringSubmatch(path)
+	if parts == nil {
+		return Entry{}, fmt.Errorf("%q is no function in Python; write %sMODULE:FUNCTION, such as %sexporter:default_tracing_exporter", path, pythonScheme, pythonScheme)
+	}
+	if !named {
+		module := parts[1][strings.LastIndexByte(parts[1], '.')+1:]
+		name = cmp.Or(strings.TrimLeft(module, "_"), "python")
+	}
+	return Entry{Name: name, Where: where, Function: parts[1] + ":" + parts[2], Named: named}.checked()
+}
+
+// parse returns the entries of the list. A function in Python has the interpreter's pin.
+func parse(s *Settings) ([]Entry, error) {
+	list, err := parseList(s.Plugins)
+	_, digest, faulty := cutPin(s.Python)
+	if faulty != nil {
+		return nil, errors.Join(err, fmt.Errorf("%s=%q: %w", EnvPython, s.Python, faulty))
+	}
+	for i := range list {
+		if list[i].Function != "" {
+			list[i].Digest = digest
+		}
+	}
+	return list, err
+}
+
+// interpreter returns the path of the interpreter: SERVE_TRACING_PYTHON if it is a path,
+// else the first file of that name in the folders of PATH.
+func interpreter(s *Settings) (string, error) {
+	where, _, _ := cutPin(s.Python) // parse has reported the error
+	name := cmp.Or(unescape.Replace(where), defaultPython)
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	folders := variable(s.Environ, "PATH")
+	for _, dir := range filepath.SplitList(folders) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w %s in the folders of PATH (%s); install Python 3, or set %s to the path of an interpreter", errNoPython, name, folders, EnvPython)
+}
+
+// errNoPython is the error if there is no interpreter.
+var errNoPython = errors.New("there is no interpreter")
+
+// variable returns the value of a variable of an environment, empty for none.
+func variable(environ []string, name string) string {
+	for _, kv := range environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// Run describes how the executable of an entry is run.
+type Run struct {
+	// Args are the arguments of the executable. Only a function in Python has any.
+	Args []string
+	// Imports are the folders from which the process may load code: whoever can change
+	// them can change the plugin.
+	Imports []string
+	// Environ are variables for its start, besides the variables of every plugin.
+	Environ []string
+}
+
+// RunOf returns the parts of an entry's start besides the executable.
+func RunOf(s *Settings, e Entry) Run {
+	if e.Function == "" {
+		return Run{}
+	}
+	r := Run{Args: []string{"-m", "servetrace.runner"}}
+	if s.PythonDir != "" {
+		r.Args = append(r.Args, "--path", s.PythonDir)
+		r.Imports = append(r.Imports, s.PythonDir)
+	}
+	r.Args = append(r.Args, e.Function)
+	r.Imports = append(r.Imports, ".") // Python's own, by -m
+	if path := variable(s.Environ, VarPythonPath); path != "" && !s.withheld(e.Name, VarPythonPath) {
+		r.Environ = []string{VarPythonPath + "=" + path}
+		for _, dir := range filepath.SplitList(path) {
+			r.Imports = append(r.Imports, cmp.Or(dir, "."))
+		}
+	}
+	return r
+}
