@@ -117,7 +117,7 @@ func TestMessagesAreThoseOfTheCode(t *testing.T) {
 // and of the package that names the page of the hazards for its tests.
 func testSources(t *testing.T) string {
 	return readPage(t, "spans_test.go") + sources(t, func(path string) bool {
-		return strings.HasSuffix(path, "_test.go") || path == "../test/hazard/hazard.go"
+		return strings.HasSuffix(path, "_test.go") || path == "../test/hazard/hazard.go" || strings.HasPrefix(path, "../python/tests/")
 	})
 }
 

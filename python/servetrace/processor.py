@@ -32,6 +32,8 @@ PUT = "/servetrace.relay.v1.Spans/Put"
 # The relay must answer for what a plugin has delivered, so that a batch is not lost with it.
 WAIT_DELIVERED = (("servetrace-wait", "delivered"),)
 
+BATCH_AGE, QUEUE_SIZE = "SERVE_TRACING_BATCH_AGE", "OTEL_BSP_MAX_QUEUE_SIZE"
+
 BATCH_SPANS, MOST_SPANS = 512, 2048  # a batch is sent from the first on, and has at most the second
 _REPORT_SECONDS = 10.0
 _LONGEST_PAUSE = 2.0
@@ -52,8 +54,8 @@ class RelayProcessor(SpanProcessor):
 
     def __init__(self, relay, log=None, queue_spans=None, age=None, timeout=90.0):
         self.relay, self.log = relay, log or logging.getLogger("servetrace")
-        self._bound = queue_spans or _whole_number("OTEL_BSP_MAX_QUEUE_SIZE", 16384)
-        self._age = age if age is not None else seconds(os.environ.get("SERVE_TRACING_BATCH_AGE", "").strip() or "100ms", "SERVE_TRACING_BATCH_AGE")
+        self._bound = queue_spans or _whole_number(QUEUE_SIZE, 16384)
+        self._age = age if age is not None else seconds(os.environ.get(BATCH_AGE, "").strip() or "100ms", BATCH_AGE)
         self._timeout = timeout
         self._reset()
         if hasattr(os, "register_at_fork"):

@@ -43,22 +43,32 @@ def children(pid):
     return found
 
 
+def wait_until(condition):
+    """Waits until the condition, of which no event tells, holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {PATIENCE} s")
+        time.sleep(0.01)
+
+
 def ended(pid):
     """Waits until the process has ended."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
+
+    def is_gone():
         try:
             with open(f"/proc/{pid}/stat") as f:
-                if f.read().rpartition(")")[2].split()[0] == "Z":
-                    return
+                return f.read().rpartition(")")[2].split()[0] == "Z"
         except OSError:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} runs after {PATIENCE} s")
+            return True
+
+    wait_until(is_gone)
 
 
 @unittest.skipUnless((BIN / "servetrace").exists() and sys.platform == "linux", "make python-binaries")
-class RealRelay(unittest.TestCase):
+class Environment(unittest.TestCase):
+    """The variables of a program that uses the package's own commands."""
+
     def setUp(self):
         self.path = socket_path(self)
         self.back_end = FakeRelay(self.path.with_name("backend.sock"))
@@ -76,6 +86,11 @@ class RealRelay(unittest.TestCase):
             self.addCleanup(patch.stop)
         self.log, self.relay = Logs(), relay_from_env()
 
+    def console(self):
+        return mock.patch.dict(os.environ, {"SERVE_TRACING_EXPORTER_PLUGIN": "console"})
+
+
+class RealRelay(Environment):
     def tracer(self, **options):
         self.processor = processor.RelayProcessor(self.relay, self.log, **options)
         return provider(self, self.processor).get_tracer("test")

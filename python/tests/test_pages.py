@@ -1,0 +1,36 @@
+"""The pages docs/how-to/ray-serve.md and docs/how-to/python.md."""
+
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import test_real_relay
+from servetrace import processor, relay
+
+PAGES = Path(__file__).parents[2] / "docs/how-to"
+
+
+class Pages(unittest.TestCase):
+    def test_variables(self):
+        page = (PAGES / "ray-serve.md").read_text()
+        table = page[page.index("\n## Variables\n") : page.index("\n## How it works\n")]
+        read = {relay.EXPORTER_PLUGIN, relay.RELAY, relay.AUTOSTART, relay.BINARY, relay.LINGER, processor.BATCH_AGE, processor.QUEUE_SIZE}
+        self.assertEqual(set(re.findall(r"^\| `(\w+)`", table, re.M)), read)
+
+
+class Program(test_real_relay.Environment):
+    def test_program(self):
+        """The program of the page prints its span with the console plugin."""
+        program = re.search(r"```python [^\n]*\n(.*?)```", (PAGES / "python.md").read_text(), re.S)[1]
+        log = Path(self.relay.path + ".log")
+        with self.console():
+            subprocess.run([sys.executable, "-B", "-c", program], cwd=PAGES.parents[1] / "python", check=True, timeout=60)
+            log = next(log.parent.glob("relay-*.log"))
+            test_real_relay.wait_until(lambda: '"hello"' in log.read_text())
+            test_real_relay.wait_until(lambda: "msg=stopped" in log.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
