@@ -146,8 +146,9 @@ seeds: build ## Run all that the project's seeds name, on real Ray Serve too aft
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.
+# host takes longest, so it starts first.
 test: ## Run the tests, with -race wherever a C compiler exists
-	@$(call gotest,.,$(PKG))
+	@$(call gotest,.,$(if $(filter ./...,$(PKG)),./host) $(PKG))
 	@echo 'make test: the real peers of test/peers are not part of it: make peers, make test-peers'
 
 # Modules of their own, so that ours depends on none of their packages.

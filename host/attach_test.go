@@ -170,6 +170,7 @@ func TestAttachFlushesAtTheEnd(t *testing.T) {
 }
 
 func TestAttachedPluginIsKilledUnderLoad(t *testing.T) {
+	t.Parallel() // it waits for processes
 	for name, r := range map[string]*receiver{
 		"receiver":   newReceiver(t, 5*time.Millisecond),
 		"of the SDK": newListener(t, "slow:5ms"),
@@ -349,6 +350,7 @@ func TestAttachedPluginThatComesLater(t *testing.T) {
 // TestOnePluginOfTwoHosts: one host floods the plugin with far more than it can
 // take and loses spans; the other loses none.
 func TestOnePluginOfTwoHosts(t *testing.T) {
+	t.Parallel() // it waits for processes
 	r := newReceiver(t, 20*time.Millisecond)
 	r.start()
 	flooding := startHost(t, func(c *Config) { c.QueueBytes, c.BatchSpans = 1<<20, 100 }, r.entry())
@@ -476,6 +478,7 @@ func TestHungAttachedPluginIsDialledAgain(t *testing.T) {
 // TestReceiverThatSendsItsClientsAway: collectors end each connection after a
 // while, calls in flight aside, to spread their load.
 func TestReceiverThatSendsItsClientsAway(t *testing.T) {
+	t.Parallel() // it waits for processes
 	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	var mu sync.Mutex
 	got := map[string]int{}
@@ -517,6 +520,7 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 // TestAttachedPluginThatLeavesIsNotCutOff: it wants no more calls and has two.
 // One fails, which is no reason to close the connection over the other.
 func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
+	t.Parallel() // it waits for processes
 	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	arrived, fail, cut := make(chan struct{}), make(chan struct{}), make(chan bool, 1)
 	old := testplugin.Serve(t, socket, func(s *grpc.Server) {

@@ -205,6 +205,7 @@ func TestFlushOfASilentPluginEnds(t *testing.T) {
 // TestFlushOfAFrozenPluginEnds uses a real process. The stack dump before the kill
 // continues the process, so it may still answer Flush before it ends.
 func TestFlushOfAFrozenPluginEnds(t *testing.T) {
+	t.Parallel() // it waits for processes
 	r := startHost(t, func(c *Config) { c.ExportTimeout = 100 * time.Millisecond }, testplugin.Install(t, "record"))
 	r.waitReady(0)
 	pid := r.Stats().Exporters[0].PID

@@ -280,6 +280,7 @@ func TestCrashIsLoggedWithItsPanic(t *testing.T) {
 }
 
 func TestFrozenPluginIsReplaced(t *testing.T) {
+	t.Parallel() // it waits for processes
 	path := testplugin.Install(t, "record")
 	r := startHost(t, func(c *Config) { c.ExportTimeout = 200 * time.Millisecond }, path)
 	r.waitReady(0)
@@ -444,6 +445,7 @@ func TestBoundAndTheOtherExporter(t *testing.T) {
 }
 
 func TestHungExporterCostsNoOther(t *testing.T) {
+	t.Parallel() // it waits for processes
 	good := testplugin.Install(t, "record")
 	r := startHost(t, func(c *Config) { c.QueueBytes = 1 << 20 }, good, testplugin.Install(t, "hang"))
 	r.waitReady(0)

@@ -234,6 +234,7 @@ func sortAttempts(c *chain) {
 // The back end is killed and comes back. The plugin returns an error, and the same batch
 // is sent again.
 func TestKill9OfTheBackEnd(t *testing.T) {
+	t.Parallel() // it waits for processes
 	for point, attempts := range map[string][]int{
 		pointReceived: {1}, // the plugin finds the next one
 		pointSent:     {later},

@@ -518,7 +518,7 @@ func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
 				}
 				return newFakePlugin(well), nil
 			}, func(c *Config) { c.Plugins = path }, func(l *lived) {
-				l.pass(24 * time.Hour)
+				l.pass(time.Hour)
 				l.wantState(want)
 				if got := l.launches.Load(); got != 1 {
 					t.Errorf("launched %d times", got)

@@ -270,6 +270,7 @@ func TestHazard20DeletedSocketIsNoMatter(t *testing.T) {
 
 // TestHazard03FrozenPluginLeavesItsStack: it is dumped before it is killed.
 func TestHazard03FrozenPluginLeavesItsStack(t *testing.T) {
+	t.Parallel() // it waits for processes
 	r := startHost(t, func(c *Config) { c.ExportTimeout = 200 * time.Millisecond }, testplugin.Install(t, "record"))
 	r.waitReady(0)
 	testplugin.Freeze(t, r.Stats().Exporters[0].PID)

@@ -306,6 +306,7 @@ func TestNewProcessBeginsWithoutAnOutage(t *testing.T) {
 // is started again. Calls are bounded by how long it was away, and each batch
 // arrives once.
 func TestOutageWithRealProcesses(t *testing.T) {
+	t.Parallel() // it waits for processes
 	c := newChain(t, "nowhere")
 	r := startHost(t, nil, c.relay)
 	r.waitReady(0)
