@@ -23,7 +23,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// adminURL is what the line "serving" of a log says.
+// adminURL returns the URL of the admin listener in the log line "serving".
 func adminURL(t *testing.T, log string) string {
 	t.Helper()
 	found := regexp.MustCompile(`\badmin=(http://\S+)`).FindStringSubmatch(log)
@@ -233,8 +233,7 @@ func TestReloadIsLogged(t *testing.T) {
 	})
 }
 
-// However many SIGHUPs come before anybody looks, the SIGTERM behind them is
-// heard.
+// Many SIGHUPs in a row do not hide the SIGTERM after them.
 func TestHangUpsDoNotHideTheEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
@@ -257,7 +256,7 @@ func TestHangUpsDoNotHideTheEnd(t *testing.T) {
 	}
 }
 
-// Two settings that cannot both hold are told as that, before anything runs.
+// Two settings that exclude each other are one error, before anything runs.
 func TestAdminPortIsTheServicesPort(t *testing.T) {
 	for name, test := range map[string]struct {
 		env  map[string]string

@@ -15,8 +15,8 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// greeting is what each replica of the greeter has: what to say comes with the
-// user config.
+// greeting is a value of each replica of the greeter: the text comes with the user
+// config.
 type greeting struct{ text chan string } // holds one
 
 func greeter() *serving.Deployment {
@@ -45,9 +45,8 @@ func (g *greeting) Reconfigure(_ context.Context, c serving.UserConfig) error {
 	return nil
 }
 
-// SIGHUP has the applications be as the edited service file says, under load. A
-// file with a fault, or a config that the code does not take, changes nothing
-// but the log.
+// SIGHUP applies the edited service file to the applications, under load. A file with an
+// error, or a refused user config, changes nothing except the log.
 func TestApplicationsAreEditedUnderLoad(t *testing.T) {
 	text := func(greeting string) string {
 		return "applications: [{name: greetings, deployments: [{name: Greeter, num_replicas: 2, user_config: " + greeting + "}]}]\n"
@@ -102,8 +101,8 @@ func TestApplicationsAreEditedUnderLoad(t *testing.T) {
 	}
 }
 
-// A service does not start with a file that is about what it does not have, or
-// that has a config for what takes none.
+// A service does not start with a file about unknown applications, or with a user config
+// for a deployment that takes none.
 func TestFileOfAnotherProgram(t *testing.T) {
 	for text, want := range map[string]string{
 		"applications: [{name: defualt}]":                                 `:1:23: applications[0]: there is no app "defualt"; did you mean default?`,

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// tally is what clients under load saw.
+// tally counts the results of clients under load.
 type tally struct {
 	served  atomic.Int64 // 200, with the whole body
 	refused atomic.Int64 // 503 that says the service drains
@@ -29,8 +29,8 @@ func (c *tally) note(what string) {
 	c.other = append(c.other, what)
 }
 
-// load has clients send requests over connections that they keep, until each was
-// turned away or more says no. The channel is closed then.
+// load runs clients that send requests over kept connections, until each was refused or
+// more returns false. The channel is closed then.
 func load(p *proc, clients int, more func(*tally) bool) (*tally, <-chan struct{}) {
 	seen, done := new(tally), make(chan struct{})
 	var group sync.WaitGroup
@@ -70,9 +70,8 @@ func (c *tally) one(client *http.Client, url string) bool {
 	return false
 }
 
-// checkBooks holds what clients saw against the access log and the spans of a
-// service that has ended: what was served was answered in whole, and all of its
-// spans came out.
+// checkBooks compares the clients' results with the access log and the spans of a service
+// that has ended: each served request was answered whole, and all its spans came out.
 func checkBooks(t *testing.T, p *proc, seen *tally, rpc *calls) {
 	t.Helper()
 	for _, what := range seen.other {
@@ -87,8 +86,8 @@ func checkBooks(t *testing.T, p *proc, seen *tally, rpc *calls) {
 			lines[found[1]]++
 		}
 	}
-	// A refusal can get lost with a connection that was idle until then: net/http
-	// closes those. Its client goes elsewhere either way.
+	// A refusal may be lost with an idle connection, because net/http closes idle
+	// connections. Its client goes elsewhere in both cases.
 	if lines["200"] != seen.served.Load() || lines["503"] < seen.refused.Load() || lines["OK"] != rpc.served.Load() {
 		t.Errorf("clients were served %d times and refused %d times, by gRPC served %d times, and the log has %v",
 			seen.served.Load(), seen.refused.Load(), rpc.served.Load(), lines)
@@ -124,8 +123,8 @@ func checkBooks(t *testing.T, p *proc, seen *tally, rpc *calls) {
 // requestLine finds how a request ended.
 var requestLine = regexp.MustCompile(`msg=request method=\S+ (?:status|code)=(\S+)`)
 
-// drainUnder has eight clients of HTTP and four of gRPC keep a service busy, and
-// then tells it to stop; clients that look go elsewhere when its health says so.
+// drainUnder keeps a service busy with eight HTTP clients and four gRPC clients, and then
+// stops it. Clients with look go elsewhere when the health check fails.
 func drainUnder(t *testing.T, look bool, env ...string) (*tally, *calls) {
 	t.Helper()
 	p := startProc(t, append(env, "SERVE_TRACING_EXPORTER_PLUGIN=console", "WITH_GRPC=1", "SERVE_GRPC_PORT=0")...)
@@ -154,8 +153,8 @@ func drainUnder(t *testing.T, look bool, env ...string) (*tally, *calls) {
 	return seen, rpc
 }
 
-// A service that is told to stop under load answers what it has taken, says no to
-// the rest, and sends the spans of all.
+// A service that stops under load answers the accepted requests, refuses the rest, and
+// sends all spans.
 func TestDrainUnderLoad(t *testing.T) {
 	seen, rpc := drainUnder(t, false)
 	if n := seen.refused.Load() + seen.gone.Load(); n != 8 || rpc.away.Load() != 4 {
@@ -163,8 +162,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	}
 }
 
-// Clients that go elsewhere as soon as health says so, as load balancers do, have
-// every request served.
+// Clients that go elsewhere when the health check fails, as load balancers do, lose no
+// request.
 func TestDrainLosesNoRequest(t *testing.T) {
 	seen, rpc := drainUnder(t, true, "SERVE_MIN_DRAINING_PERIOD=5s")
 	if n := seen.refused.Load() + seen.gone.Load() + rpc.away.Load(); n > 0 {

@@ -17,7 +17,7 @@ import (
 
 const echoMethod = "/test.Echo/Say"
 
-// echoService answers with what it gets, under a span of its own.
+// echoService answers with the request, under a span of its own.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "test.Echo",
 	HandlerType: (*any)(nil),
@@ -32,7 +32,7 @@ var echoService = grpc.ServiceDesc{
 	}},
 }
 
-// calls is what gRPC clients under load saw.
+// calls counts the results of gRPC clients under load.
 type calls struct {
 	served atomic.Int64
 	away   atomic.Int64 // UNAVAILABLE: turned away, or no connection
@@ -41,7 +41,7 @@ type calls struct {
 	other []error
 }
 
-// loadRPC has clients make calls until each was turned away or more says no. The
+// loadRPC runs clients that make calls until each was refused or more returns false. The
 // channel is closed then.
 func loadRPC(t *testing.T, p *proc, clients int, more func() bool) (*calls, <-chan struct{}) {
 	t.Helper()

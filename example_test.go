@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// A service: a handler, a deployment, an app. This one stops by itself, where
-// another would wait for a signal.
+// A service: a handler, a deployment, an app. This service stops by itself; a real
+// service waits for a signal.
 func ExampleRun() {
 	hello := serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		_, err := io.WriteString(w, "Hello world!\n")

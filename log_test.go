@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// What user code logs with the context of its request has the ids of the request
-// and its trace, in the service's form; what a library prints is a line too.
+// Log lines of user code with the context of its request have the ids of the request and
+// its trace, in the service's format. The output of a library is a line, too.
 func TestLogOfUserCode(t *testing.T) {
 	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_LOG_FORMAT=json")
 	p.log.await(t, `"msg":"serving"`)
@@ -125,11 +125,12 @@ func TestLogFormat(t *testing.T) {
 	}
 }
 
-// verboseLines is how many lines the path /verbose logs, beside that of the request.
+// verboseLines is the number of lines that the path /verbose logs, besides the access
+// log.
 const verboseLines = 10
 
-// overflowLog sends requests, of which each must be answered although nobody reads
-// the log, until the log has dropped lines. It returns how many lines there were.
+// overflowLog sends requests while the log is not read, until the log has dropped lines.
+// Each request must be answered. It returns the number of lines.
 func overflowLog(t *testing.T, serving string) (lines int) {
 	t.Helper()
 	client := &http.Client{Timeout: bound}
@@ -147,8 +148,8 @@ func overflowLog(t *testing.T, serving string) (lines int) {
 	}
 }
 
-// Nobody reads the log for as long as requests come: no request waits. Then it has
-// each line, in one piece, but for those that it says it has dropped.
+// The log is not read while requests come, and no request waits. Then the log has each
+// line whole, except for the dropped lines that it reports.
 func TestLogThatIsReadLate(t *testing.T) {
 	cmd, log, serving := startPiped(t, "SERVE_ADMIN_PORT=0")
 	logged := overflowLog(t, serving)

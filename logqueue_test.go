@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// gate is a writer whose reader reads only while it is open.
+// gate is a writer with a reader that reads only while it is open.
 type gate struct {
 	open chan struct{} // closed: the reader reads
 
@@ -61,7 +61,7 @@ func putLines(t *testing.T, q *logQueue, from, to int) {
 	}
 }
 
-// numbers are those of the lines, in their order, with what else is a line.
+// numbers returns the numbers of the lines, in order, with all other lines.
 func numbers(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(strings.TrimSuffix(line, "\n"), ".")
@@ -70,8 +70,8 @@ func numbers(text string) (all []string) {
 	return all
 }
 
-// A reader that reads nothing holds nobody up. What the queue has no room for is
-// counted and told in its place, and all others come in order.
+// A reader that reads nothing delays no caller. Lines beyond the queue are counted and
+// reported in their place, and all other lines come in order.
 func TestLogQueueDropsAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = logQueueBytes / 1024
@@ -104,7 +104,7 @@ func TestLogQueueDropsAndTells(t *testing.T) {
 	})
 }
 
-// The end writes what waits, and does not wait for ever.
+// The end writes the waiting lines, for a limited time.
 func TestLogQueueCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -124,8 +124,8 @@ func TestLogQueueCloses(t *testing.T) {
 	})
 }
 
-// Lines that cannot be written are dropped; the log tells of them when it can be
-// written again, and the end does not wait for that.
+// Lines that cannot be written are dropped. The log reports them after the next
+// successful write, and the end does not wait for it.
 func TestLogQueueWhoseWritesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()

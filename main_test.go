@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // bound is how long anything in these tests may take at most.
 const bound = 30 * time.Second
 
-// link gives the path of an executable by which this test binary takes a role.
+// link returns the path of an executable by which this test binary takes a role.
 func link(t *testing.T, dir, role string) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -131,7 +131,7 @@ func (p *proc) signal(sig syscall.Signal) {
 	}
 }
 
-// wait waits until service and plugin have ended, and gives the exit code.
+// wait waits until service and plugin have ended, and returns the exit code.
 func (p *proc) wait() int {
 	p.t.Helper()
 	select {
@@ -162,7 +162,7 @@ type printed struct {
 	} `json:"resource"`
 }
 
-// spans are those that the console plugin printed; call wait before.
+// spans returns the spans that the console plugin printed. Call wait before.
 func (p *proc) spans() []printed {
 	p.t.Helper()
 	var all []printed

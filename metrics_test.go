@@ -82,7 +82,7 @@ func TestMetricsOfTheService(t *testing.T) {
 			t.Errorf("%s has no example", metric)
 			continue
 		}
-		// The client library gives the two labels in any order.
+		// The client library writes the two labels in any order.
 		trace, span, _ := strings.Cut(spans[family], " ")
 		if !strings.Contains(example[1], `trace_id="`+trace+`"`) || !strings.Contains(example[1], `span_id="`+span+`"`) {
 			t.Errorf("the example of %s is %s, and the span %s", metric, example[1], spans[family])

@@ -44,8 +44,8 @@ func newForger(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	}), nil
 }
 
-// onePipe is a service whose standard output and standard error are one pipe, which
-// is read when the test reads it.
+// onePipe is a service with one pipe for standard output and standard error. Only the
+// test reads the pipe.
 type onePipe struct {
 	cmd       *exec.Cmd
 	pipe, own *os.File // the ends of the pipe
@@ -117,7 +117,7 @@ func isFull(t *testing.T, w *os.File) bool {
 	return ready == 0 && err == nil
 }
 
-// stop ends the service and reads the rest of what it printed.
+// stop ends the service and reads the rest of its output.
 func (p *onePipe) stop(t *testing.T) string {
 	t.Helper()
 	read := make(chan string, 1)
@@ -135,8 +135,8 @@ func (p *onePipe) stop(t *testing.T) string {
 	return <-read
 }
 
-// Log and spans are one pipe, which nobody reads for as long as requests come: no
-// request waits. Then all is there, in whole lines.
+// Log and spans are in one pipe, which is not read while requests come: no request waits.
+// Then all lines are there, and whole.
 func TestOnePipeThatIsReadLate(t *testing.T) {
 	p := startOnePipe(t, "console")
 	p.fill(t)
@@ -186,8 +186,7 @@ func TestOnePipeAndAPluginThatFloodsIt(t *testing.T) {
 	}
 }
 
-// A plugin cannot put a line into the log that is not the log's own, whatever it
-// writes to.
+// A plugin cannot forge a line of the log, to whatever descriptor it writes.
 func TestPluginForgesNoLines(t *testing.T) {
 	dir := t.TempDir()
 	link(t, dir, "forger")
@@ -211,8 +210,8 @@ func TestPluginForgesNoLines(t *testing.T) {
 	}
 }
 
-// Nobody ever reads standard output: the service stops all the same, and says how
-// much is not there.
+// Standard output is never read: the service stops all the same, and reports the number
+// of lost lines.
 func TestHungOutputDoesNotKeepTheService(t *testing.T) {
 	dir := t.TempDir()
 	r, w, err := os.Pipe()

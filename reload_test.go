@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// SIGHUP has a new process write where the edited service file says, under load
-// and without a span lost; a file that is broken then changes nothing but the
-// log.
+// SIGHUP applies the edited service file: a new process writes to another place, under
+// load and without a lost span. Then a broken file changes nothing except the log.
 func TestServiceFileIsEditedUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	folder := func(name string) string { return filepath.Join(dir, name) }

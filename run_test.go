@@ -29,8 +29,8 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// serviceMain is the service of the process tests. /slow says on standard error
-// that it has begun, and answers when the shutdown has; /hang heeds nothing.
+// serviceMain is the service of the process tests. /slow prints on standard error that it
+// has begun, and answers after the begin of the shutdown; /hang ignores everything.
 func serviceMain() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -197,8 +197,8 @@ func TestHangUpWithoutPlugins(t *testing.T) {
 	}
 }
 
-// startPiped starts the service with a pipe for its log, of which nobody reads
-// more than the line that tells the url.
+// startPiped starts the service with a pipe for its log. The log is read up to the line
+// with the URL.
 func startPiped(t *testing.T, env ...string) (cmd *exec.Cmd, log io.ReadCloser, serving string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -440,7 +440,7 @@ func TestWrongSettingsEndTheStart(t *testing.T) {
 	}
 }
 
-// takenPort is a port of 127.0.0.1 that somebody listens on until the test ends.
+// takenPort returns a port of 127.0.0.1 with a listener until the test ends.
 func takenPort(t *testing.T) string {
 	t.Helper()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -28,7 +28,7 @@ func env(list ...string) func(string) string {
 	}
 }
 
-// serviceFile writes a service file and gives its path.
+// serviceFile writes a service file and returns its path.
 func serviceFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "serve.yaml")
@@ -84,7 +84,7 @@ func oneKey(path, value string) string {
 	return text
 }
 
-// Each key of the table changes a setting, and does what its variable does.
+// Each key of the table changes a setting, like its variable.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	vars := map[string]string{"admin.host": "SERVE_ADMIN_PORT=1"} // without which it has none
 	for _, k := range servicefile.Keys() {
@@ -154,8 +154,8 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// Values that do not go together, and plugins that are not there, are faults of
-// the file too; what is the environment's is told as the environment's.
+// Values that exclude each other, and missing plugins, are errors of the file, too.
+// Errors of the environment name the environment.
 func TestFaultsOfValuesTogether(t *testing.T) {
 	file := serviceFile(t, `tracing_config:
   exporter_plugin: console,unix:///run/d.sock
@@ -255,8 +255,8 @@ func TestFolderOfFunctions(t *testing.T) {
 	}
 }
 
-// A folder of span files that cannot be made is a warning that names what to set,
-// for the service file has no key of it.
+// A folder of span files that cannot be made is a warning with the setting to change,
+// because the service file has no key for it.
 func TestSpanFolderThatCannotBeMade(t *testing.T) {
 	file := serviceFile(t, "tracing_config: {enabled: true}")
 	p := startProc(t, "SERVE_CONFIG="+file, "HOME="+file)
@@ -326,7 +326,7 @@ tracing_config: {exporter_plugin: "a,b,c", sampling_ratio: 0.5, batch_age: 1s, b
 	}
 }
 
-// The path: the caller's, else that of SERVE_CONFIG, else no file.
+// The path is the caller's, else the value of SERVE_CONFIG, else there is no file.
 func TestWhichFile(t *testing.T) {
 	one, two := serviceFile(t, "http_options: {port: 1}"), serviceFile(t, "http_options: {port: 2}")
 	for _, c := range []struct{ path, variable, want string }{

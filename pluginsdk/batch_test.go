@@ -341,8 +341,8 @@ func BenchmarkReadTwoAttributes(b *testing.B) {
 	})
 }
 
-// TestBatchAppendsItself: AppendTo is Bytes into the caller's memory, whatever was
-// done to the batch.
+// TestBatchAppendsItself: AppendTo is Bytes in the caller's memory, for any state of the
+// batch.
 func TestBatchAppendsItself(t *testing.T) {
 	encoded := encode(t, named("a", "b"))
 	for _, c := range []struct {

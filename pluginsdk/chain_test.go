@@ -18,7 +18,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// dropper drops the spans of one name, and says when it is shut down.
+// dropper drops the spans of one name, and records its shutdown.
 type dropper struct {
 	drops, name string
 	out         io.Writer
@@ -122,7 +122,7 @@ func TestChainWithANilPartIsRefused(t *testing.T) {
 	}
 }
 
-// TestChainByItself: the methods, for a Chain that nobody unfolds.
+// TestChainByItself tests the methods of a Chain that is not unfolded.
 func TestChainByItself(t *testing.T) {
 	out := &output{}
 	one := func(drops string) pluginsdk.Processor { return &dropper{drops, "", out} }

@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// diary notes what happens to a plugin's parts, in order.
+// diary records the calls of a plugin's parts, in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string

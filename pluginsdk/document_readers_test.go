@@ -24,8 +24,8 @@ func reads[T any](name string) pluginsdk.NewProcessor {
 	}
 }
 
-// The constructors of a plugin share its document, and what nobody reads is
-// refused: a list of processors must not go unheard.
+// The constructors of a plugin share its configuration. A key that no constructor reads
+// is refused, because a list of processors must not be ignored.
 func TestDocumentIsShared(t *testing.T) {
 	type ratio struct{ Ratio float64 }
 	type rest struct {

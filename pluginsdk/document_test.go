@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// document is what an author may declare.
+// document has the kinds of fields that an author may declare.
 type document struct {
 	Endpoint string            `yaml:"endpoint"`
 	Timeout  time.Duration     `yaml:"timeout"`
@@ -206,7 +206,7 @@ func TestDecodeConfigBounds(t *testing.T) {
 	}
 }
 
-// TestDecodeConfigInto what an author may get wrong, and may have.
+// TestDecodeConfigInto decodes into valid and invalid types of authors.
 func TestDecodeConfigInto(t *testing.T) {
 	var none *document
 	for _, v := range []any{nil, document{}, none} {
@@ -232,7 +232,7 @@ func TestDecodeConfigInto(t *testing.T) {
 	}
 }
 
-// FuzzDecodeConfig: whatever an operator writes gives an error or a value, soon.
+// FuzzDecodeConfig: any document is an error or a value, soon.
 func FuzzDecodeConfig(f *testing.F) {
 	for _, text := range []string{"a: &a {b: *a}", "rules: [{<<: {name: x}}]", "level: high", "{\"a\": \"\\ud83d\\ude00\"}", "? {a: b}\n: c", "raw: !!binary x", "<<: [*a, {}]"} {
 		f.Add(text)

@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The document is strict: what it names must exist, and fit.
+// The configuration is strict: its keys must exist and fit.
 func ExampleSetup_DecodeConfig() {
 	type config struct {
 		Endpoint string            `yaml:"endpoint"`

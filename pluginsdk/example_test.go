@@ -34,9 +34,8 @@ func Example() {
 	})
 }
 
-// A plugin with processors in front of an exporter that posts OTLP to a back
-// end. Nothing else is needed: batching, retries, restarts and the counting of
-// what is lost are the host's.
+// A plugin with processors before an exporter that posts OTLP to a back end. The host
+// does the rest: batching, retries, restarts and delivery accounting.
 func Example_processorsAndExporter() {
 	pluginsdk.Main(pluginsdk.Spec{
 		Name:        "acme",
@@ -110,8 +109,8 @@ func (a *acme) Shutdown(context.Context) error {
 	return nil
 }
 
-// Run answers flags without a process of its own, and says what the plugin is
-// where no host has started it.
+// Run answers flags without a process of its own, and prints its usage if no host has
+// started it.
 func ExampleRun() {
 	spec := pluginsdk.Spec{Name: "acme", Version: "1.0.0", Exporter: newAcme}
 	env := pluginsdk.Env{Args: []string{"acme", "--version"}, Stdout: os.Stdout}

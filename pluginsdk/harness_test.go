@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// childEnviron is what every process of this test binary gets: a place for
+// childEnviron returns the environment of every process of this test binary: a place for
 // coverage, and no pause at the end under the race detector.
 func childEnviron(tb testing.TB) []string {
 	tb.Helper()
@@ -64,13 +64,13 @@ type running struct {
 	conn      *grpc.ClientConn
 	lifecycle pluginv1.LifecycleClient
 	traces    coltracepb.TraceServiceClient
-	// stdout is what the plugin meant to print, stderr its log.
+	// stdout is the plugin's output, stderr its log.
 	stdout, stderr *output
-	// closeStdin is what a host that is done does.
+	// closeStdin asks the plugin to end, like a host.
 	closeStdin func()
 	// signal asks it to end, as SIGTERM does.
 	terminate func()
-	// wait gives the plugin's end: Run's error, or the process's state.
+	// wait returns the plugin's end: Run's error, or the state of the process.
 	wait func() error
 	// process is nil for a plugin in this process.
 	process *os.Process
@@ -104,7 +104,7 @@ func hostEnviron(tb testing.TB) []string {
 	}
 }
 
-// startRun runs spec in this process, with environ beside what a host gives.
+// startRun runs spec in this process, with environ besides a host's variables.
 func startRun(tb testing.TB, spec pluginsdk.Spec, environ ...string) *running {
 	tb.Helper()
 	r := &running{stdout: &output{}, stderr: &output{}}
@@ -183,7 +183,7 @@ func startMain(tb testing.TB, environ ...string) *running {
 	return r
 }
 
-// connect reads the handshake and dials what it names.
+// connect reads the handshake and connects to its address.
 func (r *running) connect(tb testing.TB, shake io.Reader) {
 	tb.Helper()
 	line, err := bufio.NewReader(shake).ReadString('\n')
@@ -295,7 +295,7 @@ func receive[T any](tb testing.TB, from <-chan T, what string) T {
 	}
 }
 
-// testSpec does what the names of spans say.
+// testSpec does the action in the name of each span.
 var testSpec = pluginsdk.Spec{
 	Name:        "test",
 	Version:     "1.2.3",
@@ -333,7 +333,7 @@ func (faultyProcessor) Process(_ context.Context, b *pluginsdk.Batch) error {
 	return nil
 }
 
-// testExporter says on Setup.Stdout what was done with it.
+// testExporter records its calls on Setup.Stdout.
 type testExporter struct{ setup pluginsdk.Setup }
 
 func newTestExporter(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {

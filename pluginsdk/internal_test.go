@@ -264,8 +264,8 @@ func TestPartialSuccessIsReadableWhateverTheMessage(t *testing.T) {
 	}
 }
 
-// TestKeptBatch: who keeps a batch beyond its call, against the rules, does not
-// get at what processors took out.
+// TestKeptBatch: a plugin that keeps a batch beyond its call, against the rules, cannot
+// read data that processors removed.
 func TestKeptBatch(t *testing.T) {
 	edited, read := teeBatch("1", 1), teeBatch("2", 1)
 	for span := range edited.Spans() {

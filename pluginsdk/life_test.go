@@ -129,8 +129,8 @@ func TestInterruptIsIgnored(t *testing.T) {
 	}
 }
 
-// TestNoiseDoesNotBlock prints more to descriptor 1 than a pipe holds, while
-// nobody reads the plugin's standard output.
+// TestNoiseDoesNotBlock prints more to descriptor 1 than a pipe holds, while the plugin's
+// standard output is not read.
 func TestNoiseDoesNotBlock(t *testing.T) {
 	r := startMain(t)
 	r.configure(t, nil)
@@ -318,8 +318,8 @@ func TestDeathOfTheHost(t *testing.T) {
 	}
 }
 
-// A folder for sockets that an operator has set for many is no mark of the
-// plugin's children: whoever has it in its environment stays.
+// A folder for sockets that an operator has set for many programs does not mark the
+// plugin's children: other processes with it in their environment stay.
 func TestDeathOfTheHostSparesOthers(t *testing.T) {
 	alive, held, err := os.Pipe()
 	if err != nil {

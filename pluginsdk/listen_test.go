@@ -67,8 +67,8 @@ func startListening(tb testing.TB, environ []string, args ...string) *listening 
 	return l
 }
 
-// end sends a signal, waits for a clean end and gives what was printed after
-// the line to paste.
+// end sends a signal, waits for a clean end and returns the output after the line to
+// paste.
 func (l *listening) end(tb testing.TB, signal os.Signal) string {
 	tb.Helper()
 	if err := l.cmd.Process.Signal(signal); err != nil {
@@ -363,7 +363,8 @@ func TestListenBoundsAllHostsTogether(t *testing.T) {
 	}
 }
 
-// TestListenGrantsWhatIsDeclared, as a host does, and what every plugin gets.
+// TestListenGrantsWhatIsDeclared: the plugin gets the declared variables and the
+// variables of every plugin, as from a host.
 func TestListenGrantsWhatIsDeclared(t *testing.T) {
 	var got []string
 	spec := pluginsdk.Spec{

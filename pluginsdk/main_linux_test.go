@@ -39,8 +39,7 @@ func TestProcessEnd(t *testing.T) {
 	}
 }
 
-// Where there is no such process, or none that can be awaited, the watch goes
-// on by looking.
+// If there is no such process, or it cannot be awaited, the watch polls.
 func TestProcessEndOfNone(t *testing.T) {
 	for _, pid := range []int{0, -1, math.MaxInt32} {
 		processEnd(pid)()

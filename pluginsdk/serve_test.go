@@ -244,8 +244,8 @@ func TestAnswersToExport(t *testing.T) {
 	}
 }
 
-// TestExporterHasTimeToAnswer: who waits for its back end until the call's time
-// is over says so itself, and gRPC does not say it for it.
+// TestExporterHasTimeToAnswer: an exporter that waits for its back end until the end of
+// the call returns its own error, and not gRPC's.
 func TestExporterHasTimeToAnswer(t *testing.T) {
 	forEachKind(t, func(t *testing.T, r *running) {
 		r.configure(t, nil)

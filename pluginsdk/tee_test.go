@@ -17,7 +17,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// backEnd is an exporter that answers what it is told to, and notes the calls.
+// backEnd is an exporter with given answers, which records its calls.
 type backEnd struct {
 	mu      sync.Mutex
 	answers []error // for one call each; then nil
@@ -82,7 +82,7 @@ func teeBatch(id string, attempt int) *Batch {
 	return b
 }
 
-// told is what a host is told.
+// told returns the text that a host gets.
 func told(err error) string {
 	if partial := asPartial(err); partial != nil {
 		return "partial " + partial.Error()
@@ -168,7 +168,7 @@ func TestTeeSendsAgainToThoseThatHaveItNot(t *testing.T) {
 	}
 }
 
-// TestTeeMemoryIsBounded: what is forgotten is sent to all again.
+// TestTeeMemoryIsBounded: a forgotten batch is sent to all exporters again.
 func TestTeeMemoryIsBounded(t *testing.T) {
 	made, all := newTee(t, nil, nil)
 	const batches = 3 * maxTeeRecords

@@ -14,8 +14,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestUndecodedIsTheBatch: what a client encodes of it is what Bytes returns, of
-// bytes that no decoder takes as well; and nothing is decoded.
+// TestUndecodedIsTheBatch: a client encodes the bytes that Bytes returns, even bytes that
+// no decoder accepts, and decodes nothing.
 func TestUndecodedIsTheBatch(t *testing.T) {
 	rich := encode(t, richRequest())
 	nonsense := slices.Concat([]byte("\x0a\x03\xff\xff\xff"), []byte("\x0a\x00"), []byte("\x0a\x02\xff\xff")) // three ResourceSpans
@@ -63,7 +63,7 @@ func TestUndecodedIsTheBatch(t *testing.T) {
 	}
 }
 
-// keeper keeps what it is given, as a processor and as an exporter.
+// keeper keeps its batches and spans, as a processor and as an exporter.
 type keeper struct {
 	mu      sync.Mutex
 	kept    [][]byte
@@ -82,8 +82,8 @@ func (k *keeper) Process(_ context.Context, b *pluginsdk.Batch) error { return k
 func (k *keeper) Export(_ context.Context, b *pluginsdk.Batch) error  { return k.keep(b) }
 func (k *keeper) Shutdown(context.Context) error                      { return nil }
 
-// TestKeptBatchesStay: what a plugin has of a batch stays as it was when many
-// others have come, even of one that it keeps against the rules.
+// TestKeptBatchesStay: a part of a batch stays unchanged after many other batches, even
+// if the plugin keeps the batch against the rules.
 func TestKeptBatchesStay(t *testing.T) {
 	k := &keeper{}
 	r := startRun(t, pluginsdk.Spec{

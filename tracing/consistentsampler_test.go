@@ -21,8 +21,8 @@ func traceWith(t *testing.T, random string) (id trace.TraceID) {
 	return id
 }
 
-// The thresholds are those of the specification's table, at full precision, and what
-// is not below them is sampled.
+// The thresholds are those of the specification's table, in full precision. Randomness at
+// or above them is sampled.
 func TestConsistentThreshold(t *testing.T) {
 	for _, tc := range []struct {
 		share          float64
@@ -61,8 +61,8 @@ func TestConsistentThreshold(t *testing.T) {
 	}
 }
 
-// FuzzConsistentTracestate: whatever comes in, what goes out can be read again, and
-// has one threshold at most.
+// FuzzConsistentTracestate: for any input, the output can be parsed again and has at most
+// one threshold.
 func FuzzConsistentTracestate(f *testing.F) {
 	f.Add("ot=th:c;rv:1234567890abcd,vendor=x", byte(0))
 	f.Add("ot=;;th:;th:1;rv:,a=b", byte(0xff))

@@ -18,7 +18,7 @@ import (
 
 const logTrace = "0af7651916cd43dd8448eb211c80319c"
 
-// logContext is what user code in a replica gets.
+// logContext returns the context of user code in a replica.
 func logContext(t *testing.T, flags trace.TraceFlags) context.Context {
 	t.Helper()
 	trace128, err := trace.TraceIDFromHex(logTrace)

@@ -32,7 +32,7 @@ func TestContextIsKept(t *testing.T) {
 	}{
 		{"recorded", newRecorder(t).Tracer, "01", "01", false},
 		{"random flag", newRecorder(t).Tracer, "03", "03", false},
-		// The SDK gives the user's span, which is not recorded, an id.
+		// The SDK sets an id for the user's unrecorded span.
 		{"unsampled", newRecorder(t).Tracer, "00", "00", false},
 		{"sampled but switched off by the sampler", newRecorder(t, never).Tracer, "01", "00", false},
 		{"off, 01", spans.New(tracing.Off()), "01", "01", true},
@@ -70,8 +70,8 @@ func TestContextIsKept(t *testing.T) {
 	}
 }
 
-// The table of https://www.w3.org/TR/trace-context/ and its test suite: what
-// is malformed begins a new trace, and nothing worse.
+// The table of https://www.w3.org/TR/trace-context/ and its test suite: a malformed
+// header begins a new trace, and has no other effect.
 func TestExtractMalformed(t *testing.T) {
 	const id, span = inboundTrace, inboundSpan
 	for _, tc := range []struct {
@@ -272,8 +272,8 @@ func TestTraceContext(t *testing.T) {
 	}
 }
 
-// FuzzExtract: no header stops a request, and what is taken in goes out well
-// formed.
+// FuzzExtract: no header stops a request, and accepted headers are propagated in a valid
+// form.
 func FuzzExtract(f *testing.F) {
 	f.Add("00-"+inboundTrace+"-"+inboundSpan+"-01", "a=1,b=2", "user=alice;p=1")
 	f.Add("cc-"+inboundTrace+"-"+inboundSpan+"-ff-", "=,", "%zz")

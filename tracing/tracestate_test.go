@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// What comes in as tracestate, and what goes out.
+// Pairs of inbound and outbound tracestate.
 func TestConsistentTracestate(t *testing.T) {
 	members := make([]string, 32)
 	for i := range members {
@@ -65,8 +65,8 @@ func TestConsistentTracestate(t *testing.T) {
 	}
 }
 
-// Of a trace that begins here, all spans say the threshold, and so does what leaves.
-// Every ratio sampler is the same.
+// In a trace that begins here, all spans and outbound headers have the threshold. All
+// ratio samplers are the same.
 func TestConsistentRoot(t *testing.T) {
 	for _, sampler := range []tracing.Sampler{tracing.TraceIDRatio, tracing.ParentBasedTraceIDRatio} {
 		r := newRecorder(t, func(c *tracing.Config) { c.Sampler, c.Ratio = sampler, 0.25 })

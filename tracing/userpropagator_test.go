@@ -126,7 +126,7 @@ func TestUserPropagatorOutside(t *testing.T) {
 	}
 }
 
-// What the handler made of its baggage stays; what is new in the carrier is added.
+// Changes of the baggage by the handler stay; new members of the carrier are added.
 func TestUserPropagatorBaggage(t *testing.T) {
 	const in = "user=alice;p=1,tenant=one,plan=free"
 	for _, tc := range []struct {

@@ -16,7 +16,7 @@ import (
 
 const acceptancePage = "docs/internals/acceptance.md"
 
-// upstreamTests are those of Ray Serve that the page maps one to one.
+// upstreamTests are the tests of Ray Serve that the page maps one to one.
 var upstreamTests = []string{
 	"`test_disable_tracing_exporter`", "`test_validate_tracing_exporter_with_string`",
 	"`test_check_tracing_exporter_import_path`", "`test_validate_tracing_exporter_with_args`",
@@ -81,8 +81,8 @@ func TestAcceptancePageIsWhole(t *testing.T) {
 	}
 }
 
-// checkNamed checks that a test is there, and that it has a subtest that begins
-// as told, if one is.
+// checkNamed checks that a test exists, and has a subtest that begins with sub unless sub
+// is empty.
 func checkNamed(t *testing.T, test hazard.Test, sub string) {
 	t.Helper()
 	body := findTest(t, test)

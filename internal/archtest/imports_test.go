@@ -135,7 +135,7 @@ func TestImportsFollowTheTable(t *testing.T) {
 	}
 }
 
-// rowOf gives the index of the first row for dir, or -1.
+// rowOf returns the index of the first row for dir, or -1.
 func rowOf(tb testing.TB, dir string) int {
 	tb.Helper()
 	for i, row := range importTable {
@@ -150,7 +150,7 @@ func rowOf(tb testing.TB, dir string) int {
 	return -1
 }
 
-// allowed tells whether the package in from may import the one in dir.
+// allowed reports whether the package in from may import the package in dir.
 func allowed(from, dir string, may []string) bool {
 	if from != "." && strings.HasPrefix(dir, from+"/") {
 		return true
@@ -166,13 +166,12 @@ func allowed(from, dir string, may []string) bool {
 	})
 }
 
-// within tells whether a path is parent or below it.
+// within reports whether a path is parent or below it.
 func within(name, parent string) bool {
 	return name == parent || strings.HasPrefix(name, parent+"/")
 }
 
-// TestAllowed holds the reading of the table, which the tree alone would
-// exercise only where somebody breaks it.
+// TestAllowed tests rules of the table that the present tree does not break.
 func TestAllowed(t *testing.T) {
 	for _, c := range []struct {
 		from, dir string
@@ -247,8 +246,8 @@ func TestClosuresStayFree(t *testing.T) {
 	}
 }
 
-// closure gives each package of the module that start imports, directly or
-// not, itself included, with the way that leads there.
+// closure returns each package of the module that start imports, directly or not,
+// including start, with the path of imports to it.
 func closure(packages map[string]goPackage, start string) map[string][]string {
 	trails := map[string][]string{start: {start}}
 	for queue := []string{start}; len(queue) > 0; queue = queue[1:] {

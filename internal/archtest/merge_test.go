@@ -13,8 +13,7 @@ import (
 // so that this file has none.
 var mergeMarks = [][]byte{[]byte("<<<<" + "<<< "), []byte(">>>>" + ">>> ")}
 
-// TestNoMarksOfMerges: in code they do not compile, but in a page or a script
-// nobody sees them.
+// TestNoMarksOfMerges: in code they do not compile, but pages and scripts can have them.
 func TestNoMarksOfMerges(t *testing.T) {
 	root := moduleRoot(t)
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

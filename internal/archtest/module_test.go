@@ -25,7 +25,7 @@ type sourceFile struct {
 	test bool
 	// generated: it carries the standard line "Code generated ... DO NOT EDIT."
 	generated bool
-	// packageName is what its package clause says.
+	// packageName is the name in the package clause.
 	packageName string
 	// doc is its package comment, empty where it has none.
 	doc string
@@ -44,7 +44,8 @@ type goPackage struct {
 	files []sourceFile
 }
 
-// imports lists what the package's files import, tests aside unless asked for.
+// imports returns the imports of the package's files, with the imports of tests if tests
+// is set.
 func (p goPackage) imports(tests bool) []string {
 	var all []string
 	for _, f := range p.files {
@@ -68,18 +69,17 @@ func (p goPackage) comments() string {
 	return text.String()
 }
 
-// hasCode tells whether there is anything but tests.
+// hasCode reports whether there is a file that is no test.
 func (p goPackage) hasCode() bool {
 	return slices.ContainsFunc(p.files, func(f sourceFile) bool { return !f.test })
 }
 
-// handWritten tells whether there is code that is neither test nor generated.
+// handWritten reports whether there is code that is neither test nor generated.
 func (p goPackage) handWritten() bool {
 	return slices.ContainsFunc(p.files, func(f sourceFile) bool { return !f.test && !f.generated })
 }
 
-// internalDir gives the folder of an import path of this module, and whether
-// it is one.
+// internalDir returns the folder of an import path, and whether it is of this module.
 func internalDir(importPath string) (string, bool) {
 	if importPath == modulePath {
 		return ".", true
@@ -87,17 +87,16 @@ func internalDir(importPath string) (string, bool) {
 	return strings.CutPrefix(importPath, modulePath+"/")
 }
 
-// loadModule parses every Go file of the module, whatever its build
-// constraints, in the order of its folders. It leaves out what the go command
-// leaves out: testdata, names that begin with a dot or an underscore, and
-// modules inside the module.
+// loadModule parses every Go file of the module, with all build constraints, in the order
+// of its folders. Like the go command, it leaves out testdata, names that begin with a
+// dot or an underscore, and modules inside the module.
 func loadModule(tb testing.TB) []goPackage {
 	tb.Helper()
 	return load(tb, false)
 }
 
-// loadRepository is loadModule with the modules inside the module: for rules
-// that hold for all code of ours, whatever it is linked with.
+// loadRepository is loadModule with the modules inside the module, for rules about all
+// our code.
 func loadRepository(tb testing.TB) []goPackage {
 	tb.Helper()
 	return load(tb, true)
@@ -187,7 +186,7 @@ func enter(root, dir string, nested bool) error {
 	return nil
 }
 
-// ignored tells whether the go command does not look at a name.
+// ignored reports whether the go command ignores a name.
 func ignored(base string) bool {
 	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }

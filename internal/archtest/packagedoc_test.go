@@ -29,7 +29,7 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// firstWords gives the first few words of a comment.
+// firstWords returns the first few words of a comment.
 func firstWords(doc string) string {
 	words := strings.Fields(doc)
 	return strings.Join(words[:min(4, len(words))], " ")

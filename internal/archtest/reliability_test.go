@@ -100,8 +100,8 @@ func findTest(t *testing.T, test hazard.Test) *ast.BlockStmt {
 	return nil
 }
 
-// skips gives the call by which a test can skip itself, empty where there is
-// none. What its helpers do is not seen.
+// skips returns the call by which a test can skip itself, "" for none. It does not
+// examine helpers.
 func skips(body *ast.BlockStmt) (call string) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok && (strings.HasPrefix(s.Sel.Name, "Skip") || s.Sel.Name == "Short") {

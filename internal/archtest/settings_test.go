@@ -20,8 +20,8 @@ var variableName = regexp.MustCompile(`^(SERVE|OTEL|RAY)(_[A-Z0-9]+)+$`)
 // variableMention finds such names in running text.
 var variableMention = regexp.MustCompile(`\b(SERVE|OTEL|RAY)(_[A-Z0-9]+)+\b`)
 
-// TestSettingsPageIsWhole compares the variables that stand in the code as text
-// with those on the settings page, both ways.
+// TestSettingsPageIsWhole compares the variables in the text of the code with the
+// variables on the settings page, both ways.
 func TestSettingsPageIsWhole(t *testing.T) {
 	root := moduleRoot(t)
 	page, err := os.ReadFile(filepath.Join(root, settingsPage))

@@ -43,7 +43,7 @@ func sleeps(tree *ast.File) []token.Pos {
 			}
 		case *ast.SelectorExpr:
 			inside := func(bubble ast.Node) bool { return bubble.Pos() <= n.Pos() && n.End() <= bubble.End() }
-			// A bubble begins before what is in it, so it has been seen.
+			// A bubble begins before its content, so it is already in the list.
 			if isSelector(n, "time", "Sleep") && !slices.ContainsFunc(bubbles, inside) {
 				found = append(found, n.Pos())
 			}
@@ -53,7 +53,7 @@ func sleeps(tree *ast.File) []token.Pos {
 	return found
 }
 
-// isSelector tells whether an expression is written PACKAGE.NAME.
+// isSelector reports whether an expression is PACKAGE.NAME.
 func isSelector(e ast.Expr, packageName, name string) bool {
 	selector, ok := e.(*ast.SelectorExpr)
 	if !ok || selector.Sel.Name != name {

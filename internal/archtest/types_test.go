@@ -237,7 +237,7 @@ func (all declaredTypes) faults(name string) (faults []string) {
 	return faults
 }
 
-// measure adds a type to e, with what it embeds.
+// measure adds a type and its embedded types to e.
 func (all declaredTypes) measure(name string, e *extent) {
 	d := all[name]
 	if e.types[name] || d.spec == nil {
@@ -310,7 +310,7 @@ func isState(e ast.Expr) bool {
 	return pkg == "sync" || pkg == "atomic"
 }
 
-// TestExtent: the rule counts as its comment says.
+// TestExtent: the rule counts as its comment describes.
 func TestExtent(t *testing.T) {
 	const source = `package p
 

@@ -43,7 +43,7 @@ func TestNoUnsafe(t *testing.T) {
 	}
 }
 
-// unsafeUses lists what a file uses of package unsafe and its like.
+// unsafeUses returns a file's uses of package unsafe and similar means.
 func unsafeUses(tb testing.TB, name string) (found []string) {
 	tb.Helper()
 	tree, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
@@ -73,7 +73,7 @@ func unsafeUses(tb testing.TB, name string) (found []string) {
 	return found
 }
 
-// TestUnsafeUses: the rule finds what it is to find.
+// TestUnsafeUses: the rule finds its cases.
 func TestUnsafeUses(t *testing.T) {
 	for source, want := range map[string]string{
 		"import \"unsafe\"\nvar _ unsafe.Pointer":                                          "unsafe",

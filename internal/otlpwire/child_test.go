@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// randomSpan has what a span can have, in numbers by chance, keys twice among
-// it, and unknown fields.
+// randomSpan returns a span with all kinds of fields in random numbers, repeated keys,
+// and unknown fields.
 func randomSpan(tb testing.TB, random *rand.Rand) *tracepb.Span {
 	tb.Helper()
 	attributes := func() []*commonpb.KeyValue {
@@ -85,8 +85,8 @@ func TestEditRandom(t *testing.T) {
 	}
 }
 
-// TestEditManyEvents: what an event costs does not depend on how many there are.
-// With a search from the first one each, this test would stand out.
+// TestEditManyEvents: the cost of an event does not depend on the number of events. A
+// search from the first event for each would take minutes.
 func TestEditManyEvents(t *testing.T) {
 	const events = 30_000
 	span := &tracepb.Span{}
@@ -171,8 +171,8 @@ func TestSearchMany(t *testing.T) {
 	}
 }
 
-// TestAddWhileReading: what is added in a loop does not prolong it, and comes in
-// the next one.
+// TestAddWhileReading: an element that is added in a loop does not prolong the loop, and
+// is in the next one.
 func TestAddWhileReading(t *testing.T) {
 	r := parse(t, marshal(t, sample(1)))
 	for s := range r.Spans() {
@@ -217,8 +217,7 @@ func TestAddedLink(t *testing.T) {
 	}
 }
 
-// TestEditMalformedChild: a fault in an event is told, and the bytes are passed
-// on.
+// TestEditMalformedChild: a fault in an event is reported, and the bytes are passed on.
 func TestEditMalformedChild(t *testing.T) {
 	event := append(marshal(t, &tracepb.Span_Event{Name: "e"}), 0x1a, 0x7f, 0x01)
 	span := appendField(nil, field.SpanEvents, event)
@@ -239,8 +238,8 @@ func TestEditMalformedChild(t *testing.T) {
 	}
 }
 
-// TestChildAllocates nothing for each event and link that is read and edited,
-// beside what slices cost that grow.
+// TestChildAllocates: reading and editing an event or a link allocates nothing, except
+// for growing slices.
 func TestChildAllocates(t *testing.T) {
 	kv := attribute.String("exception.message", "hidden")
 	allocs := func(n int) float64 {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// flat gives each span with its resource and scope, one line each.
+// flat returns each span with its resource and scope, one line each.
 func flat(tb testing.TB, req []byte) []string {
 	tb.Helper()
 	var lines []string

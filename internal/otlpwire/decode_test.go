@@ -7,8 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// checkDecode compares what one walk reads with what the views of a request
-// without edits do.
+// checkDecode compares the result of one walk with the views of a request without edits.
 func checkDecode(t *testing.T, r *Request) {
 	t.Helper()
 	var d Decoded

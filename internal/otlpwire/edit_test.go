@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// naive is the other way to do it: the request decoded, edited and encoded. It
-// gives the spans in the order of a Request's.
+// naive decodes the request, edits it and encodes it. Its spans are in the order of a
+// Request's spans.
 type naive struct {
 	req       *request
 	spans     []*tracepb.Span
@@ -63,7 +63,8 @@ func naiveDelete(kvs []*commonpb.KeyValue, key string) []*commonpb.KeyValue {
 	return kept
 }
 
-// done leaves out what was dropped and what it left empty.
+// done returns the request without dropped spans, and without the groups that are empty
+// because of them.
 func (n *naive) done() *request {
 	n.req.ResourceSpans = slices.DeleteFunc(n.req.ResourceSpans, func(rs *tracepb.ResourceSpans) bool {
 		before, after := 0, 0
@@ -78,7 +79,7 @@ func (n *naive) done() *request {
 	return n.req
 }
 
-// sorted orders attributes, whose order is not promised after edits.
+// sorted sorts attributes, because edits do not keep their order.
 func sorted(req *request) *request {
 	byKey := func(a, b *commonpb.KeyValue) int { return cmp.Compare(a.Key, b.Key) }
 	for _, rs := range req.ResourceSpans {
@@ -122,8 +123,8 @@ const (
 	opCount
 )
 
-// apply does one edit both ways. what chooses edit and key, where the span and
-// which of its events and links.
+// apply does one edit both ways. what chooses the edit and the key, where chooses the
+// span and its event or link.
 func apply(r *Request, n *naive, what, where byte, value string) {
 	spans := slices.Collect(r.all())
 	if len(spans) == 0 {
@@ -246,8 +247,7 @@ func (r *Request) all() func(func(Span) bool) {
 	}
 }
 
-// checkReads compares what the views give with the naive way, before anything
-// is written.
+// checkReads compares the views with the naive way, before anything is written.
 func checkReads(t *testing.T, r *Request, n *naive) {
 	t.Helper()
 	i := 0
@@ -387,8 +387,8 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// FuzzEdit compares edits of the bytes with edits of decoded messages, on
-// whatever bytes protobuf takes for a request.
+// FuzzEdit compares edits of the bytes with edits of decoded messages, for all bytes that
+// protobuf accepts as a request.
 func FuzzEdit(f *testing.F) {
 	plain, unknown := sample(2), sample(1)
 	withUnknown(unknown.ProtoReflect())

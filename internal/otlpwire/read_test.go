@@ -103,7 +103,7 @@ func TestFindAttribute(t *testing.T) {
 	}
 }
 
-// TestViewsCompare: the views of what spans share are equal.
+// TestViewsCompare: views of shared parts are equal.
 func TestViewsCompare(t *testing.T) {
 	r := parse(t, marshal(t, sample(2)))
 	resources, scopes, spans := map[Resource]int{}, map[Scope]int{}, map[Span]int{}
@@ -163,7 +163,7 @@ func TestValueRoundTrip(t *testing.T) {
 	}
 }
 
-// TestValueDepth: a value that is nested too deep is cut, and said so.
+// TestValueDepth: a value that is nested too deep is cut, and marked as cut.
 func TestValueDepth(t *testing.T) {
 	v := textValue("bottom")
 	for range 10 * maxDepth {
@@ -188,7 +188,7 @@ func TestValueDepth(t *testing.T) {
 	}
 }
 
-// TestReadMerged: what a sender wrote in pieces is read as protobuf does.
+// TestReadMerged: a message in pieces is read as protobuf reads it.
 func TestReadMerged(t *testing.T) {
 	span := slices.Concat(
 		marshal(t, &tracepb.Span{Name: "first", Status: &tracepb.Status{Message: "kept", Code: 1}}),
@@ -223,8 +223,8 @@ func wrap(span []byte) []byte {
 	return appendField(nil, field.RequestResourceSpans, resource)
 }
 
-// TestMalformedOutside: every way to cut a request short either leaves whole
-// messages or gives an error with an offset in it.
+// TestMalformedOutside: a request that is cut short has whole messages, or is an error
+// with an offset.
 func TestMalformedOutside(t *testing.T) {
 	whole := marshal(t, sample(1))
 	for n := range whole {
@@ -246,7 +246,7 @@ func TestMalformedOutside(t *testing.T) {
 	}
 }
 
-// TestMalformedInside: a fault in a span is told, and costs nothing else.
+// TestMalformedInside: a fault in a span is reported, and affects nothing else.
 func TestMalformedInside(t *testing.T) {
 	good := marshal(t, &tracepb.Span{Name: "good"})
 	req := slices.Concat(wrap(append(good, 0x4a, 0x7f, 0x01)), wrap(good))
@@ -263,7 +263,7 @@ func TestMalformedInside(t *testing.T) {
 	}
 }
 
-// FuzzParse reads, edits and splits whatever comes.
+// FuzzParse reads, edits and splits any bytes.
 func FuzzParse(f *testing.F) {
 	whole := marshal(f, sample(2))
 	f.Add(whole)

@@ -8,9 +8,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// TestRelease: the memory of edits serves the next request, which sees nothing
-// of them. Who reads on, against the rules, sees neither another's edits nor what
-// his own have taken out.
+// TestRelease: the memory of edits serves the next request, which does not see them. A
+// reader after the release, against the rules, sees neither edits of others nor its own
+// removed data.
 func TestRelease(t *testing.T) {
 	req := batchOf(t, 3)
 	edit := func(r *Request) {

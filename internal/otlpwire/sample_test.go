@@ -80,7 +80,7 @@ func sample(n int) *request {
 	}}
 }
 
-// withUnknown gives every message in m a field that nobody knows.
+// withUnknown adds an unknown field to every message in m.
 func withUnknown(m protoreflect.Message) {
 	unknown := protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), string(m.Descriptor().Name()))
 	m.SetUnknown(unknown)
