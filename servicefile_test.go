@@ -84,10 +84,14 @@ func oneKey(path, value string) string {
 	return text
 }
 
-// Each key of the table changes a setting, like its variable.
+// Each key of the table changes a setting, like its variable. Package relay tests its
+// own keys.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	vars := map[string]string{"admin.host": "SERVE_ADMIN_PORT=1"} // without which it has none
 	for _, k := range servicefile.Keys() {
+		if strings.HasPrefix(k.Path, "relay.") {
+			continue
+		}
 		t.Run(k.Path, func(t *testing.T) {
 			value, ok := samples[k.Path]
 			if !ok {
