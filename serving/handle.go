@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/google/uuid"
-
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/requestid"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
@@ -120,7 +119,7 @@ func (w *way) call(ctx context.Context, c router.Call, stream bool) error {
 	}
 	defer done()
 	if identity.RequestFromContext(ctx) == nil {
-		ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: uuid.NewString()})
+		ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: requestid.New()})
 	}
 	a, err := d.Assign(ctx, spans.RouterStart{
 		CallMethod: w.method,

@@ -25,6 +25,9 @@ type RouterStart struct {
 	Streaming bool
 	// ModelID is the multiplexed model's id, or "".
 	ModelID string
+	// Unsampled reports that the span in the context is of this package and does not
+	// record. Then the router span is not started.
+	Unsampled bool
 }
 
 // RouterOutcome is the outcome of the choice of a replica.
@@ -57,6 +60,9 @@ type RouterResult struct {
 // the route come from the Request in ctx. The returned context is the parent of the
 // replica span.
 func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Context, Span) {
+	if s.Unsampled {
+		return ctx, Span{}
+	}
 	ctx, dropped := t.dropUnsampled(ctx, semconv.SpanRouter)
 	if dropped {
 		return ctx, Span{}
@@ -150,6 +156,8 @@ type ReplicaStart struct {
 	Method string
 	// Streaming reports whether the answer is a stream. HTTP always counts as a stream.
 	Streaming bool
+	// Unsampled is as in RouterStart.
+	Unsampled bool
 }
 
 // ReplicaResult is the result of a handler.
@@ -170,7 +178,11 @@ func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Cont
 	if outer := identity.RequestFromContext(ctx); outer != nil {
 		r.Continue(outer)
 	}
-	ctx, dropped := t.dropUnsampled(identity.ContextWithRequest(ctx, r), semconv.SpanReplica)
+	ctx = identity.ContextWithRequest(ctx, r)
+	if s.Unsampled {
+		return ctx, Span{}
+	}
+	ctx, dropped := t.dropUnsampled(ctx, semconv.SpanReplica)
 	if dropped {
 		return ctx, Span{}
 	}

@@ -110,7 +110,11 @@ func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Cont
 	if !t.Provider.Drops(parent) {
 		return ctx, false
 	}
-	if !parent.IsValid() || parent.IsRemote() || parent.IsSampled() {
+	switch {
+	case !parent.IsValid(): // so the SDK need not look for a parent, which it does three times
+		_, span := t.tracer.Start(context.Background(), family)
+		ctx = trace.ContextWithSpan(ctx, span)
+	case parent.IsRemote(), parent.IsSampled():
 		ctx, _ = t.tracer.Start(ctx, family)
 	}
 	return ctx, true

@@ -194,6 +194,7 @@ func (p *proxy) dispatch(ctx context.Context, c *call) error {
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
 		ModelID:    c.request.ModelID,
+		Unsampled:  !c.span.IsValid(),
 	})
 	if err != nil {
 		return err

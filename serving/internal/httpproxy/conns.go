@@ -42,6 +42,9 @@ func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
 }
 
 func (s *conns) onState(c net.Conn, state http.ConnState) {
+	if state == http.StateIdle {
+		return // nothing changes
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch state {

@@ -192,8 +192,9 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 // exceeds its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
-		Protocol: x.protocol,
-		ModelID:  x.identity.ModelID,
+		Protocol:  x.protocol,
+		ModelID:   x.identity.ModelID,
+		Unsampled: !x.span.IsValid(),
 	})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the same value

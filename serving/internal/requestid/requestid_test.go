@@ -42,6 +42,25 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// Over many ids, each random bit is once 0 and once 1, and the other six bits are fixed.
+func TestNewIsRandom(t *testing.T) {
+	var zeros, ones uuid.UUID
+	for range 1000 {
+		id, err := uuid.Parse(New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range id {
+			zeros[i] |= ^b
+			ones[i] |= b
+		}
+	}
+	const wantZeros, wantOnes = "ffffffff-ffff-bfff-7fff-ffffffffffff", "ffffffff-ffff-4fff-bfff-ffffffffffff"
+	if zeros.String() != wantZeros || ones.String() != wantOnes {
+		t.Errorf("bits that were 0: %s, want %s; bits that were 1: %s, want %s", zeros, wantZeros, ones, wantOnes)
+	}
+}
+
 func FuzzFit(f *testing.F) {
 	f.Add("abc")
 	f.Add("a\r\nSet-Cookie: x")

@@ -25,6 +25,7 @@ type Assignment struct {
 	deployment *Deployment
 	member     *member
 	routed     context.Context // with the router span
+	unsampled  bool            // the router span does not record
 
 	// Set by Run and Start.
 	call    Call
@@ -37,9 +38,9 @@ type Assignment struct {
 	err  error // written before done is closed
 }
 
-func newAssignment(routed context.Context, d *Deployment, m *member, model string) *Assignment {
+func newAssignment(routed context.Context, span spans.Span, d *Deployment, m *member, model string) *Assignment {
 	r := m.replica
-	a := &Assignment{deployment: d, member: m, routed: routed}
+	a := &Assignment{deployment: d, member: m, routed: routed, unsampled: !span.Recording()}
 	a.request.App, a.request.Deployment, a.request.ModelID = d.App, d.Name, model
 	a.request.Component = r.component // StartReplica sets the rest
 	a.scope.Replica = r.scope
@@ -109,7 +110,7 @@ func (a *Assignment) run(c Call) (err error) {
 	a.call, a.scope.Task = c, c
 	began := time.Now()
 	start := c.Start()
-	start.Request = &a.request
+	start.Request, start.Unsampled = &a.request, a.unsampled
 	ctx, span := a.deployment.shared.Tracer.StartReplica(scope.ContextWithCall(a.routed, &a.scope), start)
 	a.user = ctx
 	r.scope.Metrics.Began()

@@ -103,7 +103,7 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignme
 	if err != nil {
 		return nil, err
 	}
-	return newAssignment(routed, d, m, s.ModelID), nil
+	return newAssignment(routed, span, d, m, s.ModelID), nil
 }
 
 // resultOf returns the result of the choice of a replica, for the router span.
