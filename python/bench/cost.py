@@ -45,7 +45,7 @@ def processors(kind):
         relay.ensure(60)
         return [BatchSpanProcessor(OTLPSpanExporter(endpoint=relay.address, insecure=True), max_queue_size=SPANS)]
     if kind == "otlp":
-        encode.msgpack = None
+        encode.msgpack = encode._pack = None
     if kind == "ray":
         from ray.serve import context
         from servetrace.ray_serve import RayProcessor

@@ -1,6 +1,8 @@
 """Makes bytes of a batch of ended spans: OTLP, or the compact form of a relay, whose
 definition is in internal/pywire."""
 
+import functools
+
 try:
     import msgpack
 except ImportError:
@@ -14,24 +16,35 @@ from opentelemetry.trace import Link
 from opentelemetry.trace import Status as APIStatus
 
 _HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
+_pack = functools.partial(msgpack.packb, default=dict) if msgpack else None
+
+
+def item(span, added=None, pack=True):
+    """Returns the item of a batch: resource, scope, and the span with the attributes that
+    it gets in addition. A packed item spares the garbage collector the objects of a span
+    that waits."""
+    body = (span, added)
+    if pack and _pack is not None:
+        try:
+            body = _pack(record(span, added))
+        except Exception:
+            pass  # otlp and compact raise, and cleaned helps
+    return span.resource, span.instrumentation_scope, body
 
 
 def grouped(items):
-    """Returns {resource: {scope: [item]}} in the order of the items."""
+    """Returns {resource: {scope: [body]}} in the order of the items."""
     groups, at = {}, (None, None)
-    for item in items:
-        span = item[0]
-        key = (span.resource, span.instrumentation_scope)
-        if key[0] is not at[0] or key[1] is not at[1]:  # hashing a resource is slow
-            inside = groups.setdefault(key[0], {}).setdefault(key[1], [])
-            at = key
-        inside.append(item)
+    for resource, scope, body in items:
+        if resource is not at[0] or scope is not at[1]:  # hashing a resource is slow
+            inside = groups.setdefault(resource, {}).setdefault(scope, [])
+            at = (resource, scope)
+        inside.append(body)
     return groups
 
 
 def otlp(items):
-    """Returns the bytes of an ExportTraceServiceRequest. An item is a span, and a dict of
-    attributes that it gets in addition, or None. Requests merge by concatenation.
+    """Returns the bytes of an ExportTraceServiceRequest. Requests merge by concatenation.
 
     Raises ValueError, TypeError or UnicodeError for a span with a value that OTLP
     cannot hold; see ``cleaned``.
@@ -41,64 +54,32 @@ def otlp(items):
         group = ResourceSpans(schema_url=resource.schema_url)
         group.resource.attributes.extend(_attributes(resource.attributes))
         for scope, inside in scopes.items():
-            group.scope_spans.append(_scope_spans(scope, [_span(*item) for item in inside]))
+            records = (msgpack.unpackb(x) if isinstance(x, bytes) else record(*x) for x in inside)
+            group.scope_spans.append(_scope_spans(scope, [_span(*r) for r in records]))
         request.resource_spans.append(group)
     return request.SerializeToString()
 
 
-def _scope_spans(scope, spans):
-    if scope is None:
-        return ScopeSpans(spans=spans)
-    message = InstrumentationScope(name=scope.name, version=scope.version, attributes=_attributes(scope.attributes))
-    return ScopeSpans(scope=message, spans=spans, schema_url=scope.schema_url)
-
-
-def _span(span, added):
-    context, parent, status = span.context, span.parent, span.status
-    attributes = copied(span.attributes)
-    if added:
-        attributes.update(added)
-    return Span(
-        trace_id=context.trace_id.to_bytes(16, "big"),
-        span_id=context.span_id.to_bytes(8, "big"),
-        trace_state=context.trace_state.to_header(),
-        parent_span_id=parent.span_id.to_bytes(8, "big") if parent else None,
-        name=span.name,
-        kind=span.kind.value + 1,
-        start_time_unix_nano=span.start_time,
-        end_time_unix_nano=span.end_time,
-        attributes=_attributes(attributes),
-        events=[_event(e) for e in span.events],
-        links=[_link(link) for link in span.links],
-        status=Status(code=status.status_code.value, message=status.description),
-        dropped_attributes_count=span.dropped_attributes,
-        dropped_events_count=span.dropped_events,
-        dropped_links_count=span.dropped_links,
-        flags=int(context.trace_flags) | flags(parent),
-    )
-
-
-def flags(parent):
-    """Returns OTLP's flags for a remote or local parent."""
-    return _HAS_IS_REMOTE | _IS_REMOTE if parent and parent.is_remote else _HAS_IS_REMOTE
-
-
 def compact(items):
     """Returns the bytes of a batch in the compact form, as ``otlp`` does."""
-    groups = [
-        [copied(r.attributes), r.schema_url, [_packed_scope(scope, [_packed(*item) for item in inside]) for scope, inside in scopes.items()]]
-        for r, scopes in grouped(items).items()
-    ]
-    return msgpack.packb([1, groups], default=dict)
+    groups = grouped(items)
+    parts = [_pack_head(2), _pack(1), _pack_head(len(groups))]
+    for resource, scopes in groups.items():
+        parts += [_pack_head(3), _pack(copied(resource.attributes)), _pack(resource.schema_url), _pack_head(len(scopes))]
+        for scope, inside in scopes.items():
+            parts.append(_pack_head(5))
+            parts += map(_pack, (scope.name, scope.version, scope.schema_url, copied(scope.attributes)) if scope else (None,) * 4)
+            parts.append(_pack_head(len(inside)))
+            parts += (x if isinstance(x, bytes) else _pack(record(*x)) for x in inside)
+    return b"".join(parts)
 
 
-def _packed_scope(scope, spans):
-    if scope is None:
-        return ["", "", "", None, spans]
-    return [scope.name, scope.version, scope.schema_url, copied(scope.attributes), spans]
+def _pack_head(members):
+    return msgpack.Packer().pack_array_header(members)
 
 
-def _packed(span, added):
+def record(span, added):
+    """Returns the members of a span in the compact form."""
     context, parent, status, attributes = span.context, span.parent, span.status, copied(span.attributes)
     if added:
         attributes.update(added)
@@ -116,14 +97,14 @@ def _packed(span, added):
         status.status_code.value,
         status.description,
         [(e.timestamp, e.name, copied(e.attributes), e.dropped_attributes) for e in span.events],
-        [_packed_link(link) for link in span.links],
+        [_link_record(link) for link in span.links],
         span.dropped_attributes,
         span.dropped_events,
         span.dropped_links,
     )
 
 
-def _packed_link(link):
+def _link_record(link):
     context = link.context
     return (
         context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big"), context.trace_state.to_header(),
@@ -131,29 +112,34 @@ def _packed_link(link):
     )
 
 
+def _scope_spans(scope, spans):
+    if scope is None:
+        return ScopeSpans(spans=spans)
+    message = InstrumentationScope(name=scope.name, version=scope.version, attributes=_attributes(scope.attributes))
+    return ScopeSpans(scope=message, spans=spans, schema_url=scope.schema_url)
+
+
+def _span(trace, span, parent, flags, state, name, kind, start, end, attributes, code, message, events, links, *dropped):
+    return Span(
+        trace_id=trace, span_id=span, parent_span_id=parent, flags=flags, trace_state=state, name=name, kind=kind,
+        start_time_unix_nano=start, end_time_unix_nano=end, attributes=_attributes(attributes), status=Status(code=code, message=message),
+        events=[Span.Event(time_unix_nano=t, name=n, attributes=_attributes(a), dropped_attributes_count=d) for t, n, a, d in events],
+        links=[
+            Span.Link(trace_id=t, span_id=s, trace_state=state, flags=f, attributes=_attributes(a), dropped_attributes_count=d)
+            for t, s, state, f, a, d in links
+        ],
+        dropped_attributes_count=dropped[0], dropped_events_count=dropped[1], dropped_links_count=dropped[2],
+    )
+
+
+def flags(parent):
+    """Returns OTLP's flags for a remote or local parent."""
+    return _HAS_IS_REMOTE | _IS_REMOTE if parent and parent.is_remote else _HAS_IS_REMOTE
+
+
 def copied(attributes):
     """Returns attributes as a dict. The copy of the SDK's own type takes its lock once."""
     return attributes.copy() if attributes else {}
-
-
-def _event(event):
-    return Span.Event(
-        name=event.name,
-        time_unix_nano=event.timestamp,
-        attributes=_attributes(event.attributes),
-        dropped_attributes_count=event.dropped_attributes,
-    )
-
-
-def _link(link):
-    return Span.Link(
-        trace_id=link.context.trace_id.to_bytes(16, "big"),
-        span_id=link.context.span_id.to_bytes(8, "big"),
-        trace_state=link.context.trace_state.to_header(),
-        attributes=_attributes(link.attributes),
-        dropped_attributes_count=link.dropped_attributes,
-        flags=int(link.context.trace_flags) | flags(link.context),
-    )
 
 
 def _attributes(attributes):

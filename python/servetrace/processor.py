@@ -1,7 +1,8 @@
 """The span processor that hands spans to the relay.
 
-1. ``on_end`` puts a sampled span on a bounded queue, without waiting.
-2. A thread takes a batch when it is full or old enough, and encodes it.
+1. ``on_end`` puts a sampled span on a bounded queue, without waiting; in the compact form
+   it is packed before.
+2. A thread takes a batch when it is full or old enough, and makes a request of it.
 3. The batch is sent, and kept until the relay answers that it is delivered. A relay
    that is gone is started again, and gets the same batch.
 """
@@ -103,7 +104,7 @@ class RelayProcessor(SpanProcessor):
             if waiting >= self._bound or self._over.is_set():
                 self._lose(1, "shutdown" if self._over.is_set() else "queue_full")
                 return
-            queue.append((span, added))
+            queue.append(encode.item(span, added, self._compact))
             if not self._some.is_set():
                 self._some.set()
             if waiting >= BATCH_SPANS and not self._full.is_set():
@@ -288,10 +289,10 @@ class RelayProcessor(SpanProcessor):
     def _encode_alone(self, form, item):
         for prepare in (lambda span: span, encode.cleaned):
             try:
-                return form([(prepare(item[0]), item[1])])
+                return form([(*item[:2], item[2] if isinstance(item[2], bytes) else (prepare(item[2][0]), item[2][1]))])
             except Exception as e:
                 fault = e
-        self.log.warning("servetrace: span %r cannot be encoded: %r", item[0].name, fault)
+        self.log.warning("servetrace: span cannot be encoded: %r", fault)
         self._lose(1, "encode")
         self._taken -= 1
         return b""

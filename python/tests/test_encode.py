@@ -33,7 +33,7 @@ def sample_spans():
 
 
 def plain(spans):
-    return [(s, None) for s in spans]
+    return [encode.item(s) for s in spans]
 
 
 def decoded(data):
@@ -62,7 +62,7 @@ class OTLP(unittest.TestCase):
         self.assertEqual(decoded(b"".join(encode.otlp(plain([s])) for s in spans)), one)
 
     def test_added_attributes(self):
-        span = decoded(encode.otlp([(sample_spans()[1], {"n": 1})])).resource_spans[0].scope_spans[0].spans[0]
+        span = decoded(encode.otlp([encode.item(sample_spans()[1], {"n": 1})])).resource_spans[0].scope_spans[0].spans[0]
         self.assertEqual({a.key: a.value.int_value for a in span.attributes}, {"n": 1})
 
     def test_values_that_otlp_cannot_hold_are_cleaned(self):

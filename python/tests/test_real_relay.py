@@ -1,5 +1,6 @@
 """The processor with the commands that python-wheel puts into the package."""
 
+import contextlib
 import glob
 import os
 import signal
@@ -22,6 +23,12 @@ from test_encode import plain, sample_spans
 
 BIN = Path(servetrace.__file__).parent / "bin"
 LINGER = 1  # second
+
+
+@contextlib.contextmanager
+def without_msgpack():
+    with mock.patch.object(encode, "msgpack", None), mock.patch.object(encode, "_pack", None):
+        yield
 
 
 def listener(path):
@@ -112,7 +119,7 @@ class RealRelay(Environment):
         """The relay makes the same OTLP of the compact form."""
         spans = sample_spans()
         for form in ("compact", "otlp"):
-            with self.subTest(form), mock.patch.object(encode, "msgpack", encode.msgpack if form == "compact" else None):
+            with self.subTest(form), without_msgpack() if form == "otlp" else contextlib.nullcontext():
                 self.tracer(age=PATIENCE)
                 self.log.wait(f"form={form}")
                 self.back_end.requests.clear()
