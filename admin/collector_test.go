@@ -18,7 +18,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// registryOf has the collector over these books.
+// registryOf returns a registry with the collector of these statistics.
 func registryOf(t *testing.T, stats host.Stats) *prometheus.Registry {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -109,8 +109,8 @@ func TestScrapeUsesOneSnapshot(t *testing.T) {
 	}
 }
 
-// What a plugin says may be no UTF-8, and two names the same once that is
-// mended: the scrape still succeeds, and no span is missing from it.
+// Texts of a plugin may not be UTF-8, and two repaired names may be equal: the scrape
+// succeeds all the same, and has every span.
 func TestInvalidLabelsAreCleaned(t *testing.T) {
 	stats := sample()
 	x := &stats.Exporters[0]

@@ -140,10 +140,10 @@ func TestPageShowsEverything(t *testing.T) {
 	}
 }
 
-// evil is what a plugin could say of itself.
+// evil is a hostile name of a plugin.
 const evil = "</style></title><script>alert(1)</script><img src=x onerror=alert(1)>\"'`&{{.}}\x00\x1b[2J\u202e\xff"
 
-// Nothing that a plugin says becomes a part of the page.
+// No text of a plugin becomes markup of the page.
 func TestPageEscapesPluginText(t *testing.T) {
 	plain := sample()
 	plain.Exporters[0].Function = "exporter:spans"
@@ -240,7 +240,7 @@ func TestForeignHostIsRefused(t *testing.T) {
 	}
 }
 
-// However many ask, the books are taken fifty times a second at most.
+// For any number of requests, the statistics are read at most fifty times a second.
 func TestRequestsShareSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken := 0

@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// Plugins crash under load while others ask how they are: each answer is of one
-// moment, at which the books balance to the span.
+// Plugins crash under load while requests ask for the status. Each answer is a snapshot
+// in which the accounting balances.
 func TestScrapesWhilePluginsCrashConcurrentSafe(t *testing.T) {
 	log := &testplugin.Log{}
 	h, err := host.New(host.Config{
@@ -76,7 +76,7 @@ func TestScrapesWhilePluginsCrashConcurrentSafe(t *testing.T) {
 
 func escape(path string) string { return strings.ReplaceAll(path, "=", "%3D") }
 
-// balanced gets one answer and adds up its books.
+// balanced requests one answer and adds up its accounting.
 func balanced(t *testing.T, url string) {
 	t.Helper()
 	status, body := fetch(t, url)

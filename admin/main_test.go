@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// sample is a service with two plugins, everything of which has a value of its
-// own. The books balance.
+// sample returns the statistics of a service with two plugins. All values differ, and the
+// accounting balances.
 func sample() host.Stats {
 	begin := time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC)
 	return host.Stats{
@@ -58,7 +58,7 @@ func sample() host.Stats {
 	}
 }
 
-// serve answers one request with the handler over these books.
+// serve answers one request with the handler of these statistics.
 func serve(t *testing.T, stats host.Stats, method, target string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	h := Handler(func() host.Stats { return stats })

@@ -43,7 +43,7 @@ func TestNoProfilesOnTheDefaultMux(t *testing.T) {
 	}
 }
 
-// A profile of the processor is what pprof reads; there is one at a time.
+// pprof can read a profile of the processor. Only one is recorded at a time.
 func TestTimedProfiles(t *testing.T) {
 	srv := httptest.NewServer(Handler(sample, WithProfiles()))
 	defer srv.Close()

@@ -180,8 +180,8 @@ func big() host.Stats {
 	return stats
 }
 
-// Clients that do not read hold up neither the others nor the end, nor whoever
-// takes the books.
+// Clients that do not read delay neither other clients, nor the end, nor readers of the
+// statistics.
 func TestSlowClients(t *testing.T) {
 	var mu sync.Mutex // taken for as long as the books are
 	var handlers sync.WaitGroup
@@ -244,7 +244,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Everybody gets a whole answer, whose books balance.
+// Each client gets a whole answer with a balanced accounting.
 func TestHundredScrapesConcurrentSafe(t *testing.T) {
 	s := startServer(t, sample)
 	base := strings.TrimSuffix(s.URL(), "/-/tracing")
@@ -284,8 +284,8 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// What the process serves is there once it is told, on the page as in JSON, and
-// no text of it becomes a part of the page.
+// The deployments of the process are on the page and in JSON when they are added, and
+// none of their texts becomes markup of the page.
 func TestShowDeployments(t *testing.T) {
 	s := startServer(t, sample)
 	asJSON := strings.Replace(s.URL(), pathPage, pathJSON, 1)
@@ -326,8 +326,7 @@ func TestShowDeployments(t *testing.T) {
 	}
 }
 
-// What the log has dropped is there once it is told: as a metric, on the page and
-// in JSON.
+// The dropped lines of the log are a metric, on the page and in JSON when they are added.
 func TestShowLog(t *testing.T) {
 	s := startServer(t, sample)
 	asJSON, metrics := strings.Replace(s.URL(), pathPage, pathJSON, 1), strings.Replace(s.URL(), pathPage, pathMetrics, 1)

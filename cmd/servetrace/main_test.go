@@ -61,7 +61,8 @@ func (l leakChecked) Run() int {
 	return code
 }
 
-// newStuck never answers, and says in a file beside it which process it is.
+// newStuck returns an exporter that never answers. It writes the id of its process to a
+// file beside the executable.
 func newStuck(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error {
 		if err := os.WriteFile(os.Args[0]+".pid", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
@@ -71,7 +72,7 @@ func newStuck(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	}), nil
 }
 
-// newEcho prints what it was configured with.
+// newEcho returns an exporter that prints its configuration.
 func newEcho(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	if s.Getenv("ECHO_REFUSE") != "" {
 		return nil, &pluginsdk.ConfigError{Path: "ECHO_REFUSE", Err: errors.New("is set")}
@@ -152,11 +153,11 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // varying are the lengths that differ from machine to machine.
 var varying = regexp.MustCompile(`\b(PATH|TMPDIR|node)=<\d+ bytes>`)
 
-// digests are those of the test binary.
+// digests matches the digest of the test binary.
 var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// mask writes the last standard output to a file, without what differs from
-// machine to machine.
+// mask writes the last standard output to a file, without the parts that differ between
+// machines.
 func mask(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: mask FILE")

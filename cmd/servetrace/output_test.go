@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestJSONIsPrintable: what a terminal would obey is escaped, and means the
-// same.
+// TestJSONIsPrintable: control characters of terminals are escaped, and the JSON has the
+// same meaning.
 func TestJSONIsPrintable(t *testing.T) {
 	const hostile = "\x1b[2J \x7f \u009b2J \u202e \U000e0001 ünï <>&\"\\ 日本\n"
 	var got bytes.Buffer

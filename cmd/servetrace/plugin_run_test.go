@@ -20,7 +20,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// command runs the command tree in this process and gives what it printed.
+// command runs the command tree in this process and returns its output.
 func command(tb testing.TB, env map[string]string, args ...string) (stdout, stderr string, err error) {
 	tb.Helper()
 	root := newRoot(func(name string) string { return env[name] }, nil)
@@ -32,7 +32,7 @@ func command(tb testing.TB, env map[string]string, args ...string) (stdout, stde
 	return out.String(), errs.String(), err
 }
 
-// link gives the path of this test binary under another name.
+// link returns the path of this test binary under another name.
 func link(tb testing.TB, name string) string {
 	tb.Helper()
 	exe, err := os.Executable()
@@ -85,7 +85,7 @@ func TestSignalLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// receiver is a plain OTLP receiver that somebody else has started.
+// receiver is a plain OTLP receiver that the command did not start.
 type receiver struct {
 	coltracepb.UnimplementedTraceServiceServer
 	mu    sync.Mutex
@@ -105,7 +105,7 @@ func (r *receiver) Export(_ context.Context, request *coltracepb.ExportTraceServ
 	return &coltracepb.ExportTraceServiceResponse{}, nil
 }
 
-// listen serves r and gives the address.
+// listen serves r and returns the address.
 func (r *receiver) listen(t *testing.T) (address string) {
 	t.Helper()
 	dir := testplugin.SocketFolder(t)

@@ -63,8 +63,8 @@ func FuzzRedactDocument(f *testing.F) {
 	})
 }
 
-// isName tells whether the word from at to end of a line of YAML is part of a
-// key, or of the name of an anchor.
+// isName reports whether the word from at to end of a line of YAML is part of a key, or
+// of the name of an anchor.
 func isName(line string, at, end int) bool {
 	before := strings.LastIndexAny(line[:at], " \t,[{")
 	return strings.Contains(line[end:], ":") || strings.HasPrefix(strings.TrimLeft(line, "- "), "?") ||

@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "write docs/reference/cli.md anew from the command tree")
 
 // referencePage is docs/reference/cli.md: an introduction by hand, and below this line
-// what the commands' own help says.
+// the help of the commands.
 const (
 	referencePage = "../../docs/reference/cli.md"
 	referenceLine = "<!-- Below, what --help says: go test ./cmd/servetrace -run TestReference -update writes it. -->\n"
@@ -54,7 +54,7 @@ func TestReferenceIsTheCommandTree(t *testing.T) {
 	}
 }
 
-// commands are cmd and all below it, without what cobra adds by itself.
+// commands returns cmd and all commands below it, without the commands that cobra adds.
 func commands(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, below := range cmd.Commands() {

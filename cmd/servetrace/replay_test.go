@@ -18,10 +18,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// TestQuarantinedBatchIsReplayed runs the command that the log of a host has
-// for a batch that it has put in quarantine, as it stands there: the plugin
-// crashes again, under the eyes of who mends it, and one that is mended takes
-// the batch.
+// TestQuarantinedBatchIsReplayed runs the command in the log line of a quarantined batch.
+// The plugin crashes again, and a mended plugin delivers the batch.
 func TestQuarantinedBatchIsReplayed(t *testing.T) {
 	plugin := testplugin.Install(t, "poison:panic")
 	log := &testplugin.Log{}
@@ -64,7 +62,7 @@ func TestQuarantinedBatchIsReplayed(t *testing.T) {
 	}
 }
 
-// runAsCommand runs this test binary as the command, and gives all it prints.
+// runAsCommand runs this test binary as the command, and returns its output.
 func runAsCommand(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	exe, err := os.Executable()

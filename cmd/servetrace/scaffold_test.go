@@ -26,7 +26,7 @@ func clone(tb testing.TB) string {
 	return dir
 }
 
-// run runs a command in dir, without the network, and gives its output.
+// run runs a command in dir, without the network, and returns its output.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -39,8 +39,8 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-// TestNewPluginWorksAtOnce builds what "plugin new" writes, as it is and
-// offline, runs its tests, and holds the binary to the contract.
+// TestNewPluginWorksAtOnce builds the module of "plugin new" unchanged and offline, runs
+// its tests, and runs the conformance suite on the binary.
 func TestNewPluginWorksAtOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two modules")
@@ -222,7 +222,7 @@ func TestTemplatesNameWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestCreateOverwritesNothing also undoes what it began.
+// TestCreateOverwritesNothing: a failed create also removes its own files.
 func TestCreateOverwritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "b"), []byte("mine"), 0o600); err != nil {

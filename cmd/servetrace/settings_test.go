@@ -12,8 +12,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// TestEntryOf: whatever the path, the host takes the entry and finds the same
-// path in it.
+// TestEntryOf: the host accepts the entry of any path, and finds the same path in it.
 func TestEntryOf(t *testing.T) {
 	for _, c := range []struct{ where, name string }{
 		{"./console", "console"},
@@ -43,8 +42,8 @@ func TestEntryOf(t *testing.T) {
 	}
 }
 
-// TestDocumentWithoutEnd: a pipe that nobody writes to and a device that never
-// ends keep no command.
+// TestDocumentWithoutEnd: a pipe without a writer and a device without an end do not
+// block a command.
 func TestDocumentWithoutEnd(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

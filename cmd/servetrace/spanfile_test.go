@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// TestJSONOfTheSpecification reads what OTLP/JSON may be: ids in hexadecimal of
-// either case, numbers as text, enums as numbers, members of a later version.
+// TestJSONOfTheSpecification reads the forms that OTLP/JSON allows: ids in hexadecimal
+// digits of either case, numbers as text, enums as numbers, members of a later version.
 func TestJSONOfTheSpecification(t *testing.T) {
 	list, err := parseJSON([]byte(`{"resourceSpans":[{"scopeSpans":[{"spans":[{
 		"traceId":"5B8EFFF798038103D269B633813FC60C","spanId":"eee19b7ec3c1b174","parentSpanId":"",

@@ -99,8 +99,8 @@ func TestStatusShowsEverything(t *testing.T) {
 	}
 }
 
-// A terminal obeys nothing that a plugin says, nor whoever answers in a
-// service's place.
+// No text of a plugin, or of another program at the service's address, controls a
+// terminal.
 func TestStatusIsSafeForTerminals(t *testing.T) {
 	const evil = "\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m"
 	x := in("a"+evil, host.StateBroken)
@@ -254,8 +254,8 @@ func TestStatusIsWatched(t *testing.T) {
 	}
 }
 
-// A signal while a question has no answer yet leaves the exit code of the last
-// answer, and says nothing of its own.
+// A signal before the answer to a request leaves the exit code of the last answer, and
+// prints nothing.
 func TestWatchIsEndedBetweenAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

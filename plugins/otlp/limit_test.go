@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 )
 
-// TestLargestBatchesFitAnyServer: a gRPC server takes 4 MiB unless it says more,
-// and a batch of the largest settings has more: it comes in parts.
+// TestLargestBatchesFitAnyServer: a gRPC server accepts 4 MiB by default. A batch of the
+// largest settings has more, so it is sent in parts.
 func TestLargestBatchesFitAnyServer(t *testing.T) {
 	const most = 3 << 20 // of both settings
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,7 +16,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-// setupOf is what an operator's document and SERVE_RAY_CONTEXT make.
+// setupOf returns the Setup of an operator's configuration and of SERVE_RAY_CONTEXT.
 func setupOf(document, rayContext string) pluginsdk.Setup {
 	return pluginsdk.Setup{
 		Config: []byte(document),
@@ -164,7 +164,7 @@ func TestConfiguredRefuses(t *testing.T) {
 	}
 }
 
-// TestGoConfigs: what Go code gives wrong is named as in a document.
+// TestGoConfigs: errors in Go code have the same names as errors in a document.
 func TestGoConfigs(t *testing.T) {
 	for want, build := range map[string]pluginsdk.NewProcessor{
 		"sample.ratio: -1 is not a number from 0 to 1":                                                        Sample(SampleConfig{Ratio: -1}),
@@ -187,8 +187,7 @@ func TestGoConfigs(t *testing.T) {
 	}
 }
 
-// TestInAPlugin: processors of the document in a whole plugin, and what the
-// books say of them.
+// TestInAPlugin: configured processors in a whole plugin, and their delivery accounting.
 func TestInAPlugin(t *testing.T) {
 	spec := pluginsdk.Spec{
 		Name: "test", Env: []string{EnvRayContext}, Processors: []pluginsdk.NewProcessor{Configured},
@@ -238,8 +237,8 @@ processors:
 	}
 }
 
-// TestConfiguredWithRay: the identity is on unless the operator says otherwise,
-// at the place that Configured has for it.
+// TestConfiguredWithRay: the identity is on by default, at the place that Configured
+// gives it.
 func TestConfiguredWithRay(t *testing.T) {
 	for _, c := range []struct {
 		document, env string

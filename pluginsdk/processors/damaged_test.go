@@ -47,7 +47,7 @@ func attributeField(num protowire.Number, key string, value ...[]byte) []byte {
 	return field(num, textField(fieldKey, key), field(fieldValue, value...))
 }
 
-// all gives one of each processor, set up so that each has something to do.
+// all returns each processor, configured so that each has something to do.
 func all(tb testing.TB) map[string]pluginsdk.Processor {
 	tb.Helper()
 	return map[string]pluginsdk.Processor{
@@ -86,8 +86,8 @@ func damaged(g generator, encoded []byte) []byte {
 	return out
 }
 
-// TestDamaged: malformed bytes give an error or, if no processor reads them, pass
-// unchanged; never a panic.
+// TestDamaged: malformed bytes are an error or, if no processor reads them, pass
+// unchanged. They never cause a panic.
 func TestDamaged(t *testing.T) {
 	processors := all(t)
 	refused := map[string]int{}
@@ -109,7 +109,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// checkDamaged tells whether the processor took the batch.
+// checkDamaged reports whether the processor accepted the batch.
 func checkDamaged(t *testing.T, name string, p pluginsdk.Processor, encoded []byte) bool {
 	t.Helper()
 	before := slices.Clone(encoded)

@@ -33,7 +33,7 @@ func spans(name string, attributes ...string) *pluginsdk.Batch {
 	return pluginsdk.NewBatch(encoded)
 }
 
-// show processes a batch and prints what is left.
+// show processes a batch and prints the remaining spans.
 func show(build pluginsdk.NewProcessor, setup pluginsdk.Setup, batch *pluginsdk.Batch) {
 	ctx := context.Background()
 	processor, err := build(ctx, setup)

@@ -220,8 +220,8 @@ func spansOf(data *tracepb.TracesData) []*tracepb.Span {
 	return all
 }
 
-// eachSpan is the naive way: decode, edit, encode. f tells whether the span
-// stays. Scopes and resources whose spans are all gone are left out.
+// eachSpan decodes, edits and encodes, the naive way. f reports whether the span stays.
+// Scopes and resources without remaining spans are left out.
 func eachSpan(data *tracepb.TracesData, f func(*tracepb.ResourceSpans, *tracepb.Span) bool) {
 	data.ResourceSpans = slices.DeleteFunc(data.ResourceSpans, func(rs *tracepb.ResourceSpans) bool {
 		had := len(rs.ScopeSpans) > 0
@@ -252,7 +252,7 @@ func with(kvs []*commonpb.KeyValue, key string, value *commonpb.AnyValue) []*com
 	return append(without(kvs, key), &commonpb.KeyValue{Key: key, Value: value})
 }
 
-// normal brings attributes into one order, and says nothing in one way.
+// normal sorts attributes, and writes an absent value in one way.
 func normal(data *tracepb.TracesData) *tracepb.TracesData {
 	for _, rs := range data.ResourceSpans {
 		if rs.Resource != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// wired is a span processor that encodes what ends.
+// wired is a span processor that encodes ended spans.
 type wired struct{ sdkspan.Encoder }
 
 func (*wired) OnStart(context.Context, sdktrace.ReadWriteSpan) {}

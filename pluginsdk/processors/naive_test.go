@@ -99,7 +99,7 @@ func TestFilterAsDecoded(t *testing.T) {
 	})
 }
 
-// plainText holds what a value shows, near enough for a search.
+// plainText returns the texts in a value, sufficient for a search.
 func plainText(v *commonpb.AnyValue) string {
 	switch v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValue:

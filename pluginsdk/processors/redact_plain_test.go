@@ -13,8 +13,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// ordinaryTexts are what spans of services have in them, and none of it is a
-// secret.
+// ordinaryTexts are usual texts of spans without a secret.
 var ordinaryTexts = []string{
 	// Ids, hashes, names of things.
 	"1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8", "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7",
@@ -74,8 +73,7 @@ var ordinaryKeys = map[string]*commonpb.AnyValue{
 	"messaging.kafka.message.key": textValue("order-0012345"), "cache.key": textValue("cart:12345678"), "session_count": intValue(5),
 }
 
-// TestRedactKeepsOrdinaryTelemetry: what is no secret leaves as it came, byte by
-// byte, whichever field it is in.
+// TestRedactKeepsOrdinaryTelemetry: texts without a secret are unchanged in every field.
 func TestRedactKeepsOrdinaryTelemetry(t *testing.T) {
 	p := construct(t, Redact(RedactConfig{}), pluginsdk.Setup{})
 	texts := ordinaryTexts

@@ -60,8 +60,8 @@ func pageExamples(tb testing.TB) (found, notFound []example) {
 	return found, notFound
 }
 
-// TestRedactPage runs each line of the page's tables: what redact finds and what
-// it does not. What it has redacted passes a second time.
+// TestRedactPage runs each line of the page's tables, found and not found. Redacted texts
+// pass a second time unchanged.
 func TestRedactPage(t *testing.T) {
 	found, notFound := pageExamples(t)
 	p := construct(t, Redact(RedactConfig{}), pluginsdk.Setup{})

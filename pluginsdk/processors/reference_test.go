@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// referencePage is what operators read in place of this package's comments.
+// referencePage is the reference of the processors for operators.
 const referencePage = "../../docs/reference/processors.md"
 
-// TestReference compares the page's tables with what a document may hold: each
-// field of each kind has a row there with its type, and no row is of a field
-// that is not.
+// TestReference compares the page's tables with the configuration: each field of each
+// kind has a row with its type, and each row has a field.
 func TestReference(t *testing.T) {
 	sections := referenceSections(t)
 	for kind, config := range yamlFields(reflect.TypeFor[entry]()) {
@@ -78,8 +77,8 @@ func TestReferenceWords(t *testing.T) {
 	}
 }
 
-// referenceRow is a row of a table of fields: at least four columns, unlike
-// those of words.
+// referenceRow is a row of a table of fields, with at least four columns. Tables of words
+// have fewer.
 var referenceRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|\n]+) \\|[^|\n]+\\|.+\\|$")
 
 // referenceSections are the parts of the page by their headings.
@@ -111,7 +110,7 @@ func yamlFields(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// allFields puts the fields of a config into all, those of structs within as
+// allFields adds the fields of a config to all, with fields of structs in it as
 // "drop[].name" and "keep.errors".
 func allFields(config reflect.Type, prefix string, all map[string]reflect.Type) {
 	for tag, typ := range yamlFields(config) {
@@ -125,7 +124,7 @@ func allFields(config reflect.Type, prefix string, all map[string]reflect.Type) 
 	}
 }
 
-// typeWords is what the page may call a type.
+// typeWords returns the allowed names of a type on the page.
 func typeWords(t reflect.Type) []string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():

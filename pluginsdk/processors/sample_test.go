@@ -77,8 +77,9 @@ func TestSampleIsConsistent(t *testing.T) {
 	}
 }
 
-// TestSampleAgreesWithTheSampler: of what a service sends that samples itself, the
-// same ratio keeps everything, and a smaller one what the service had sent at that.
+// TestSampleAgreesWithTheSampler: for the spans of a service with a sampler of its own,
+// the same ratio keeps every span, and a smaller ratio keeps the spans that the service
+// would have sent at that ratio.
 func TestSampleAgreesWithTheSampler(t *testing.T) {
 	sent := func(ratio float64) []byte {
 		cfg := tracing.DefaultConfig()

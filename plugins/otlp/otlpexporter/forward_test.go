@@ -12,7 +12,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// ways are exporters over each way and compression, each with what has arrived.
+// ways returns exporters for each protocol and compression, each with a function that
+// returns the arrived requests.
 func ways(t *testing.T) map[string]func() (pluginsdk.Exporter, func() [][]byte) {
 	t.Helper()
 	all := map[string]func() (pluginsdk.Exporter, func() [][]byte){}
@@ -41,8 +42,8 @@ func field(number protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 }
 
-// TestNothingIsDecoded: what no decoder takes goes through, and so does what a
-// decoder would drop or write in another way.
+// TestNothingIsDecoded: bytes that no decoder accepts pass unchanged, and so do bytes
+// that a decoder would drop or rewrite.
 func TestNothingIsDecoded(t *testing.T) {
 	const resourceSpans, scopeSpans, spans, name, unknown = 1, 2, 2, 5, 1900
 	odd := protowire.AppendVarint(protowire.AppendTag(nil, unknown, protowire.VarintType), 7)
@@ -100,7 +101,7 @@ func TestEditedBatches(t *testing.T) {
 	}
 }
 
-// TestNothingToSend calls nobody.
+// TestNothingToSend: an empty batch makes no call.
 func TestNothingToSend(t *testing.T) {
 	back := receive(t, nil)
 	e := open(t, env(EnvEndpoint+"="+back.URL))
@@ -124,8 +125,8 @@ func TestNothingToSend(t *testing.T) {
 	}
 }
 
-// TestEnvironmentOfTheProcess changes nothing. Under a host it has what Setup has; in a program of many parts it may
-// be anybody's.
+// TestEnvironmentOfTheProcess: the environment of the process has no effect. Under a host
+// it is equal to Setup's; in a larger program it may be for other parts.
 func TestEnvironmentOfTheProcess(t *testing.T) {
 	for _, name := range []string{"", "TRACES_"} {
 		for setting, text := range map[string]string{

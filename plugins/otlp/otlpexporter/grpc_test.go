@@ -30,9 +30,9 @@ import (
 // grpcBack is a gRPC back end that decodes nothing.
 type grpcBack struct {
 	address string
-	// answer is what it answers; nil: taken.
+	// answer returns the answer; nil: success.
 	answer func(context.Context) error
-	// partial is what it says of what it takes.
+	// partial is the partial success in the answer.
 	partial *coltracepb.ExportTracePartialSuccess
 
 	mu     sync.Mutex

@@ -112,14 +112,14 @@ func (r *receiver) handler(tb testing.TB, handler http.HandlerFunc) http.Handler
 	})
 }
 
-// all gives what has come.
+// all returns all requests that have arrived.
 func (r *receiver) all() []request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.requests
 }
 
-// last gives the newest request.
+// last returns the newest request.
 func (r *receiver) last(tb testing.TB) request {
 	tb.Helper()
 	all := r.all()

@@ -38,7 +38,7 @@ func TestBatchArrives(t *testing.T) {
 	}
 }
 
-// TestAnswers: what each status means to the host, and what the operator reads.
+// TestAnswers: the result of each status for the host, and its text for the operator.
 func TestAnswers(t *testing.T) {
 	status := func(m *statuspb.Status) string { return string(encode(t, m)) }
 	partial := func(n int64, text string) string {

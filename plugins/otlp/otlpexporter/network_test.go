@@ -82,7 +82,7 @@ func plainGRPC(t *testing.T) string {
 	return serveGRPC(t, nil).address
 }
 
-// TestWrongCounterpart: what operators meet most.
+// TestWrongCounterpart: the most frequent faults of operators.
 func TestWrongCounterpart(t *testing.T) {
 	ca := newAuthority(t)
 	plainHTTP := receive(t, nil).Listener.Addr().String()
@@ -165,8 +165,8 @@ func TestWrongCounterpart(t *testing.T) {
 	})
 }
 
-// TestFaultsWithoutServers are those for which a test would need more than one
-// machine, by what Go and gRPC say of them.
+// TestFaultsWithoutServers tests the texts of Go and gRPC for faults that need more than
+// one machine.
 func TestFaultsWithoutServers(t *testing.T) {
 	c, err := readSettings(env(EnvTracesEndpoint+"=http://collector:4318/v1/traces"), Defaults{})
 	if err != nil {
@@ -259,7 +259,8 @@ func TestRenewedFiles(t *testing.T) {
 			mutual := func(a *authority) *tls.Config {
 				return &tls.Config{Certificates: []tls.Certificate{a.server(nil)}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 			}
-			// One address, whose server is replaced by one of the fresh authority.
+			// One address, with a server that is replaced by a server of the new
+			// authority.
 			current := mutual(old)
 			config := &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 				c := current.Clone()
@@ -294,8 +295,8 @@ func TestRenewedFiles(t *testing.T) {
 	}
 }
 
-// TestRenewedClientCertificate: the next connection has it, and one whose files do
-// not fit together is not taken.
+// TestRenewedClientCertificate: the next connection has the new certificate. A
+// certificate that does not match its key is not used.
 func TestRenewedClientCertificate(t *testing.T) {
 	ca := newAuthority(t)
 	dir := t.TempDir()
@@ -414,7 +415,7 @@ func TestRedirectBeforeTheBodyIsRead(t *testing.T) {
 	}
 }
 
-// TestGiantAnswers: little of them is read, and they do not change what was said.
+// TestGiantAnswers: a small part of the answer is read, and the result is the same.
 func TestGiantAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -456,8 +457,8 @@ func TestGiantAnswers(t *testing.T) {
 	}
 }
 
-// TestSwitchedProtocol: who answers 101 and keeps the connection does not keep the
-// call.
+// TestSwitchedProtocol: a server that answers 101 and keeps the connection does not block
+// the call.
 func TestSwitchedProtocol(t *testing.T) {
 	back := raw(t, func(conn net.Conn) {
 		from := bufio.NewReader(conn)
@@ -481,7 +482,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestSlow: the exporter's time ends before the host's, and says what it waited for.
+// TestSlow: the exporter's timeout ends before the host's, and its error names the cause.
 func TestSlow(t *testing.T) {
 	release := make(chan struct{})
 	back := receive(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -517,8 +518,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestCancelled: a call returns when the host has given it up, whatever the back
-// end does.
+// TestCancelled: a call returns when the host has cancelled it, even if the back end does
+// not answer.
 func TestCancelled(t *testing.T) {
 	release, came := make(chan struct{}), make(chan struct{}, 2)
 	back := receive(t, func(http.ResponseWriter, *http.Request) { came <- struct{}{}; <-release })

@@ -11,8 +11,8 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 )
 
-// TestOddAnswersAreWarnedOf: an answer of success that is not OTLP's counts as
-// delivered, and is told of once.
+// TestOddAnswersAreWarnedOf: a successful answer that is not OTLP counts as delivered,
+// and is logged once.
 func TestOddAnswersAreWarnedOf(t *testing.T) {
 	taken := string(encode(t, &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{}}))
 	for _, c := range []struct {

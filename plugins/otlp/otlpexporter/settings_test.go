@@ -239,7 +239,7 @@ func pairs(m map[string]string) string {
 	return strings.Join(list, " ")
 }
 
-// TestWarnings: what is legal and seldom meant.
+// TestWarnings: valid settings that are seldom intended.
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		env  []string
