@@ -139,10 +139,11 @@ test-ray-export: python-wheel ## Export the spans of real Ray Serve through the 
 	@$(call venv,ray,$(RAY)/requirements.txt) && \
 	"$$venv/bin/python" -B test/rayexport/run.py bin/servetrace-*.whl $(RAY_SPANS)
 
-# Without the environment of `make ray`, the column of Ray Serve stays empty.
+# Without the environments of `make ray` and `make python`, their parts are not run.
 seeds: build ## Run all that the project's seeds name, on real Ray Serve too after make ray, and print the table
 	@ray=; for complete in $(TOOLS)/ray-*/complete; do [ ! -e "$$complete" ] || ray=$${complete%/complete}/bin/python; done; \
-	$(GO) -C test/seeds test -count=1 -timeout 10m -args -table -bin '$(CURDIR)/bin' -ray "$$ray"
+	python='$(CURDIR)/examples/ray-exporter/.venv/bin/python'; [ -x "$$python" ] || python=; \
+	$(GO) -C test/seeds test -count=1 -timeout 10m -args -table -bin '$(CURDIR)/bin' -ray "$$ray" -python "$$python"
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.

@@ -30,7 +30,7 @@ var rowsOfGuide = []row{
 	{number: 28, says: "`FastAPIInstrumentor` and other instrumentors", how: "`otelhttp` and `otelgrpc` in `bin/instrumented`", verdict: works, check: checkInstrumented},
 	{number: 29, says: "span `GET / http send`", how: "–", verdict: absent, why: "a span of ASGI's messages; otelhttp has none"},
 	{number: 30, says: "`get_replica_context()`, `set_attributes`, `set_status`", how: "`serving.ReplicaContext(ctx)`", verdict: works, check: checkReplicaContext, ray: sameAttributes("application_span")},
-	{number: 31, says: "exporter: a function that returns `List[SpanProcessor]`", how: "`pluginsdk.Spec`, or `otelplugin.Pipeline`", verdict: works, check: checkPipeline},
+	{number: 31, says: "exporter: a function that returns `List[SpanProcessor]`", how: "the function as a plugin, `python:module:function`; in Go `otelplugin.Pipeline`", verdict: works, check: checkPipeline, function: consoleFunction},
 	{number: 32, says: "several span processors, several back ends", how: "several plugins, or `bin/multi-backend-plugin`", verdict: works, check: checkSeveral},
 	{number: 33, says: "Honeycomb with its three variables", how: "`bin/honeycomb-plugin`", verdict: works, check: checkHoneycomb},
 	{number: 34, says: "a Dockerfile, built and pushed", how: "a fragment in `docs/how-to/install.md`", verdict: absent, why: "a Dockerfile that CI builds comes with the installation"},
@@ -38,14 +38,14 @@ var rowsOfGuide = []row{
 	{number: 36, says: "`inject()` between services", how: "`bin/upstream-downstream`, twice", verdict: works, check: checkTwoServices},
 	{number: 37, says: "one service with applications `app` and `app2`", how: "the file without `exporter_import_path`: `bin/upstream-downstream --config FILE`", verdict: works, check: checkOneService, ray: sameGuide},
 	{number: 38, says: "the `Authorization` header goes on", how: "the same", verdict: works, check: checkAuthorization},
-	{number: 39, says: "spans on the console of a workspace", how: "`SERVE_TRACING_EXPORTER_PLUGIN=console`", verdict: works, check: checkConsole},
+	{number: 39, says: "spans on the console of a workspace", how: "`python:exporter_dev:debug_span_processor`, or `console`", verdict: works, check: checkConsole, function: consoleFunction},
 	{number: 40, says: "`ANYSCALE_TRACING_EXPORTER_IMPORT_PATH`, `RAY_SERVE_TRACING_*`", how: "one warning with the settings to use", verdict: different, why: "the names are `SERVE_TRACING_*`", check: checkRaysVariables},
 	{number: 41, says: "an access log line beside the spans", how: "with `trace_id` and `span_id`", verdict: works, check: checkAccessLog},
 	{number: 42, says: "Datadog's agent on ports 8126 and 4318", how: "`datadog`, in both modes", verdict: works, check: checkDatadog},
 	{number: 43, says: "`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_LOG_LEVEL`, `OTEL_SERVICE_NAME`", how: "the same", verdict: works, check: checkVariables},
-	{number: 44, says: "`RayServeSpanProcessor`: four `ray.*` ids on each span", how: "`SERVE_RAY_CONTEXT=on`, or `processors.RayContext`", verdict: works, check: checkIdentity, ray: processorFails, onRay: "the guide's processor fails the request: 500"},
+	{number: 44, says: "`RayServeSpanProcessor`: four `ray.*` ids on each span", how: "`python:exporter_dd:anyscale_span_processors`, or `SERVE_RAY_CONTEXT=on`", verdict: works, check: checkIdentity, function: datadogFunction, ray: processorFails, onRay: "the guide's processor fails the request: 500"},
 	{number: 45, says: "it is an `on_start` hook", how: "`otelplugin.Processors` replays `OnStart` after the end", verdict: different, why: "a hook out of process cannot fail a request", check: checkOnStart},
-	{number: 46, says: "`BatchSpanProcessor(OTLPSpanExporter())`", how: "`otlp`, or the same two in `otelplugin.Pipeline`", verdict: works, check: checkPipeline},
+	{number: 46, says: "`BatchSpanProcessor(OTLPSpanExporter())`", how: "the same in Python, or `otlp`", verdict: works, check: checkPipeline, function: datadogFunction},
 	{number: 47, says: "processors are added to the default provider", how: "OpenTelemetry's global provider", verdict: works, check: checkGlobalProvider},
 }
 
@@ -353,16 +353,21 @@ func checkIdentity(t *testing.T) {
 	get(t, s.URL, header("X-Request-Id", "r-1"))
 	s.Stop()
 	spans := hello(t, "/", header("X-Request-Id", "r-1"), "SERVE_RAY_CONTEXT=on")
-	for _, list := range [][]span{spans, decodeSpans(t, s.Stdout.String())} {
-		wantTree(t, list, helloChain("(root)"))
-		for _, one := range list {
-			for key, digits := range map[string]int{"ray.job_id": 8, "ray.actor_id": 32, "ray.task_id": 48} {
-				if id, _ := one.attributes[key].(string); !regexp.MustCompile(`^[0-9a-f]+$`).MatchString(id) || len(id) != digits {
-					t.Errorf("span %q has %s=%q, want %d digits", one.name, key, id, digits)
-				}
+	wantIdentity(t, spans)
+	wantIdentity(t, decodeSpans(t, s.Stdout.String()))
+}
+
+// wantIdentity checks Ray's ids on the spans of request r-1 to hello.
+func wantIdentity(t *testing.T, spans []span) {
+	t.Helper()
+	wantTree(t, spans, helloChain("(root)"))
+	for _, one := range spans {
+		for key, digits := range map[string]int{"ray.job_id": 8, "ray.actor_id": 32, "ray.task_id": 48} {
+			if id, _ := one.attributes[key].(string); !regexp.MustCompile(`^[0-9a-f]+$`).MatchString(id) || len(id) != digits {
+				t.Errorf("span %q has %s=%q, want %d digits", one.name, key, id, digits)
 			}
-			wantAttributes(t, one, map[string]any{"ray.request_id": "r-1"})
 		}
+		wantAttributes(t, one, map[string]any{"ray.request_id": "r-1"})
 	}
 }
 

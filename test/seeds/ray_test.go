@@ -30,7 +30,7 @@ type rayRun struct {
 func recordRay(t *testing.T, exporter string) *raySpans {
 	t.Helper()
 	output := filepath.Join(t.TempDir(), "ray.json")
-	cmd := exec.CommandContext(t.Context(), *python, "-B", "ray_serve.py", output, exporter)
+	cmd := exec.CommandContext(t.Context(), *ofRay, "-B", "ray_serve.py", output, exporter)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("run the applications on Ray: %v\n%s", err, out)

@@ -16,7 +16,8 @@ import (
 
 var (
 	bin    = flag.String("bin", "", "folder with the built programs; without it the test is skipped")
-	python = flag.String("ray", "", "the Python of an environment with Ray Serve; without it only our half runs")
+	ofRay  = flag.String("ray", "", "the Python of an environment with Ray Serve; without it only our half runs")
+	python = flag.String("python", "", "the Python of examples/ray-exporter; without it no exporter function runs")
 	table  = flag.Bool("table", false, "print the table with verdicts")
 )
 
@@ -38,6 +39,9 @@ type row struct {
 	why     string // of different and absent, and a note otherwise
 	// check runs the row. Nil if there is nothing to run.
 	check func(t *testing.T)
+	// function runs an exporter function of the guide, if there is an environment.
+	// environ is what the runner needs.
+	function func(t *testing.T, environ []string)
 	// ray runs the row on real Ray Serve, if there is an environment. onRay is the
 	// result if it passes, or if there is nothing to run; empty means that Ray Serve does
 	// the same.
@@ -74,7 +78,7 @@ func TestSeeds(t *testing.T) {
 		t.Skip("needs the built programs: make seeds")
 	}
 	var ray *raySpans
-	if *python != "" {
+	if *ofRay != "" {
 		ray = recordRay(t, "DEFAULT")
 	}
 	var mu sync.Mutex
@@ -97,6 +101,13 @@ func TestSeeds(t *testing.T) {
 						t.Parallel()
 						note(t, r.key(""))
 						r.check(t)
+					})
+				}
+				if r.function != nil && *python != "" {
+					t.Run(fmt.Sprintf("%02d in Python", r.number), func(t *testing.T) {
+						t.Parallel()
+						note(t, r.key("python"))
+						r.function(t, runnerEnviron(t))
 					})
 				}
 				if r.ray != nil && ray != nil {
@@ -124,9 +135,12 @@ func drawTable(results map[string]string) string {
 		fmt.Fprintf(&text, "\n## %s\n\n| # | the seed | here | verdict | run | on Ray Serve |\n| --- | --- | --- | --- | --- | --- |\n", s.seed)
 		for _, r := range s.rows {
 			says := string(r.verdict)
-			result, onRay := results[r.key("")], results[r.key("ray")]
-			if result == "FAIL" || onRay == "FAIL" {
+			result, inPython, onRay := results[r.key("")], results[r.key("python")], results[r.key("ray")]
+			if result == "FAIL" || inPython == "FAIL" || onRay == "FAIL" {
 				says = "FAIL"
+			}
+			if r.function != nil {
+				result += ", in Python: " + cmp.Or(inPython, "not run")
 			}
 			counts[says]++
 			if r.why != "" {
