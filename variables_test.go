@@ -37,7 +37,7 @@ func TestUnreadVariablesAreWarnedOf(t *testing.T) {
 	wrong := []string{"SERVE_TRACING_SAMPLE_RATIO=0.1", "SERVE_SERVICE_PORT=8000", "SERVE_SERVICE_HOST=10.0.0.1", "ANYSCALE_TRACING_SAMPLING_RATIO=1", "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=a:b", "SERVE_ACME_TOKEN=hunter2"}
 	const (
 		ratio = "SERVE_TRACING_SAMPLE_RATIO: neither the service nor a running plugin reads this variable; did you mean SERVE_TRACING_SAMPLING_RATIO?"
-		ray   = "ANYSCALE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH: Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN and SERVE_TRACING_SAMPLING_RATIO"
+		ray   = "ANYSCALE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH: Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION and SERVE_TRACING_SAMPLING_RATIO"
 		acme  = "SERVE_ACME_TOKEN: neither the service nor a running plugin reads this variable"
 	)
 	for name, c := range map[string]struct {
@@ -67,7 +67,8 @@ func TestUnreadVariablesAreWarnedOf(t *testing.T) {
 	}
 }
 
-// Every variable of the settings page has a reader in a service, except the relay's.
+// TestVariablesOfThePageAreKnown checks that every variable of the settings page has a
+// reader. The variables of the relay have theirs in package relay.
 func TestVariablesOfThePageAreKnown(t *testing.T) {
 	page, err := os.ReadFile("docs/reference/settings.md")
 	if err != nil {

@@ -14,11 +14,12 @@ import (
 var stockPlugins = []string{"SERVE_CONSOLE_FORMAT", "SERVE_CONSOLE_OUTPUT", "SERVE_DATADOG_MODE", "SERVE_RAY_CONTEXT"}
 
 // rayVariables maps the variables that configure tracing in Ray Serve and on Anyscale
-// to their counterparts here. Other variables of these families have none.
+// to their counterparts here, with the form of the value if it differs. Other variables
+// of these families have none.
 var rayVariables = map[string]string{
-	"ANYSCALE_TRACING_EXPORTER_IMPORT_PATH":  "SERVE_TRACING_EXPORTER_PLUGIN",
+	"ANYSCALE_TRACING_EXPORTER_IMPORT_PATH":  "SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION",
 	"ANYSCALE_TRACING_SAMPLING_RATIO":        "SERVE_TRACING_SAMPLING_RATIO",
-	"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "SERVE_TRACING_EXPORTER_PLUGIN",
+	"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION",
 	"RAY_SERVE_TRACING_SAMPLING_RATIO":       "SERVE_TRACING_SAMPLING_RATIO",
 }
 

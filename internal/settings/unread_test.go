@@ -34,7 +34,7 @@ func TestUnread(t *testing.T) {
 		{entry: "SERVE_MY_OWN=hunter2", want: "SERVE_MY_OWN: no reader"},
 		{entry: "SERVE_=x", want: "SERVE_: no reader"},
 		{entry: "RAY_SERVE_TRACING_SAMPLING_RATIO=1", want: "RAY_SERVE_TRACING_SAMPLING_RATIO: Ray's settings have no effect here; set SERVE_TRACING_SAMPLING_RATIO"},
-		{entry: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH=a:b", want: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH: Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN"},
+		{entry: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH=a:b", want: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH: Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION"},
 		{entry: "RAY_SERVE_TRACING_X=1", want: "RAY_SERVE_TRACING_X: Ray's settings have no effect here"},
 
 		{entry: "SERVE_HTTP_PORT=1"},
@@ -89,7 +89,7 @@ func TestWarningsNameRaysVariablesTogether(t *testing.T) {
 	}
 	want := []string{
 		"ANYSCALE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH, RAY_SERVE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_X: " +
-			"Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN and SERVE_TRACING_SAMPLING_RATIO",
+			"Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION and SERVE_TRACING_SAMPLING_RATIO",
 		"SERVE_HTTP_PROT: no reader; did you mean SERVE_HTTP_PORT?",
 	}
 	if got := Warnings(Unread(environ, load, nil), "no reader"); !slices.Equal(got, want) {

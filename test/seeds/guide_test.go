@@ -298,7 +298,7 @@ func checkRaysVariables(t *testing.T) {
 	s.Await(s.Log, "Ray's settings have no effect here", 1)
 	s.Stop()
 	wantLog(t, s, "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH, RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH, RAY_SERVE_TRACING_SAMPLING_RATIO: "+
-		"Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN and SERVE_TRACING_SAMPLING_RATIO")
+		"Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION and SERVE_TRACING_SAMPLING_RATIO")
 	if n := strings.Count(s.Log.String(), "level=WARN"); n != 1 {
 		t.Errorf("%d warnings, want one", n)
 	}
