@@ -19,7 +19,8 @@ import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ray"), os.path.join(HERE, "testdata")]
+MODULES = [os.path.join(HERE, "testdata"), os.path.join(HERE, "..", "..", "examples", "ray-exporter", "guide")]
+sys.path[:0] = [os.path.join(HERE, "..", "ray"), *MODULES]
 
 import record  # of test/ray
 
@@ -87,7 +88,7 @@ def main(output, exporter):
     os.environ |= {
         "HOME": place,
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": os.path.join(HERE, "testdata"),
+        "PYTHONPATH": os.pathsep.join(MODULES),
         "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": DEFAULT if exporter == "DEFAULT" else exporter,
         "RAY_SERVE_TRACING_SAMPLING_RATIO": "1.0",
         "RAY_USAGE_STATS_ENABLED": "0",
