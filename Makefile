@@ -147,9 +147,10 @@ seeds: build ## Run all that the project's seeds name, on real Ray Serve too aft
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.
-# host takes longest, so it starts first.
+# Many tests wait for processes, so twice as many packages as processors run at a
+# time. host takes longest, so it starts first.
 test: ## Run the tests, with -race wherever a C compiler exists
-	@$(call gotest,.,$(if $(filter ./...,$(PKG)),./host) $(PKG))
+	@$(call gotest,.,$(if $(filter ./...,$(PKG)),./host) $(PKG),-p $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 	@echo 'make test: the real peers of test/peers are not part of it: make peers, make test-peers'
 
 # Modules of their own, so that ours depends on none of their packages.
@@ -172,8 +173,7 @@ test-bench: ## Test the benchmark itself
 test-peers: build ## Run the plugins against the real peers that are built (see peers); the rest is skipped
 	@$(call gotest,test/peers,-count=1 $(PKG))
 
-# gotest runs the tests of packages $(2) in folder $(1). Tests with processes wait
-# longer than they compute, so twice as many packages as processors run at a time.
+# gotest runs the tests of packages $(2) in folder $(1), with more flags in $(3).
 define gotest
 race=; \
 	if [ '$(RACE)' != no ]; then \
@@ -182,9 +182,8 @@ race=; \
 	  elif [ '$(RACE)' = yes ]; then echo 'make test: RACE=yes, but the race detector needs cgo and a C compiler' >&2; exit 1; \
 	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
 	fi; \
-	flags="$$race -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -timeout 10m"; \
-	echo "$(GO) -C $(1) test $$flags $(TESTFLAGS) $(2)"; \
-	$(GO) -C $(1) test $$flags $(TESTFLAGS) $(2)
+	echo "$(GO) -C $(1) test $$race -timeout 10m $(3) $(TESTFLAGS) $(2)"; \
+	$(GO) -C $(1) test $$race -timeout 10m $(3) $(TESTFLAGS) $(2)
 endef
 
 # docs/internals/hazards.md says how to read what it prints.
