@@ -98,6 +98,9 @@ func executable(ctx context.Context, s settings, where string) (string, error) {
 	if strings.HasPrefix(where, "unix://") {
 		return "", usagef("%s: the suite starts and ends the plugin itself; name its executable", where)
 	}
+	if function, ok := strings.CutPrefix(where, "python:"); ok {
+		return "", usagef("%s: the suite starts an executable; name a script that runs: exec python3 -m servetrace.runner %s \"$@\"", where, function)
+	}
 	cfg, err := s.one(ctx, where, "")
 	if err != nil {
 		return "", err
