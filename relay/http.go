@@ -123,6 +123,9 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, arrival 
 	// not read, the deadline must stay, because the server reads the rest.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in serveTraces
 	if kind == typeJSON {
+		if len(body) > maxJSONBytes {
+			return nil, status.Errorf(codes.ResourceExhausted, "the request has %d bytes, more than the %d that are allowed in JSON", len(body), maxJSONBytes)
+		}
 		if body, err = s.decoder.fromJSON(body); err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}

@@ -179,6 +179,15 @@ func TestHTTPAnswers(t *testing.T) {
 	r.wantSpans(t, "z", 1)
 }
 
+func TestLargeJSON(t *testing.T) {
+	r := startRig(t, "record", overHTTP)
+	document := []byte(`{"resourceSpans":[` + strings.Repeat("{},", 2<<20) + `{}]}`)
+	resp, body := r.post(t, "/v1/traces", typeJSON, zipped(t, document), "Content-Encoding", "gzip")
+	if resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(body), "more than the 4194304 that are allowed in JSON") {
+		t.Errorf("answer %d %s, want 413", resp.StatusCode, body)
+	}
+}
+
 func TestHTTPMethod(t *testing.T) {
 	r := startRig(t, "record", overHTTP)
 	resp, err := http.Get(r.endpoint(t, "http") + "/v1/traces") //nolint:noctx // a test

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -158,6 +159,9 @@ func (f relayFlags) run(cmd *cobra.Command, s settings) error {
 	for _, text := range cfg.Tracing.Warnings {
 		r.log.Warn("setting is not used", "setting", text)
 	}
+	if s.getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
 	err = r.start(cmd.Context(), cfg, own)
 	if running, ok := errors.AsType[*relay.RunningError](err); ok {
 		r.log.Info("another relay listens at the socket already; this one ends", "socket", running.Socket, "pid", running.PID)
@@ -168,6 +172,10 @@ func (f relayFlags) run(cmd *cobra.Command, s settings) error {
 	}
 	return errors.Join(r.wait(cmd.Context()), r.stop())
 }
+
+// memoryLimit is the size from which on the garbage collector keeps the relay small. With
+// the default settings, all that the bounds of the relay allow fits into it.
+const memoryLimit = 384 << 20
 
 // relayLog returns the log of a relay, in the format of a service.
 func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {

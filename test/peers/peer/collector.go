@@ -75,9 +75,9 @@ func WithClientCA(ca string) CollectorOption {
 	return func(o *collectorOptions) { o.clients = ca }
 }
 
-// forwardTo hands every batch on to an address by OTLP/gRPC before the sender
-// is answered, and answers what came of it.
-func forwardTo(address string) CollectorOption {
+// ForwardTo makes the Collector send each batch to an address by OTLP/gRPC, host:port
+// or unix:///path. The sender gets the answer of this address.
+func ForwardTo(address string) CollectorOption {
 	return func(o *collectorOptions) { o.forward = address }
 }
 

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/servetrace/servetrace/relay"
+	"github.com/servetrace/servetrace/test/testplugin"
+)
+
+// relayInTest is a process of "servetrace relay", which is this test binary.
+type relayInTest struct {
+	cmd    *exec.Cmd
+	log    testplugin.Log
+	ended  chan struct{} // closed when the log ends
+	plugin string
+}
+
+// startRelay starts a relay with a plugin of a mode, and returns when it listens.
+func startRelay(t *testing.T, mode string, args ...string) *relayInTest {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := filepath.Join(t.TempDir(), "servetrace")
+	if err := os.Symlink(exe, command); err != nil {
+		t.Fatal(err)
+	}
+	r := &relayInTest{plugin: testplugin.Install(t, mode), ended: make(chan struct{})}
+	r.cmd = exec.Command(command, append([]string{"relay"}, args...)...)
+	r.cmd.Env = append(os.Environ(), "SERVE_TRACING_EXPORTER_PLUGIN="+r.plugin, "SERVE_TRACING_BATCH_AGE=20ms")
+	stderr, err := r.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the process
+		defer close(r.ended)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			_, _ = r.log.Write(append(lines.Bytes(), '\n'))
+		}
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill() // it has ended, except if the test has failed
+		<-r.ended
+		_ = r.cmd.Wait()
+		if t.Failed() {
+			t.Logf("log of the relay:\n%s", &r.log)
+		}
+	})
+	r.waitLog(t, "relay listens")
+	return r
+}
+
+func (r *relayInTest) waitLog(t *testing.T, text string) {
+	t.Helper()
+	testplugin.WaitFor(t, "the log line "+text, func() bool { return strings.Contains(r.log.String(), text) })
+}
+
+// endpoint returns the address of a listener in the log.
+func (r *relayInTest) endpoint(t *testing.T, protocol string) string {
+	t.Helper()
+	m := regexp.MustCompile(protocol + `=(\S+)`).FindStringSubmatch(r.log.String())
+	if m == nil {
+		t.Fatalf("the log has no endpoint for %s", protocol)
+	}
+	return strings.TrimPrefix(m[1], "http://")
+}
+
+// stop sends SIGTERM and waits for the end.
+func (r *relayInTest) stop(t *testing.T) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-r.ended
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("the relay ends with %v", err)
+	}
+}
+
+func dialRelay(t *testing.T, target string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// named returns a request with one span.
+func named(name string) *coltracepb.ExportTraceServiceRequest {
+	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{
+		Spans: []*tracepb.Span{{TraceId: bytes.Repeat([]byte{1}, 16), SpanId: bytes.Repeat([]byte{2}, 8), Name: name}},
+	}}}}}
+}
+
+// TestRelayLosesNothing sends spans while the plugin is killed and reloaded, and stops
+// the relay right after the last span.
+func TestRelayLosesNothing(t *testing.T) {
+	socket := filepath.Join(shortTempDir(t), "relay.sock")
+	r := startRelay(t, "record", "--socket", socket)
+	client := coltracepb.NewTraceServiceClient(dialRelay(t, "unix://"+socket))
+	wait := metadata.AppendToOutgoingContext(t.Context(), relay.HeaderWait, relay.WaitDelivered)
+	const each = 200
+	var senders sync.WaitGroup
+	for s := range 4 {
+		senders.Go(func() {
+			ctx := t.Context()
+			if s%2 == 0 {
+				ctx = wait
+			}
+			for i := range each {
+				if _, err := client.Export(ctx, named(fmt.Sprintf("s%d-%d", s, i))); err != nil {
+					t.Errorf("send: %v", err)
+					return
+				}
+			}
+		})
+	}
+	testplugin.WaitFor(t, "spans", func() bool { return len(testplugin.Received(t, r.plugin)) > 3 })
+	if err := syscall.Kill(testplugin.Received(t, r.plugin)[0].PID, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	r.waitLog(t, "start=2")
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Error(err)
+	}
+	r.waitLog(t, "reloading plugins")
+	senders.Wait()
+	r.stop(t)
+	got := testplugin.Spans(t, r.plugin)
+	for s := range 4 {
+		for i := range each {
+			if name := fmt.Sprintf("s%d-%d", s, i); got[name] == 0 {
+				t.Errorf("span %s is lost", name)
+			}
+		}
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
+	}
+}
+
+// shortTempDir returns a folder whose path is short enough for sockets.
+func shortTempDir(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "rl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
+// mostMemory bounds the resident memory of the relay in TestRelayUnderAttack, in KiB:
+// twice memoryLimit. Without its bounds, the relay needs several GiB there.
+const mostMemory = 2 * memoryLimit >> 10
+
+// TestRelayUnderAttack sends thousands of connections, requests that never end, gzip
+// bombs and malformed requests. The relay's memory is bounded, and a good program sends
+// on without an error.
+func TestRelayUnderAttack(t *testing.T) {
+	r := startRelay(t, "record", "--grpc", "0", "--http", "0")
+	good := coltracepb.NewTraceServiceClient(dialRelay(t, r.endpoint(t, "grpc")))
+	if _, err := good.Export(t.Context(), named("good-0")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var attackers sync.WaitGroup
+	attack := func(times int, f func()) {
+		for range times {
+			attackers.Go(func() {
+				for ctx.Err() == nil {
+					f()
+				}
+			})
+		}
+	}
+	target := r.endpoint(t, "http")
+	bomb := gzipped(t, bytes.Repeat([]byte{0x0a, 0}, 50<<20))
+	jsonBomb := gzipped(t, []byte(`{"resourceSpans":[`+strings.Repeat(`{},`, 1<<20)+`{}]}`))
+	tooLarge, malformed := &atomic.Int64{}, &atomic.Int64{}
+	attack(8, func() { postTo(ctx, target, "application/x-protobuf", bomb, map[int]*atomic.Int64{413: tooLarge}) })
+	attack(2, func() { postTo(ctx, target, "application/json", jsonBomb, nil) })
+	attack(4, func() {
+		postTo(ctx, target, "application/x-protobuf", []byte("\x0a\xff\xff"), map[int]*atomic.Int64{400: malformed})
+	})
+	attack(8, func() { endless(ctx, target) })
+	var idle []net.Conn
+	for range 2000 {
+		conn, err := net.Dial("tcp", r.endpoint(t, "grpc")) //nolint:noctx // a test
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, conn)
+	}
+	for i := range 100 {
+		_, err := good.Export(t.Context(), named(fmt.Sprintf("good-%d", i+1)))
+		if err != nil {
+			t.Errorf("the good program: %v", err)
+		}
+	}
+	testplugin.WaitFor(t, "the answers", func() bool { return tooLarge.Load() >= 5 && malformed.Load() >= 5 })
+	cancel()
+	attackers.Wait()
+	for _, conn := range idle {
+		_ = conn.Close()
+	}
+	if kib := peakMemory(t, r.cmd.Process.Pid); kib > mostMemory {
+		t.Errorf("the relay used %d KiB, want at most %d", kib, mostMemory)
+	} else {
+		t.Logf("the relay used %d KiB", kib)
+	}
+	r.stop(t)
+	got := testplugin.Spans(t, r.plugin)
+	for i := range 101 {
+		if name := fmt.Sprintf("good-%d", i); got[name] != 1 {
+			t.Errorf("span %s arrived %d times", name, got[name])
+		}
+	}
+}
+
+func gzipped(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(data)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// postTo posts a request, compressed if it is gzip, and counts its status.
+func postTo(ctx context.Context, target, kind string, body []byte, count map[int]*atomic.Int64) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+target+"/v1/traces", bytes.NewReader(body))
+	if err != nil {
+		return
+	}
+	req.Header.Set("Content-Type", kind)
+	if bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+		req.Header.Set("Content-Encoding", "gzip")
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return // the relay may have closed the connection
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	if n := count[resp.StatusCode]; n != nil {
+		n.Add(1)
+	}
+}
+
+// endless begins a request of 16 MiB, and keeps it open before its last byte.
+func endless(ctx context.Context, target string) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	const size = 16 << 20
+	if _, err := fmt.Fprintf(conn, "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n", size); err != nil {
+		return
+	}
+	part := make([]byte, 64<<10)
+	for sent := 0; sent < size-len(part); sent += len(part) {
+		if _, err := conn.Write(part); err != nil {
+			return
+		}
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, _ = conn.Read(part)
+}
+
+// peakMemory returns the largest resident memory of a process so far, in KiB.
+func peakMemory(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Skipf("the memory of a process: %v", err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("the status has no VmHWM")
+	}
+	kib, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
