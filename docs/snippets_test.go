@@ -347,7 +347,7 @@ func (p *place) start(t *testing.T, dir string, b block) {
 		<-ended
 	})
 	p.wait(t, b, func(printed string) bool {
-		return strings.Contains(printed[before:], "msg=serving ") || strings.Contains(printed[before:], "SERVE_TRACING_EXPORTER_PLUGIN=unix://")
+		return strings.Contains(printed[before:], "msg=serving ") || strings.Contains(printed[before:], `msg="relay listens"`) || strings.Contains(printed[before:], "SERVE_TRACING_EXPORTER_PLUGIN=unix://")
 	})
 }
 

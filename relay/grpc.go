@@ -56,7 +56,6 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 		grpc.ConnectionTimeout(s.cfg.ReadTimeout),
 		grpc.StaticStreamWindowSize(wire.WindowBytes),
 		grpc.StaticConnWindowSize(wire.WindowBytes),
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: s.cfg.IdleTimeout, Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
 		grpc.UnknownServiceHandler(refuseService),

@@ -40,7 +40,7 @@ func TestStockHTTPExporter(t *testing.T) {
 }
 
 // post sends a request and returns the answer with its body.
-func (r *rig) post(t *testing.T, path, kind string, body []byte, header ...string) (*http.Response, []byte) {
+func (r *rig) post(t *testing.T, path, kind string, body []byte, header ...string) (answered, []byte) {
 	t.Helper()
 	url, transport := r.endpoint(t, "http"), &http.Transport{DisableKeepAlives: true}
 	if socket, ok := strings.CutPrefix(url, "unix://"); ok {
@@ -66,7 +66,13 @@ func (r *rig) post(t *testing.T, path, kind string, body []byte, header ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, answer
+	return answered{resp.StatusCode, resp.Header}, answer
+}
+
+// answered is the status and the header of an answer of HTTP.
+type answered struct {
+	StatusCode int
+	Header     http.Header
 }
 
 const (

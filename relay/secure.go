@@ -71,7 +71,7 @@ func (f *fromFiles[T]) get() T {
 	f.stamp = stamp
 	value, err := f.read()
 	if err != nil {
-		f.log.Error("changed files cannot be used; the previous "+f.name+" stays", "error", err) //nolint:sloglint // two names
+		f.log.Error("changed files cannot be used; the previous "+f.name+" stays", "error", err)
 		return f.value
 	}
 	f.log.Info("changed files are in use", "for", f.name)

@@ -136,7 +136,7 @@ func (a *DatadogAgent) URL() string { return "http://" + loopback(a.port) }
 func (a *DatadogAgent) OTLPHTTP() string {
 	a.tb.Helper()
 	if a.collector == nil {
-		a.collector = StartCollector(a.tb, ForwardTo(loopback(a.otlp)))
+		a.collector = StartCollector(a.tb, forwardTo(loopback(a.otlp)))
 	}
 	return a.collector.HTTP()
 }

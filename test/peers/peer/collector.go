@@ -75,9 +75,9 @@ func WithClientCA(ca string) CollectorOption {
 	return func(o *collectorOptions) { o.clients = ca }
 }
 
-// ForwardTo makes the Collector send each batch to an address by OTLP/gRPC, host:port
-// or unix:///path. The sender gets the answer of this address.
-func ForwardTo(address string) CollectorOption {
+// forwardTo hands every batch on to an address by OTLP/gRPC before the sender
+// is answered, and answers what came of it.
+func forwardTo(address string) CollectorOption {
 	return func(o *collectorOptions) { o.forward = address }
 }
 
@@ -288,4 +288,10 @@ func (c *Collector) Restart() {
 		c.tb.Fatal(err)
 	}
 	c.process = p
+}
+
+// CollectorProgram returns the path of the Collector's executable.
+func CollectorProgram(tb testing.TB) string {
+	tb.Helper()
+	return program(tb, "otelcol", "otelcol")
 }

@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,23 +19,32 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/test/peers/peer"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // relay is a process of "servetrace relay" with the plugin console.
 type relay struct {
 	cmd    *exec.Cmd
-	stdout bytes.Buffer
+	output string // path of its standard output
 	log    *bufio.Scanner
 }
 
 // startRelay starts a relay at a socket and returns when it listens.
 func startRelay(t *testing.T, socket string) *relay {
 	t.Helper()
-	r := &relay{cmd: exec.Command(peer.Command(t, "servetrace"), "relay", "--socket", socket)}
+	r := &relay{
+		cmd:    exec.Command(peer.Command(t, "servetrace"), "relay", "--socket", socket),
+		output: filepath.Join(filepath.Dir(socket), "output"),
+	}
 	r.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "SERVE_TRACING_EXPORTER_PLUGIN=" + peer.Plugin(t, "console"),
 	}
-	r.cmd.Stdout = &r.stdout
+	stdout, err := os.Create(r.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdout.Close() }() // the process has its own descriptor
+	r.cmd.Stdout = stdout
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +75,78 @@ func (r *relay) stop(t *testing.T) (output, last string) {
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("the relay ends with %v", err)
 	}
-	return r.stdout.String(), last
+	return r.printed(t), last
+}
+
+// printed returns the output of the relay.
+func (r *relay) printed(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(r.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// page shows the configuration of a Collector that sends to the relay.
+const page = "../../../docs/how-to/put-a-collector-in-front.md"
+
+// startCollector starts a Collector with the configuration of the page, except for the
+// addresses, and returns the address for gRPC.
+func startCollector(t *testing.T, folder, socket string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml [^\n]*\n(receivers:.*?)```").FindSubmatch(text)
+	if block == nil {
+		t.Fatalf("%s has no configuration", page)
+	}
+	grpc, http := freeAddress(t), freeAddress(t)
+	settings := strings.NewReplacer("localhost:4317", grpc, "localhost:4318", http, "/run/servetrace/relay.sock", socket).Replace(string(block[1]))
+	for _, address := range []string{grpc, http, socket} {
+		if !strings.Contains(settings, address) {
+			t.Fatalf("the configuration of %s lacks a place for %s", page, address)
+		}
+	}
+	settings += "  telemetry: {metrics: {level: none}}\n"
+	file := filepath.Join(folder, "collector.yaml")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := &bytes.Buffer{}
+	cmd := exec.Command(peer.CollectorProgram(t), "--config", file)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("log of the Collector:\n%s", log)
+		}
+	})
+	testplugin.WaitFor(t, "the Collector", func() bool {
+		conn, err := net.Dial("tcp", grpc)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return grpc
+}
+
+// freeAddress returns an address of this machine with a free port.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	return l.Addr().String()
 }
 
 // TestCollectorInFront sends spans to the Collector, whose exporter for OTLP sends them
@@ -77,8 +159,7 @@ func TestCollectorInFront(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	socket := filepath.Join(folder, "relay.sock")
 	r := startRelay(t, socket)
-	collector := peer.StartCollector(t, peer.ForwardTo("unix://"+socket))
-	exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithEndpointURL(collector.GRPC()))
+	exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithEndpointURL("http://"+startCollector(t, folder, socket)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +172,7 @@ func TestCollectorInFront(t *testing.T) {
 	if err := provider.Shutdown(t.Context()); err != nil {
 		t.Errorf("the Collector does not take all spans: %v", err)
 	}
+	testplugin.WaitFor(t, "the spans in the Collector's queue", func() bool { return strings.Count(r.printed(t), `"span-`) >= spans })
 	output, last := r.stop(t)
 	for i := range spans {
 		if n := strings.Count(output, fmt.Sprintf(`"span-%d-"`, i)); n != 1 {
