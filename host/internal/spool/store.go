@@ -1,0 +1,397 @@
+// Package spool stores batches of spans in files, so that they survive the end of the
+// process.
+//
+//  1. New returns a Store and opens no file. Append adds a batch to the open segment, and
+//     begins a new segment when that one is long enough.
+//  2. Settle notes that an exporter is done with spans of a batch. Work writes these notes
+//     into the segments, and removes the segments that no exporter needs.
+//  3. Adopt takes over the segments of processes that have ended, and returns their
+//     batches that are not settled. Read returns the bytes of a batch.
+//  4. Close gives up the segments, so that the next process can adopt them.
+//
+// A segment is a file in LevelDB's log format, written by package journal of goleveldb:
+// blocks of 32 KiB with chunks that have checksums. A reader skips a damaged block and
+// goes on with the next one, and a torn end is skipped the same way. Each process locks
+// its segments (flock), so that several processes share a folder, and the kernel releases
+// the locks of a process that is killed.
+//
+// The files are not synchronized with the disk: they survive the end of the process, not
+// of the machine. The package does not decide which batch is given up at the bound.
+// Open this file first, then segment.go, record.go and adopt.go.
+package spool
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/host/internal/failures"
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
+)
+
+// Batch is the description of a batch in the spool.
+type Batch struct {
+	// Instance and Number make the id of the batch. Append uses the instance of the Store.
+	// The requests of a batch may be stored one by one, with the same number.
+	Instance string
+	Number   uint64
+	Spans    int
+	Sealed   time.Time
+	// Exporters are the names of the exporters that are to get the batch.
+	Exporters []string
+}
+
+// Record is a part of a batch in a segment.
+type Record struct {
+	seg   *segment
+	block int64  // offset of the block in which the record begins
+	sum   uint32 // of the record; tells it from other records of the block
+	size  int64
+	left  int // exporters that are not done with it; guarded by Store.mu
+}
+
+// Size returns the bytes of the record in the file.
+func (r *Record) Size() int64 { return r.size }
+
+// Bounds of the segments: a store has some segmentCount of them at its bound.
+const (
+	segmentCount  = 32
+	mostSegment   = 32 << 20
+	patience      = time.Second // for one write, while the encoder waits
+	lookInterval  = time.Second // between two looks for the open file in its folder
+	retryInterval = time.Second // between two attempts to write to a disk that fails
+)
+
+// Store is a folder of segments. It is safe for concurrent use, except that Append
+// must not be called concurrently with itself.
+type Store struct {
+	dir, instance string
+	limit         int64
+	notes         *failures.Log
+	disk          slowdisk.Disk // one write at a time
+	open          writer        // used in the disk's turn only
+
+	mu       sync.Mutex
+	segments map[*segment]struct{}
+	bytes    int64 // of all segments
+	marks    []mark
+	doomed   []*segment // to be removed
+	health   health
+	closed   bool
+}
+
+// writer is the part of a Store that is used by one write at a time.
+type writer struct {
+	seg    *segment // nil: the next Append begins one
+	count  int      // segments begun
+	looked time.Time
+}
+
+// health is the state of the disk.
+type health struct {
+	failing bool
+	silent  bool // the last write was left behind
+	tried   time.Time
+	missed  uint64
+	cause   error
+}
+
+// New returns a Store for a folder, with a bound in bytes. instance names the process.
+func New(dir, instance string, limit int64, log *slog.Logger) *Store {
+	return &Store{
+		dir: dir, instance: instance, limit: limit, notes: failures.New(log), disk: slowdisk.New(),
+		segments: map[*segment]struct{}{},
+	}
+}
+
+// Append stores a batch, or a part of one. It returns nil if that is not possible. The
+// failure is counted, and logged by Work. Append blocks for as long as the disk takes, at
+// most for a second.
+func (s *Store) Append(b Batch, data []byte) *Record {
+	if !s.mayWrite() {
+		return nil
+	}
+	payload := batchRecord(b, data)
+	rec, err := turn(s, func() (*Record, error) { return s.write(payload) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.health.record(err, s.dir, s.notes)
+	if err != nil {
+		return nil
+	}
+	rec.left = len(b.Exporters)
+	rec.seg.live++
+	return rec
+}
+
+// mayWrite reports whether a write may be tried, and counts it as missed if not.
+func (s *Store) mayWrite() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if s.closed || !s.health.writable(now, s.disk) {
+		s.health.missed++
+		return false
+	}
+	s.health.tried = now
+	return true
+}
+
+// Writable reports whether Append would try to write now. A disk that fails or does not
+// answer is tried again after a while.
+func (s *Store) Writable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && s.health.writable(time.Now(), s.disk)
+}
+
+func (h *health) writable(now time.Time, disk slowdisk.Disk) bool {
+	return !h.failing || now.Sub(h.tried) >= retryInterval && !(h.silent && disk.Busy())
+}
+
+// record records the result of a write, and notes a change for the log.
+func (h *health) record(err error, dir string, notes *failures.Log) {
+	if err != nil {
+		h.missed++
+		h.cause = err
+	}
+	h.silent = errors.Is(err, slowdisk.ErrSilent)
+	switch {
+	case err != nil && !h.failing:
+		notes.Note(slog.LevelError, "the spool cannot be written: spans wait in memory only, and would be lost with the process",
+			"dir", dir, "error", err)
+	case err == nil && h.failing:
+		notes.Note(slog.LevelInfo, "the spool can be written again", "dir", dir, "missed", h.missed)
+	}
+	h.failing = err != nil
+}
+
+// turn runs do when no other write runs, and waits for the result, at most for patience.
+func turn[T any](s *Store, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := slowdisk.Look(ctx, s.disk, func() result {
+		value, err := do()
+		return result{value, err}
+	})
+	if err != nil {
+		return r.value, err
+	}
+	return r.value, r.err
+}
+
+// write appends a record to the open segment. It runs in the disk's turn.
+func (s *Store) write(payload []byte) (*Record, error) {
+	if seg := s.open.seg; seg != nil && time.Since(s.open.looked) >= lookInterval {
+		s.open.looked = time.Now()
+		if !seg.present() {
+			s.finishOpen() // its batches are read by the open file
+		}
+	}
+	if seg := s.open.seg; seg != nil && seg.end >= min(s.limit/segmentCount, mostSegment) {
+		s.finishOpen()
+	}
+	if s.open.seg == nil {
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
+	}
+	seg := s.open.seg
+	rec, err := seg.append(payload, s.grow)
+	if err != nil {
+		s.finishOpen()
+	}
+	return rec, err
+}
+
+// grow counts bytes that were written to a segment.
+func (s *Store) grow(seg *segment, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg.size += n
+	if _, owned := s.segments[seg]; owned {
+		s.bytes += n
+	}
+}
+
+// begin makes a new segment the open one.
+func (s *Store) begin() error {
+	seg, err := createSegment(s.dir, s.instance, &s.open.count)
+	if err != nil {
+		return err
+	}
+	s.open.seg, s.open.looked = seg, time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg.open = true
+	s.segments[seg] = struct{}{}
+	return nil
+}
+
+// finishOpen makes the open segment an ordinary one.
+func (s *Store) finishOpen() {
+	seg := s.open.seg
+	s.open.seg = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg.open = false
+	s.freeLocked(seg)
+}
+
+// Settle notes that an exporter is done with some spans of a batch, counted from its first
+// span. last is true if it is done with the whole batch.
+func (s *Store) Settle(records []*Record, number uint64, exporter string, from, spans int, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var marked *segment
+	for _, rec := range records {
+		if rec.seg != marked {
+			marked = rec.seg
+			s.marks = append(s.marks, mark{seg: rec.seg, exporter: exporter, number: number, from: from, spans: spans})
+		}
+		if !last {
+			continue
+		}
+		if rec.left--; rec.left == 0 {
+			rec.seg.live--
+			s.freeLocked(rec.seg)
+		}
+	}
+}
+
+// freeLocked gives up a segment that no exporter needs, unless it is the open one.
+func (s *Store) freeLocked(seg *segment) {
+	if _, owned := s.segments[seg]; !owned || seg.open || seg.live > 0 {
+		return
+	}
+	delete(s.segments, seg)
+	s.bytes -= seg.size
+	s.doomed = append(s.doomed, seg)
+}
+
+// Over reports whether the segments have more bytes than the bound.
+func (s *Store) Over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes > s.limit
+}
+
+// Work writes the notes of Settle, removes segments, and logs. The caller must hold no
+// mutex. It blocks for as long as the disk takes, at most for a second.
+func (s *Store) Work() {
+	defer s.notes.Write()
+	s.mu.Lock()
+	marks, doomed := s.marks, s.doomed
+	stuck := s.health.silent && s.disk.Busy()
+	if stuck { // the next process repeats some batches
+		s.marks = nil
+	}
+	if len(marks) == 0 && len(doomed) == 0 || stuck {
+		s.mu.Unlock()
+		return
+	}
+	s.marks, s.doomed = nil, nil
+	s.mu.Unlock()
+	_, err := turn(s, func() (struct{}, error) { return struct{}{}, s.tidy(marks, doomed) })
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.health.record(err, s.dir, s.notes)
+	}
+}
+
+// tidy removes segments and writes marks. It runs in the disk's turn.
+func (s *Store) tidy(marks []mark, doomed []*segment) error {
+	var errs []error
+	for _, seg := range doomed {
+		errs = append(errs, seg.remove())
+	}
+	bySegment := map[*segment][]byte{}
+	for _, m := range marks {
+		bySegment[m.seg] = appendMark(bySegment[m.seg], m)
+	}
+	for seg, payload := range bySegment {
+		if seg.gone {
+			continue
+		}
+		if _, err := seg.append(payload, s.grow); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Read returns the bytes of a batch: the data of its records, one behind the other. It
+// blocks for as long as the disk takes, or until ctx ends.
+func (s *Store) Read(ctx context.Context, records []*Record) ([]byte, error) {
+	type result struct {
+		data []byte
+		err  error
+	}
+	r, err := slowdisk.Aside(ctx, func() result {
+		var data []byte
+		for _, rec := range records {
+			part, err := rec.seg.read(rec)
+			if err != nil {
+				return result{err: err}
+			}
+			if data == nil {
+				data = part
+			} else {
+				data = append(data, part...)
+			}
+		}
+		return result{data: data}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.data, r.err
+}
+
+// Stats describes a Store.
+type Stats struct {
+	Bytes, LimitBytes int64
+	// Missed counts the batches, or requests, that could not be stored. Failing is true
+	// if the last attempt failed, and Cause is the last error.
+	Missed  uint64
+	Failing bool
+	Cause   error
+}
+
+// Stats returns the state of the store.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &s.health
+	return Stats{Bytes: s.bytes, LimitBytes: s.limit, Missed: h.missed, Failing: h.failing, Cause: h.cause}
+}
+
+// Close closes the segments and removes those that no exporter needs. Further batches are
+// not stored.
+func (s *Store) Close() {
+	s.Work()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	_, _ = turn(s, func() (struct{}, error) { // a disk that does not answer keeps its files open
+		if s.open.seg != nil {
+			s.finishOpen()
+		}
+		s.mu.Lock()
+		doomed, kept := s.doomed, s.segments
+		s.doomed, s.segments = nil, map[*segment]struct{}{}
+		s.mu.Unlock()
+		err := s.tidy(nil, doomed)
+		for seg := range kept {
+			err = errors.Join(err, seg.close())
+		}
+		return struct{}{}, err
+	})
+}
