@@ -363,6 +363,9 @@ func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
 		args = appendCounts(args, x.Name+".filtered", x.Filtered)
 		args = appendCounts(args, x.Name+".rejected", x.Rejected)
 		args = appendCounts(args, x.Name+".dropped", x.Dropped)
+		if x.Spooled > 0 {
+			args = append(args, x.Name+".spooled", x.Spooled)
+		}
 	}
 	if err != nil {
 		args = append(args, "error", err)

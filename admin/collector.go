@@ -92,6 +92,14 @@ var (
 		"Memory of all waiting spans.")
 	queueLimit = gauge("servetrace_queue_limit_bytes",
 		"SERVE_TRACING_QUEUE_BYTES.")
+	spoolBytes = gauge("servetrace_spool_bytes",
+		"Bytes of the files in SERVE_TRACING_SPOOL_DIR. Absent without a spool, like the next three.")
+	spoolLimit = gauge("servetrace_spool_limit_bytes",
+		"SERVE_TRACING_SPOOL_BYTES.")
+	spoolFailing = gauge("servetrace_spool_failing",
+		"1 if the spool could not be written at the last attempt, else 0.")
+	spoolMissed = counter("servetrace_spool_missed_total",
+		"Batches and requests that could not be written to the spool. They were in memory only.")
 
 	pluginInfo = gauge("servetrace_plugin_info",
 		"Always 1. Version and SDK that the plugin reports.", plugin, "version", "sdk", "attached")
@@ -108,7 +116,11 @@ var (
 	pluginSucceeded = gauge("servetrace_plugin_last_success_timestamp_seconds",
 		"Time of the plugin's last delivery of a batch. Absent before the first.", plugin)
 	pluginAccepted = counter("servetrace_plugin_spans_accepted_total",
-		"Spans accepted: the sum of delivered, rejected, filtered, dropped and waiting spans.", plugin)
+		"Spans accepted. With the recovered spans, they are the sum of delivered, rejected, filtered, dropped, spooled and waiting spans.", plugin)
+	pluginRecovered = counter("servetrace_plugin_spans_recovered_total",
+		"Spans that an earlier process left in the spool.", plugin)
+	pluginSpooled = counter("servetrace_plugin_spans_spooled_total",
+		"Spans that this process left in the spool when it stopped.", plugin)
 	pluginDelivered = counter("servetrace_plugin_spans_delivered_total",
 		"Spans that the plugin has delivered.", plugin)
 	pluginRejected = counter("servetrace_plugin_spans_rejected_total",
@@ -188,6 +200,12 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	out.put(spansPushedBack, float64(s.PushedBack))
 	out.put(queueBytes, float64(s.Bytes))
 	out.put(queueLimit, float64(s.LimitBytes))
+	if s.Spool.LimitBytes > 0 {
+		out.put(spoolBytes, float64(s.Spool.Bytes))
+		out.put(spoolLimit, float64(s.Spool.LimitBytes))
+		out.put(spoolFailing, oneIf(s.Spool.Failing))
+		out.put(spoolMissed, float64(s.Spool.Missed))
+	}
 	for _, x := range mergeByName(s.Exporters) {
 		out.putState(x)
 		out.putSpans(x)
@@ -268,6 +286,8 @@ func oneIf(is bool) float64 {
 func (o scrape) putSpans(x host.ExporterStats) {
 	rejected, filtered, dropped := total(x.Rejected), total(x.Filtered), total(x.Dropped)
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
+	o.put(pluginRecovered, float64(x.Recovered), x.Name)
+	o.put(pluginSpooled, float64(x.Spooled), x.Name)
 	o.put(pluginDelivered, float64(x.Delivered), x.Name)
 	o.putEach(pluginRejected, addCounts(nil, x.Rejected, nil), x.Name)
 	o.putEach(pluginFiltered, addCounts(nil, x.Filtered, nil), x.Name)
@@ -302,6 +322,8 @@ func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 		now.Starts += before.Starts
 		now.Crashes += before.Crashes
 		now.Accepted += before.Accepted
+		now.Recovered += before.Recovered
+		now.Spooled += before.Spooled
 		now.Delivered += before.Delivered
 		now.Waiting += before.Waiting
 		now.InFlight += before.InFlight

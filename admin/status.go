@@ -28,6 +28,9 @@ type Status struct {
 	Spans Spans `json:"spans"`
 	// Queue is the memory of all waiting spans.
 	Queue Queue `json:"queue"`
+	// Spool is the state of the files of SERVE_TRACING_SPOOL_DIR. Omitted without a
+	// spool.
+	Spool *Spool `json:"spool,omitempty"`
 	// BooksError describes a mismatch in the delivery accounting, which is a bug of the
 	// host. Omitted if there is none.
 	BooksError string `json:"books_error,omitempty"`
@@ -115,6 +118,18 @@ type Spans struct {
 type Queue struct {
 	Bytes      int64 `json:"bytes"`
 	LimitBytes int64 `json:"limit_bytes"`
+}
+
+// Spool is the state of the files of batches that are not delivered yet.
+type Spool struct {
+	Bytes      int64 `json:"bytes"`
+	LimitBytes int64 `json:"limit_bytes"`
+	// Missed counts batches and requests that could not be written. They were in memory
+	// only.
+	Missed uint64 `json:"missed"`
+	// Failing reports that the last write failed. LastError is the last failure.
+	Failing   bool   `json:"failing"`
+	LastError string `json:"last_error,omitempty"`
 }
 
 // Plugin is an entry of the plugin list.
@@ -207,10 +222,14 @@ type Calls struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// PluginSpans is the delivery accounting of a plugin: accepted = delivered + sum of
-// rejected + sum of filtered + sum of dropped + waiting. No map is null.
+// PluginSpans is the delivery accounting of a plugin: accepted + recovered = delivered +
+// sum of rejected + sum of filtered + sum of dropped + spooled + waiting. No map is null.
 type PluginSpans struct {
-	Accepted  uint64 `json:"accepted"`
+	Accepted uint64 `json:"accepted"`
+	// Recovered counts spans that an earlier process left in the spool, and Spooled
+	// spans that this process left there when it stopped. Omitted if 0.
+	Recovered uint64 `json:"recovered,omitempty"`
+	Spooled   uint64 `json:"spooled,omitempty"`
 	Delivered uint64 `json:"delivered"`
 	// Rejected counts spans that the plugin rejected finally, by gRPC code or
 	// "PARTIAL_SUCCESS".
@@ -242,6 +261,9 @@ func newStatus(s host.Stats, at time.Time) Status {
 	}
 	if err := s.Check(); err != nil {
 		status.BooksError = err.Error()
+	}
+	if s.Spool.LimitBytes > 0 {
+		status.Spool = (*Spool)(&s.Spool)
 	}
 	for _, x := range s.Exporters {
 		status.Plugins = append(status.Plugins, newPlugin(x))
@@ -299,6 +321,8 @@ func newFailures(list []host.Failure) []Failure {
 func newPluginSpans(x host.ExporterStats) PluginSpans {
 	return PluginSpans{
 		Accepted:  x.Accepted,
+		Recovered: x.Recovered,
+		Spooled:   x.Spooled,
 		Delivered: x.Delivered,
 		Rejected:  notNil(x.Rejected),
 		Filtered:  notNil(x.Filtered),

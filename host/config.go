@@ -54,7 +54,7 @@ type Config struct {
 	// ExportTimeout is the deadline of one call to a plugin. Default 10 s.
 	ExportTimeout time.Duration
 	// MaxAge is how long a batch waits and is tried again before it is dropped.
-	// Default 60 s.
+	// Default 60 s, or 24 h with a SpoolDir. The time while no process runs counts.
 	MaxAge time.Duration
 	// StartTimeout bounds the start of a plugin, from its launch to the answer
 	// to Configure, or from dialling to the answer to Describe. Default 10 s.
@@ -72,6 +72,16 @@ type Config struct {
 	// CrashDir is the folder for reports of crashes and for quarantined batches. It is
 	// made with mode 0700 when it is first used. Default: none, and nothing is kept.
 	CrashDir string
+	// SpoolDir is the folder of the spool: files with all batches that are not delivered
+	// yet, so that the next Host with this folder sends the batches of a process that was
+	// killed. It is made with mode 0700 when it is first used. Several processes of the
+	// same service may share it. Services with other plugins must have another one,
+	// because a Host drops the batches for plugins that are not in its list. Default:
+	// none, and spans are in memory only.
+	SpoolDir string
+	// SpoolBytes bounds the files of this Host in SpoolDir. Default 1 GiB, at least
+	// 8 MiB.
+	SpoolBytes int64
 	// Lockdown restricts plugins to programs and variables that the operator has named.
 	// Each entry of the list must have a pin and be an absolute path or a bare name, so
 	// neither folders nor addresses are allowed. A plugin gets the base variables and
@@ -144,6 +154,8 @@ const (
 	DefaultBatchBytes    = 768 << 10
 	DefaultExportTimeout = 10 * time.Second
 	DefaultMaxAge        = 60 * time.Second
+	DefaultSpoolMaxAge   = 24 * time.Hour // with a spool
+	DefaultSpoolBytes    = 1 << 30
 	DefaultStartTimeout  = 10 * time.Second
 	DefaultStopTimeout   = 5 * time.Second
 )
@@ -152,6 +164,7 @@ const (
 	minQueueBytes  = 1 << 20
 	mostSpanBytes  = 3 << 20
 	mostBatchBytes = 3 << 20
+	minSpoolBytes  = 8 << 20
 )
 
 func (c Config) withDefaults() Config {
@@ -162,7 +175,11 @@ func (c Config) withDefaults() Config {
 	c.BatchSpans = cmp.Or(c.BatchSpans, DefaultBatchSpans)
 	c.BatchBytes = cmp.Or(c.BatchBytes, int(min(DefaultBatchBytes, quarter)))
 	c.ExportTimeout = cmp.Or(c.ExportTimeout, DefaultExportTimeout)
+	if c.SpoolDir != "" {
+		c.MaxAge = cmp.Or(c.MaxAge, DefaultSpoolMaxAge)
+	}
 	c.MaxAge = cmp.Or(c.MaxAge, DefaultMaxAge)
+	c.SpoolBytes = cmp.Or(c.SpoolBytes, DefaultSpoolBytes)
 	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
 	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
 	if c.PluginDirs == nil {
@@ -204,6 +221,8 @@ func (c Config) Validate() error {
 	check(c.StartJitter >= 0, EnvStartJitter, c.StartJitter, "a positive duration such as 2s")
 	check(c.Watch >= 0, EnvPluginWatch, c.Watch, "a positive duration such as 5s")
 	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
+	check(!strings.ContainsRune(c.SpoolDir, 0), EnvSpoolDir, strconv.Quote(c.SpoolDir), "a path")
+	check(c.SpoolBytes >= minSpoolBytes, EnvSpoolBytes, c.SpoolBytes, "8MiB or more")
 	return errors.Join(append(errs, c.list().Validate())...)
 }
 

@@ -37,6 +37,9 @@ type Taken struct {
 type Outcome struct {
 	Taken
 	Delivered, Rejected, Filtered, Dropped uint64
+	// Spooled is the number of spans that Shutdown has left in the spool: the next
+	// process sends them.
+	Spooled uint64
 }
 
 // Consume takes the spans of an encoded ExportTraceServiceRequest, beside the spans of
@@ -64,7 +67,7 @@ func (h *Host) Deliver(ctx context.Context, request []byte, sender string) (Outc
 		return Outcome{}, errNoPlugins()
 	}
 	o, err := h.pipeline.Deliver(ctx, request, sender)
-	return Outcome{Taken(o.Taken), o.Delivered, o.Rejected, o.Filtered, o.Dropped}, err
+	return Outcome{Taken(o.Taken), o.Delivered, o.Rejected, o.Filtered, o.Dropped, o.Spooled}, err
 }
 
 func errNoPlugins() error {

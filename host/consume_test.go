@@ -22,6 +22,14 @@ import (
 // this many bytes.
 func requestOf(t *testing.T, prefix string, n, size int) []byte {
 	t.Helper()
+	data, err := encodeRequest(prefix, n, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func encodeRequest(prefix string, n, size int) ([]byte, error) {
 	ss := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "sender"}}
 	for i := range n {
 		ss.Spans = append(ss.Spans, &tracepb.Span{
@@ -31,13 +39,9 @@ func requestOf(t *testing.T, prefix string, n, size int) []byte {
 			}}},
 		})
 	}
-	data, err := proto.Marshal(&coltracepb.ExportTraceServiceRequest{
+	return proto.Marshal(&coltracepb.ExportTraceServiceRequest{
 		ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{ss}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
 
 func TestConsumedSpansArriveBesideEndedSpans(t *testing.T) {

@@ -28,6 +28,8 @@ const (
 	EnvMaxAge        = supervise.EnvMaxAge
 	EnvStartTimeout  = supervise.EnvStartTimeout
 	EnvCrashDir      = supervise.EnvCrashDir
+	EnvSpoolDir      = "SERVE_TRACING_SPOOL_DIR"
+	EnvSpoolBytes    = pipeline.EnvSpoolBytes
 	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
 	EnvBatchSpans    = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
 	EnvBatchBytes    = "SERVE_TRACING_BATCH_BYTES"
@@ -93,6 +95,8 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		Context:       Context{ServiceName: getenv(envServiceName), Job: getenv(envRayJobID)},
 
 		CrashDir:      getenv(EnvCrashDir),
+		SpoolDir:      getenv(EnvSpoolDir),
+		SpoolBytes:    r.Size(EnvSpoolBytes),
 		Lockdown:      r.Bool(EnvLockdown),
 		AllowWritable: r.Choice(EnvPluginWritable, "refuse", "allow"),
 		StartJitter:   r.Duration(EnvStartJitter),

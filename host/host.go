@@ -92,6 +92,7 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	h.pipeline = pipeline.New(pipeline.Settings{
 		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
 		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
+		SpoolDir: h.cfg.SpoolDir, SpoolBytes: h.cfg.SpoolBytes,
 	}, h.log)
 	h.sup = supervise.New(h.cfg.supervise(), h.pipeline, h.log)
 	list, err := h.expand(nil)
@@ -129,9 +130,13 @@ func (h *Host) Start(ctx context.Context) error {
 	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
 	// Sweep removes the folders of hosts that have ended.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
-	for _, x := range h.plugins {
-		h.running.Go(x.Run)
-	}
+	plugins := h.plugins
+	h.running.Go(func() {
+		h.pipeline.Spool.Recover(h.ends.stop) // first, so that batches are sent in their order
+		for _, x := range plugins {
+			h.running.Go(x.Run)
+		}
+	})
 	return nil
 }
 
@@ -156,7 +161,7 @@ func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.pipeline.Stats()
-	s := Stats{Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, PushedBack: now.PushedBack, Bytes: now.Bytes, LimitBytes: now.LimitBytes}
+	s := Stats{Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, PushedBack: now.PushedBack, Bytes: now.Bytes, LimitBytes: now.LimitBytes, Spool: spoolStats(now.Spool)}
 	for _, x := range h.allLocked() {
 		s.Exporters = append(s.Exporters, exporterStats(x.Status(), now.Queues[x.Queue]))
 	}
@@ -199,9 +204,10 @@ func each(list []*supervise.Plugin, f func(*supervise.Plugin) error) error {
 }
 
 // Shutdown refuses further spans, sends the spans that have ended, ends the plugins and
-// counts the remaining spans as dropped. It returns at the end of ctx or after
-// Config.StopTimeout, whichever is first, with a small delay. By then every plugin has
-// ended or was killed. The error has the number of lost spans for each plugin. A second
+// counts the remaining spans as dropped, or as spooled if they stay in the spool. It
+// returns at the end of ctx or after Config.StopTimeout, whichever is first, with a small
+// delay. By then every plugin has ended or was killed. The error has the number of spans
+// that were not delivered, for each plugin that has spans outside of the spool. A second
 // call waits for the first and returns the same error.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.shutOnce.Do(func() { h.shutErr = h.shutdown(ctx) })
@@ -240,9 +246,7 @@ func (h *Host) shutdown(ctx context.Context) error {
 	h.mu.Unlock()
 	if !started || !h.Enabled() {
 		h.pipeline.Flush()
-		for _, x := range h.listed() {
-			x.Queue.DropRest()
-		}
+		h.keepRest(h.listed())
 		return nil
 	}
 	limit := h.cfg.StopTimeout
@@ -258,18 +262,33 @@ func (h *Host) shutdown(ctx context.Context) error {
 	defer context.AfterFunc(end, h.ends.cancelKill)()
 	h.ends.cancelStop()
 	seq := h.pipeline.Flush()
-	err := each(h.listed(), func(x *supervise.Plugin) error { return x.Shutdown(flush, end, seq) })
+	err := each(h.listed(), func(x *supervise.Plugin) error {
+		err := x.Shutdown(flush, end, seq)
+		if h.pipeline.Spool.HasAll(x.Queue) {
+			return nil
+		}
+		return err
+	})
 	h.running.Wait()
 	h.mu.Lock()
 	all := h.allLocked()
 	h.mu.Unlock()
-	for _, x := range all {
-		x.Queue.DropRest()
-	}
+	h.keepRest(all)
 	files, cancel := context.WithTimeout(ctx, keepGrace)
 	defer cancel()
 	h.sup.Wait(files)
 	return err
+}
+
+// keepRest leaves the remaining spans of plugins in the spool, or drops them.
+func (h *Host) keepRest(list []*supervise.Plugin) {
+	for _, x := range list {
+		if spans := h.pipeline.Spool.Keep(x.Queue); spans > 0 {
+			h.log.Info("spans stay in the spool for the next process", "plugin", x.Entry.Name, "spans", spans)
+		}
+		x.Queue.DropRest()
+	}
+	h.pipeline.Spool.Close()
 }
 
 // keepGrace bounds the time that Shutdown waits for crash files.

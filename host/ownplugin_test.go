@@ -36,6 +36,7 @@ func runAsOwn() {
 		"sender":   runSender,
 		"tiny":     tinyLimits,
 		"tracing":  tracePlugin,
+		"spooling": runSpooling,
 	}
 	programs[mode]()
 	os.Exit(0)

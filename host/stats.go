@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/spool"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
 // Stats is the delivery accounting of a Host at one moment. It balances exactly:
 //
 //	Ended = sum of Refused + Accepted, and for each exporter
-//	its Accepted = Delivered + sum of Rejected + sum of Filtered + sum of Dropped + Waiting
+//	its Accepted + Recovered = Delivered + sum of Rejected + sum of Filtered + sum of Dropped + Spooled + Waiting
 //
 // All counts are of spans and only grow, except for Waiting, which counts the spans in
 // the queues.
@@ -30,9 +31,33 @@ type Stats struct {
 	PushedBack uint64
 	// Bytes is the part of LimitBytes in use, and LimitBytes is Config.QueueBytes.
 	Bytes, LimitBytes int64
+	// Spool is the state of the spool. It is zero without Config.SpoolDir.
+	Spool SpoolStats
 	// Exporters are in the order of the list. Plugins that a Reload has removed from
 	// the list follow, only the last of each name.
 	Exporters []ExporterStats
+}
+
+// SpoolStats is the state of a Host's files in Config.SpoolDir.
+type SpoolStats struct {
+	// Bytes is the part of LimitBytes in use, and LimitBytes is Config.SpoolBytes. A
+	// file is removed when all of its batches are settled.
+	Bytes, LimitBytes int64
+	// Missed counts the batches and requests that could not be written. They were in
+	// memory only.
+	Missed uint64
+	// Failing is true if the last write failed. LastError is the last failure, empty if
+	// there was none.
+	Failing   bool
+	LastError string
+}
+
+func spoolStats(s spool.Stats) SpoolStats {
+	stats := SpoolStats{Bytes: s.Bytes, LimitBytes: s.LimitBytes, Missed: s.Missed, Failing: s.Failing}
+	if s.Cause != nil {
+		stats.LastError = s.Cause.Error()
+	}
+	return stats
 }
 
 // ExporterStats is the accounting of one exporter and the state of its plugin.
@@ -82,9 +107,10 @@ type ExporterStats struct {
 	// LastSuccess is the time of the last delivery; zero: never.
 	LastSuccess time.Time
 
-	// Accepted is the number of spans taken in while the exporter is in the list: the sum
-	// of the counts below.
-	Accepted uint64
+	// Accepted is the number of spans taken in while the exporter is in the list, and
+	// Recovered the number of spans that an earlier process has left in the spool for
+	// it. Together they are the sum of the counts below.
+	Accepted, Recovered uint64
 	// Delivered is the number of spans that the back end took, according to the plugin.
 	Delivered uint64
 	// Rejected counts the spans that were refused for good, by gRPC code, or
@@ -95,8 +121,12 @@ type ExporterStats struct {
 	// as "other". It is never nil.
 	Filtered map[string]uint64
 	// Dropped counts the spans that this host gave up, by reason: "queue_full",
-	// "max_age", "too_large", "quarantined", "shutdown", "internal". It is never nil.
+	// "max_age", "too_large", "quarantined", "shutdown", "spool", "internal". It is never
+	// nil.
 	Dropped map[string]uint64
+	// Spooled is the number of spans that Shutdown has left in the spool for the next
+	// process.
+	Spooled uint64
 	// Waiting is the number of spans that are still in this process.
 	Waiting uint64
 
@@ -161,9 +191,9 @@ func (s Stats) Check() error {
 		return fmt.Errorf("%d spans ended, but %d were refused or accepted", s.Ended, sum)
 	}
 	for _, x := range s.Exporters {
-		sum := x.Delivered + total(x.Rejected) + total(x.Filtered) + total(x.Dropped) + x.Waiting
-		if sum != x.Accepted {
-			return fmt.Errorf("plugin %q: %d spans accepted, but %d accounted for", x.Name, x.Accepted, sum)
+		sum := x.Delivered + total(x.Rejected) + total(x.Filtered) + total(x.Dropped) + x.Spooled + x.Waiting
+		if sum != x.Accepted+x.Recovered {
+			return fmt.Errorf("plugin %q: %d spans accepted and %d recovered, but %d accounted for", x.Name, x.Accepted, x.Recovered, sum)
 		}
 	}
 	return nil
@@ -178,7 +208,7 @@ func exporterStats(x supervise.Status, q pipeline.QueueStats) ExporterStats {
 		Changed: x.Changed, Granted: x.Granted, LastError: x.LastError, LastErrorTime: x.LastErrorTime,
 		LastSuccess: x.LastSuccess, Unkept: x.Unkept, OutputSuppressed: x.OutputSuppressed, OutputDropped: x.OutputDropped,
 
-		Accepted: q.Accepted, Delivered: q.Delivered, Rejected: q.Rejected, Filtered: q.Filtered, Dropped: q.Dropped,
+		Accepted: q.Accepted, Recovered: q.Recovered, Spooled: q.Spooled, Delivered: q.Delivered, Rejected: q.Rejected, Filtered: q.Filtered, Dropped: q.Dropped,
 		Waiting: q.Waiting, InFlight: q.InFlight, InFlightBatches: q.InFlightBatches, Quarantined: q.Quarantined,
 		HeldBytes: q.HeldBytes, HeldUntil: q.HeldUntil, Answers: q.Answers, Calls: Durations(q.Calls),
 	}

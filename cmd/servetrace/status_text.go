@@ -22,6 +22,12 @@ func writeStatus(w io.Writer, s admin.Status) error {
 		printable.Text(s.Process.Program), s.Process.PID, admin.Ago(s.Time, s.Process.Started), printable.Text(s.Process.Version))
 	fmt.Fprintf(service, "spans\t%d ended, %d accepted, refused %s\n", s.Spans.Ended, s.Spans.Accepted, countsOf(s.Spans.Refused))
 	fmt.Fprintf(service, "memory\t%s of %s\n", admin.Bytes(s.Queue.Bytes), admin.Bytes(s.Queue.LimitBytes))
+	if s.Spool != nil {
+		fmt.Fprintf(service, "spool\t%s of %s\n", admin.Bytes(s.Spool.Bytes), admin.Bytes(s.Spool.LimitBytes))
+		if s.Spool.Failing {
+			fmt.Fprintf(service, "\tcannot be written, spans wait in memory only: %s\n", printable.Text(s.Spool.LastError))
+		}
+	}
 	if s.BooksError != "" {
 		fmt.Fprintf(service, "account\t%s; this is a bug of servetrace\n", printable.Text(s.BooksError))
 	}
@@ -129,6 +135,7 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 			line(what, fmt.Sprint(n, " ", of))
 		}
 	}
+	number("recovered", p.Spans.Recovered, "spans of an earlier process")
 	number("quarantined", p.QuarantinedBatches, "batches")
 	number("not kept", p.UnkeptFiles, "files of crashes, see the log")
 	number("not logged", p.OutputSuppressedLines, "lines of its output")

@@ -10,7 +10,9 @@ import (
 // Item is one batch, or a part of one, on its way to one exporter. The queue's mutex
 // guards it while it waits. In flight it belongs to one sender.
 type Item struct {
-	Batch   *batch
+	Batch   *batch // nil: the bytes are in the spool only
+	claim   *claim
+	spans   int    // with the spans that were moved to parts
 	seq     uint64 // order of sealing
 	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
 	from    int    // spans of the sealed batch before it
@@ -31,13 +33,22 @@ type Item struct {
 	parked bool
 }
 
-// ID returns the name of the batch, which is the same on every attempt.
-func (it *Item) ID(instance string) string {
-	return fmt.Sprintf("%s-%d%s", instance, it.seq, it.part)
+// ID returns the name of the batch, which is the same on every attempt, also by another
+// process with the same spool.
+func (it *Item) ID() string {
+	return fmt.Sprintf("%s-%d%s", it.claim.of.instance, it.claim.of.number, it.part)
+}
+
+// size returns the bytes of memory that the item is charged with.
+func (it *Item) size() int64 {
+	if it.Batch == nil {
+		return unloadedBytes
+	}
+	return it.Batch.Size()
 }
 
 // Left returns the number of spans that the item still has.
-func (it *Item) Left() int { return it.Batch.spans - it.cut }
+func (it *Item) Left() int { return it.spans - it.cut }
 
 func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
@@ -49,6 +60,7 @@ func (it *Item) before(other *Item) bool {
 type backlog struct {
 	fresh    []*Item // from head on
 	head     int
+	cold     int     // no item of fresh before it can be unloaded
 	again    []*Item // in no order; at most mostAgain and the items that were in flight
 	suspects []*Item // in no order; at most the items in flight at crashes
 }
@@ -63,6 +75,57 @@ func (l *backlog) empty() bool {
 
 // push adds a fresh item at the end.
 func (l *backlog) push(it *Item) { l.fresh = append(l.fresh, it) }
+
+// prepend adds items before all fresh ones.
+func (l *backlog) prepend(list []*Item) {
+	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
+}
+
+// unloadable returns the oldest item whose bytes are in memory and in the spool, nil if
+// there is none. The item stays in the backlog.
+func (l *backlog) unloadable() *Item {
+	for _, list := range [...][]*Item{l.again, l.suspects} {
+		for _, it := range list {
+			if it.unloadable() {
+				return it
+			}
+		}
+	}
+	for l.cold = max(l.cold, l.head); l.cold < len(l.fresh); l.cold++ {
+		if it := l.fresh[l.cold]; it.unloadable() {
+			return it
+		}
+	}
+	return nil
+}
+
+// oldestStored returns the oldest fresh item that is in the spool, else another item that
+// is, nil if there is none. The item stays in the backlog.
+func (l *backlog) oldestStored() *Item {
+	if oldest := l.oldest(); oldest == nil || oldest.stored() {
+		return oldest
+	}
+	for _, list := range [...][]*Item{l.again, l.suspects, l.fresh[l.head:]} {
+		for _, it := range list {
+			if it.stored() {
+				return it
+			}
+		}
+	}
+	return nil
+}
+
+// allStored reports whether all items are in the spool.
+func (l *backlog) allStored() bool {
+	for _, list := range [...][]*Item{l.again, l.suspects, l.fresh[l.head:]} {
+		for _, it := range list {
+			if !it.stored() {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // retry adds an item that was in flight.
 func (l *backlog) retry(it *Item) {
@@ -137,9 +200,13 @@ func (l *backlog) oldest() *Item {
 	return oldest
 }
 
-// remove takes out an item that first, probe or oldest has returned.
+// remove takes out an item that first, probe, oldest or oldestStored has returned.
 func (l *backlog) remove(it *Item) {
 	if takeOut(&l.again, it) || takeOut(&l.suspects, it) {
+		return
+	}
+	if it != l.fresh[l.head] { // of oldestStored
+		l.fresh = slices.Delete(l.fresh, slices.Index(l.fresh, it), slices.Index(l.fresh, it)+1)
 		return
 	}
 	l.fresh[l.head] = nil
@@ -148,7 +215,7 @@ func (l *backlog) remove(it *Item) {
 	if l.head == len(l.fresh) || l.head > 1024 && l.head > len(l.fresh)/2 {
 		n := copy(l.fresh, l.fresh[l.head:])
 		clear(l.fresh[n:])
-		l.fresh, l.head = l.fresh[:n], 0
+		l.fresh, l.head, l.cold = l.fresh[:n], 0, max(0, l.cold-l.head)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestQueueAgainstModel(t *testing.T) {
 		switch n := rng.IntN(10); {
 		case n < 5:
 			seq++
-			it := &Item{Batch: &batch{spans: 1}, seq: seq, sealed: now}
+			it := &Item{spans: 1, seq: seq, sealed: now}
 			m = append(m, it)
 			if rng.IntN(10) > 0 {
 				q.push(it)

@@ -16,8 +16,8 @@ var (
 	ErrClosed    = errors.New("the tracing host takes no spans")
 )
 
-// Shares of the memory for encoded batches. All requests together hold at most
-// consumeShare of it until an exporter is done with them, so that no batch must be
+// Shares of the memory for encoded batches, or of the spool if the requests are in it. All
+// requests together hold at most consumeShare of it until an exporter is done with them, so that no batch must be
 // dropped for them as long as one exporter works. A sender holds at most senderShare
 // times the part of it that is free: alone it can fill three quarters, and there is
 // always room for the next sender.
@@ -32,10 +32,16 @@ type Taken struct{ Spans, TooLarge int }
 // Outcome is the result of a request in all queues.
 type Outcome struct {
 	Taken
-	Delivered, Rejected, Filtered, Dropped uint64
+	Delivered, Rejected, Filtered, Dropped, Spooled uint64
+}
+
+// settled returns the number of spans that have an end.
+func (o *Outcome) settled() uint64 {
+	return o.Delivered + o.Rejected + o.Filtered + o.Dropped + o.Spooled
 }
 
 func (o *Outcome) add(n Outcome) {
+	o.Spooled += n.Spooled
 	o.Delivered += n.Delivered
 	o.Rejected += n.Rejected
 	o.Filtered += n.Filtered
@@ -51,7 +57,7 @@ type consumer struct {
 
 	open    []byte
 	spans   int     // in open
-	loads   []*load // of the requests in open
+	of      *origin // of open, with a load for each request
 	charged int64   // the capacity of open, which is on the account
 
 	ended, accepted, tooLarge uint64
@@ -61,6 +67,7 @@ type consumer struct {
 // load is the bytes that a request counts against its sender, until the first exporter
 // is done with them.
 type load struct {
+	of     *senders
 	sender string
 	bytes  int64
 	done   bool
@@ -71,6 +78,10 @@ type senders struct {
 	limit int64
 	total int64
 	held  map[string]int64 // by sender; no entry is zero
+}
+
+func newSenders(room int64) senders {
+	return senders{limit: int64(float64(room) * consumeShare), held: map[string]int64{}}
 }
 
 // admit counts a load, or returns false if there is no room for it.
@@ -92,12 +103,13 @@ func (s *senders) add(l *load) {
 func (s *senders) most() int64 { return s.limit * senderShare / (senderShare + 1) }
 
 // release ends the count of some loads. Further calls with the same loads do nothing.
-func (s *senders) release(list []*load) {
+func release(list []*load) {
 	for _, l := range list {
 		if l.done {
 			continue
 		}
 		l.done = true
+		s := l.of
 		s.total -= l.bytes
 		if s.held[l.sender] -= l.bytes; s.held[l.sender] == 0 {
 			delete(s.held, l.sender)
@@ -169,35 +181,73 @@ func (c *consumer) acceptLocked(request []byte, t Taken, l *load, r *receipt) (T
 	if c.closed {
 		return Taken{}, ErrClosed
 	}
-	if t.Spans > 0 && !c.admit(l) {
+	if t.Spans > 0 && !c.takeLocked(request, t.Spans, l, r != nil) {
 		c.pushedBack += uint64(t.Spans + t.TooLarge)
 		return Taken{}, ErrFull
 	}
 	c.ended += uint64(t.Spans + t.TooLarge)
 	c.accepted += uint64(t.Spans)
 	c.tooLarge += uint64(t.TooLarge)
-	cfg := &c.p.cfg
-	if t.Spans == 0 {
-		return t, nil
-	}
-	if r != nil || c.spans+t.Spans > cfg.BatchSpans || len(c.open)+len(request) > cfg.BatchBytes {
-		c.sealLocked(nil)
-	}
-	c.appendLocked(request)
-	c.spans += t.Spans
-	c.loads = append(c.loads, l)
-	if r != nil || c.spans >= cfg.BatchSpans || len(c.open) >= cfg.BatchBytes {
+	if cfg := &c.p.cfg; r != nil || c.spans >= cfg.BatchSpans || len(c.open) >= cfg.BatchBytes {
 		c.sealLocked(r)
-	} else {
+	} else if t.Spans > 0 {
 		c.p.intake.notify(false)
 	}
 	return t, nil
 }
 
-func (c *consumer) admit(l *load) bool {
+// takeLocked adds a request to the open batch, and to the spool. It seals the open batch
+// before if the request does not fit in or is to be alone. It returns false if there is no
+// room for the request.
+func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bool {
+	toSpool := c.p.Spool.writable()
+	if !c.admit(l, toSpool) {
+		return false
+	}
+	cfg := &c.p.cfg
+	if alone || c.spans+spans > cfg.BatchSpans || len(c.open)+len(request) > cfg.BatchBytes || c.spans > 0 && c.storedLocked() != toSpool {
+		c.sealLocked(nil)
+	}
+	if c.spans == 0 {
+		c.of = c.p.encoder.nextLocked()
+	}
+	if toSpool {
+		if rec := c.p.Spool.append(c.of, spans, request); rec != nil {
+			c.of.add(rec)
+		} else if !c.moveLocked(l) {
+			return false
+		} else if c.storedLocked() { // the other requests
+			c.sealLocked(nil)
+			c.of = c.p.encoder.nextLocked()
+		}
+	}
+	c.appendLocked(request)
+	c.spans += spans
+	c.of.loads = append(c.of.loads, l)
+	return true
+}
+
+// storedLocked reports whether the requests of the open batch are in the spool.
+func (c *consumer) storedLocked() bool { return c.of != nil && c.of.records != nil }
+
+// admit counts a load as one of the spool or of the memory.
+func (c *consumer) admit(l *load, toSpool bool) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	return c.p.senders.admit(l)
+	l.of = &c.p.senders
+	if toSpool {
+		l.of = &c.p.Spool.senders
+	}
+	return l.of.admit(l)
+}
+
+// moveLocked counts a load of the spool as one of the memory, if there is room.
+func (c *consumer) moveLocked(l *load) bool {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	release([]*load{l})
+	l.done, l.of = false, &c.p.senders
+	return l.of.admit(l)
 }
 
 // appendLocked adds a request to the open batch. If the batch needs more room, it gets
@@ -218,11 +268,12 @@ func (c *consumer) sealLocked(r *receipt) {
 	if c.spans == 0 {
 		return
 	}
-	b := newBatch(c.p.mem, c.open, c.spans)
-	b.loads, b.receipt = c.addRest(b.charged), r
+	b, o, spans := newBatch(c.p.mem, c.open), c.of, c.spans
+	o.receipt = r
+	c.addRest(b.charged)
 	c.p.mem.charge(-c.charged)
-	c.open, c.spans, c.loads, c.charged = nil, 0, nil, 0
-	c.p.enqueue(b)
+	c.open, c.spans, c.of, c.charged = nil, 0, nil, 0
+	c.p.enqueue(b, o, spans)
 }
 
 // statsLocked adds the counts of the consumer to s.
@@ -234,17 +285,20 @@ func (c *consumer) statsLocked(s *Stats) {
 	}
 }
 
-// addRest returns the loads of the open batch, with one more, of no sender, for the bytes
-// that the batch is charged with besides the requests.
-func (c *consumer) addRest(charged int64) []*load {
-	for _, l := range c.loads {
-		charged -= l.bytes
+// addRest adds a load of no sender to the open batch, for the bytes in memory or in the
+// spool that it has besides the requests.
+func (c *consumer) addRest(charged int64) {
+	if c.storedLocked() {
+		charged = c.of.bytes
 	}
-	rest := &load{bytes: charged}
+	rest := &load{of: c.of.loads[0].of, bytes: charged}
+	for _, l := range c.of.loads {
+		rest.bytes -= l.bytes
+	}
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	c.p.senders.add(rest)
-	return append(c.loads, rest)
+	rest.of.add(rest)
+	c.of.loads = append(c.of.loads, rest)
 }
 
 // receipt collects the outcome of one batch in all queues. The pipeline's mutex guards
@@ -270,9 +324,8 @@ func (r *receipt) add(o Outcome) {
 	if r == nil {
 		return
 	}
-	settled := o.Delivered + o.Rejected + o.Filtered + o.Dropped
 	r.outcome.add(o)
-	if r.left -= settled; r.left == 0 && settled > 0 {
+	if r.left -= o.settled(); r.left == 0 && o.settled() > 0 {
 		close(r.settled)
 	}
 }

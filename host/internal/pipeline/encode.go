@@ -19,6 +19,7 @@ type encoder struct {
 	enc     sdkspan.Encoder
 	charged int64 // bytes of enc that are on the account
 	spare   []sdktrace.ReadOnlySpan
+	number  uint64 // of the last batch that was begun
 	refused uint64 // number of refused spans at the last call of logLoss
 	losing  bool   // the log has the line that spans are refused
 }
@@ -98,9 +99,17 @@ func (e *encoder) sealLocked() {
 	size, spans := e.enc.Size(), e.enc.Spans()
 	data := e.enc.AppendRequest(e.p.mem.arena(size))
 	e.enc.Reset()
-	b := newBatch(e.p.mem, data, spans)
+	o := e.nextLocked()
+	o.add(e.p.Spool.append(o, spans, data))
+	b := newBatch(e.p.mem, data)
 	e.chargeLocked(0)
-	e.p.enqueue(b)
+	e.p.enqueue(b, o, spans)
+}
+
+// nextLocked returns the origin of a new batch.
+func (e *encoder) nextLocked() *origin {
+	e.number++
+	return &origin{instance: e.p.Instance, number: e.number}
 }
 
 // logLoss logs once when spans begin to be refused, and once when that ends.

@@ -20,8 +20,8 @@ type Limits struct {
 	Spans, Bytes, Calls int
 }
 
-func (l Limits) exceeded(b *batch) bool {
-	return b.spans > l.Spans || (len(b.data) > l.Bytes && b.spans > 1)
+func (l Limits) exceeded(it *Item) bool {
+	return it.spans > l.Spans || (len(it.Batch.data) > l.Bytes && it.spans > 1)
 }
 
 // Answer is the result of one call.
@@ -130,19 +130,25 @@ func (l *Lane) Take(ctx context.Context) *Item {
 	for ctx.Err() == nil && !l.gone() {
 		now := time.Now()
 		it := q.nextLocked(now)
-		if it == nil || !l.hasTurnLocked(it) || !l.hasRoomLocked(it) {
+		if it == nil || it.claim.loading || !l.hasTurnLocked(it) || !l.hasRoomLocked(it) {
 			q.changed.Wait()
 			continue
 		}
-		if it.cut > 0 || l.limits.exceeded(it.Batch) {
+		if it.Batch == nil {
+			q.p.Spool.loadLocked(ctx, q, it)
+			continue
+		}
+		if it.cut > 0 || l.limits.exceeded(it) {
 			if it = q.cutLocked(now, it, l.limits); it == nil {
 				continue
 			}
-			q.p.makeRoomLocked(now) // the part's bytes are charged beside the bytes of the whole
 		} else {
 			q.items.remove(it)
 		}
 		l.addInFlightLocked(it)
+		if it.part != "" || it.stored() {
+			q.p.makeRoomLocked(now) // it is charged beside the whole, or was read from the spool
+		}
 		return it
 	}
 	return nil
@@ -168,7 +174,7 @@ func (l *Lane) hasRoomLocked(it *Item) bool {
 	for _, l := range l.q.lanes {
 		leased += l.leases.bytes()
 	}
-	return max(l.q.books.sending, leased)+it.Batch.Size() <= l.q.p.shareLocked()
+	return max(l.q.books.sending, leased)+it.size() <= l.q.p.shareLocked()
 }
 
 func (l *Lane) addInFlightLocked(it *Item) {
@@ -199,6 +205,7 @@ func (l *Lane) Count(ans Answer) {
 func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	q := l.q
 	defer q.failures.Write()
+	defer q.p.Spool.work()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	if ans.Lost && ans.Reached && !ans.Said {
@@ -292,6 +299,7 @@ type Verdict struct {
 func (l *Lane) Judge(e End) (v Verdict) {
 	q := l.q
 	defer q.failures.Write()
+	defer q.p.Spool.work()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()
@@ -318,7 +326,7 @@ func (l *Lane) Judge(e End) (v Verdict) {
 // suspectLocked marks an item that was in flight at a crash as a suspect, or puts it
 // into quarantine.
 func (l *Lane) suspectLocked(now time.Time, it *Item, e End, alone bool, v *Verdict) {
-	q, id := l.q, it.ID(l.q.p.Instance)
+	q, id := l.q, it.ID()
 	if len(v.IDs) < mostIDs {
 		v.IDs = append(v.IDs, id)
 	}

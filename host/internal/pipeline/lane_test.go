@@ -24,7 +24,7 @@ func newTestPipeline(cfg Settings) (*Pipeline, *Queue) {
 		cfg.MaxAge = time.Hour
 	}
 	p := New(cfg, slog.New(slog.DiscardHandler))
-	q := NewQueue(p, failures.New(p.log))
+	q := NewQueue(p, "p", failures.New(p.log))
 	p.Join(q, nil)
 	return p, q
 }
@@ -53,7 +53,7 @@ func seal(p *Pipeline, n int) {
 // until its connection is closed, and not for ever.
 func TestSharesAreOfThoseThatAreThere(t *testing.T) {
 	p, stays := newTestPipeline(Settings{})
-	leaves, third := NewQueue(p, failures.New(p.log)), NewQueue(p, failures.New(p.log))
+	leaves, third := NewQueue(p, "p", failures.New(p.log)), NewQueue(p, "p", failures.New(p.log))
 	p.Join(leaves, nil)
 	p.Join(third, nil)
 	l := NewLane(leaves, nil)
@@ -80,7 +80,7 @@ func TestRetiredConnectionCounts(t *testing.T) {
 	old, next := NewLane(q, nil), NewLane(q, nil)
 	old.Open(Limits{})
 	next.Open(Limits{})
-	held := newBatch(p.mem, make([]byte, p.mem.backlog), 1)
+	held := newBatch(p.mem, make([]byte, p.mem.backlog))
 	_ = old.Buffers(&Item{Batch: held}) // and gRPC never lets go of it
 	held.Release()
 	hasRoom := func() bool {

@@ -14,10 +14,11 @@ const (
 	reasonMaxAge
 	reasonInternal
 	reasonQuarantined
+	reasonSpool
 	reasonCount
 )
 
-var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal", "quarantined"}
+var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal", "quarantined", "spool"}
 
 // String returns the reason's name in Stats.
 func (r reason) String() string { return reasonNames[r] }
@@ -40,6 +41,11 @@ type ledger struct {
 	waiting uint64 // spans in the backlog and in flight
 	held    int64  // bytes of both
 	sending int64  // bytes in flight
+	stored  int64  // bytes in the spool of batches that are not settled
+
+	// recovered is the number of spans that came from the spool of a process that had
+	// ended, and spooled the number of spans that were left there for the next one.
+	recovered, spooled uint64
 
 	delivered          uint64
 	rejected, filtered map[string]uint64
@@ -52,6 +58,21 @@ func newLedger() ledger {
 	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}}
 }
 
+// add counts an item that comes into the queue.
+func (l *ledger) add(it *Item) {
+	l.waiting += uint64(it.Left())
+	l.held += it.size()
+	if it.stored() {
+		l.stored += it.claim.of.bytes
+	}
+}
+
+// remove ends the count of an item that leaves the queue.
+func (l *ledger) remove(it *Item) {
+	l.waiting -= uint64(it.Left())
+	l.held -= it.size()
+}
+
 // leave ends the accounting at arrived, the number of spans that have reached the
 // queues. The exporter gets no further spans.
 func (l *ledger) leave(arrived uint64) { l.left, l.had = true, arrived-l.base }
@@ -61,7 +82,7 @@ func (l *ledger) leave(arrived uint64) { l.left, l.had = true, arrived-l.base }
 func (l *ledger) join(arrived uint64, before *ledger) {
 	if before != nil {
 		l.delivered, l.rejected, l.filtered, l.dropped = before.delivered, before.rejected, before.filtered, before.dropped
-		l.quarantined, l.calls = before.quarantined, before.calls
+		l.quarantined, l.calls, l.recovered, l.spooled = before.quarantined, before.calls, before.recovered, before.spooled
 		arrived -= before.had // below zero or not: only differences count
 	}
 	l.base = arrived
@@ -85,14 +106,15 @@ func (l *ledger) filter(processor string, spans uint64) {
 
 // QueueStats are the counts of spans of one exporter. Package host documents them.
 type QueueStats struct {
-	Accepted, Delivered, Waiting, InFlight uint64
-	Rejected, Filtered, Dropped            map[string]uint64
-	InFlightBatches                        int
-	Quarantined                            uint64
-	HeldBytes                              int64
-	HeldUntil                              time.Time
-	Answers                                map[string]uint64
-	Calls                                  Durations
+	Accepted, Recovered, Spooled uint64
+	Delivered, Waiting, InFlight uint64
+	Rejected, Filtered, Dropped  map[string]uint64
+	InFlightBatches              int
+	Quarantined                  uint64
+	HeldBytes                    int64
+	HeldUntil                    time.Time
+	Answers                      map[string]uint64
+	Calls                        Durations
 }
 
 // statsLocked returns the statistics of the queue. arrived is the number of spans that
@@ -105,6 +127,8 @@ func (q *Queue) statsLocked(arrived, undrained uint64) QueueStats {
 	}
 	s := QueueStats{
 		Accepted:        accepted,
+		Recovered:       books.recovered,
+		Spooled:         books.spooled,
 		Delivered:       books.delivered,
 		Rejected:        maps.Clone(books.rejected),
 		Filtered:        maps.Clone(books.filtered),

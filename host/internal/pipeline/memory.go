@@ -59,6 +59,12 @@ func (m *memory) admit(n int64, urgent bool) bool {
 // charge changes the account by n bytes, without regard to the bound.
 func (m *memory) charge(n int64) { m.used.Add(n) }
 
+// chargeBatch changes the account of encoded batches by n bytes.
+func (m *memory) chargeBatch(n int64) {
+	m.used.Add(n)
+	m.encoded.Add(n)
+}
+
 // arena returns an empty buffer with room for size bytes, and little more, because its
 // batch may wait in a queue for a long time.
 func (m *memory) arena(size int) []byte {
@@ -88,17 +94,12 @@ func (m *memory) recycle(buf []byte) {
 type batch struct {
 	mem     *memory
 	data    []byte
-	spans   int
 	charged int64 // constant
 	// refs counts items and leases. The last release frees the bytes.
 	refs atomic.Int32
 	// lost is true if gRPC may hold the bytes for ever. The garbage collector frees
 	// them, and they are not reused.
 	lost atomic.Bool
-	// loads and receipt are of the requests that the batch was made of, nil for spans
-	// of OnEnd. The pipeline's mutex guards them.
-	loads   []*load
-	receipt *receipt
 }
 
 // batchOverhead is the cost of a batch besides its bytes: itself, and an item for
@@ -106,11 +107,10 @@ type batch struct {
 const batchOverhead = 512
 
 // newBatch charges data with its capacity. The caller has the first reference.
-func newBatch(m *memory, data []byte, spans int) *batch {
-	b := &batch{mem: m, data: data, spans: spans, charged: int64(cap(data)) + batchOverhead}
+func newBatch(m *memory, data []byte) *batch {
+	b := &batch{mem: m, data: data, charged: int64(cap(data)) + batchOverhead}
 	b.refs.Store(1)
-	m.used.Add(b.charged)
-	m.encoded.Add(b.charged)
+	m.chargeBatch(b.charged)
 	return b
 }
 
@@ -126,8 +126,7 @@ func (b *batch) Release() {
 	if b.refs.Add(-1) > 0 {
 		return
 	}
-	b.mem.used.Add(-b.charged)
-	b.mem.encoded.Add(-b.charged)
+	b.mem.chargeBatch(-b.charged)
 	if !b.lost.Load() {
 		b.mem.recycle(b.data)
 	}

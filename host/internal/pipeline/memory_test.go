@@ -47,7 +47,7 @@ func TestAccountHasTheRoomThatBatchesTake(t *testing.T) {
 			queue = queue[1:]
 		}
 		size := 100_000 + i*7919%100_000
-		queue = append(queue, newBatch(m, m.arena(size)[:size], 1))
+		queue = append(queue, newBatch(m, m.arena(size)[:size]))
 		if n, bytes := room(); m.used.Load() != n || n > bytes*4/3 {
 			t.Fatalf("batch %d: %d bytes on the account, %d bytes of room, for %d bytes of spans", i, m.used.Load(), n, bytes)
 		}

@@ -41,6 +41,8 @@ type Settings struct {
 	BatchSpans   int
 	BatchBytes   int
 	MaxAge       time.Duration
+	SpoolDir     string // empty: no spool
+	SpoolBytes   int64
 }
 
 // MostBatchSpans bounds Settings.BatchSpans.
@@ -50,6 +52,7 @@ const MostBatchSpans = 1 << 16
 const (
 	EnvQueueBytes   = "SERVE_TRACING_QUEUE_BYTES"
 	EnvMaxSpanBytes = "SERVE_TRACING_MAX_SPAN_BYTES"
+	EnvSpoolBytes   = "SERVE_TRACING_SPOOL_BYTES"
 )
 
 // Pipeline takes spans from OnEnd to the senders: intake, encoder, one queue for each
@@ -57,6 +60,8 @@ const (
 type Pipeline struct {
 	// Instance is the first half of the id of every batch.
 	Instance string
+	// Spool has the batches on disk.
+	Spool *Spool
 
 	cfg      Settings
 	log      *slog.Logger
@@ -71,8 +76,8 @@ type Pipeline struct {
 	// queues take batches. gone are queues that have left and may still have batches. The
 	// slices are replaced, never changed.
 	queues, gone []*Queue
-	seq          uint64 // batches sealed so far
-	senders      senders
+	seq          uint64  // of the last batch that was sealed
+	senders      senders // of the requests that are in memory only
 }
 
 // New returns a Pipeline without queues.
@@ -81,7 +86,8 @@ func New(cfg Settings, log *slog.Logger) *Pipeline {
 	p.intake = newIntake(&p.cfg, p.mem)
 	p.encoder = &encoder{p: p}
 	p.consumer.p = p
-	p.senders = senders{limit: int64(float64(p.mem.backlog) * consumeShare), held: map[string]int64{}}
+	p.senders = newSenders(p.mem.backlog)
+	p.Spool = newSpool(p)
 	return p
 }
 
@@ -107,14 +113,14 @@ func (p *Pipeline) Close() {
 	p.consumer.closed = true
 }
 
-// Flush encodes and seals all spans that have ended, and returns the number of batches
-// that were sealed so far.
+// Flush encodes and seals all spans that have ended, and returns the place of the last
+// batch that was sealed.
 func (p *Pipeline) Flush() (seq uint64) {
 	p.encoder.cycle(true)
 	return p.Sealed()
 }
 
-// Sealed returns the number of batches that were sealed so far.
+// Sealed returns the place of the last batch that was sealed, in the order of sealing.
 func (p *Pipeline) Sealed() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,39 +175,59 @@ func (p *Pipeline) unfreeze() {
 
 // enqueue puts a sealed batch on every queue and makes room. It releases the caller's
 // reference. The caller holds the encoder's mutex.
-func (p *Pipeline) enqueue(b *batch) {
+func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seq++
 	now := time.Now()
-	b.receipt.expect(uint64(b.spans * len(p.queues)))
+	o.receipt.expect(uint64(spans * len(p.queues)))
 	if len(p.queues) == 0 {
-		p.senders.release(b.loads)
+		release(o.loads)
 	}
 	for _, q := range p.queues {
 		b.Retain()
-		q.putLocked(b, p.seq, now)
+		q.putLocked(&Item{Batch: b, claim: &claim{of: o, left: spans}, spans: spans, seq: p.seq, sealed: now})
 	}
 	b.Release()
 	p.makeRoomLocked(now)
 }
 
-// makeRoomLocked keeps the encoded batches within their share of the memory. The queue
-// that holds the most bytes loses its oldest batch, until there is room. Batches in flight
-// stay.
+// makeRoomLocked keeps the encoded batches within their share of the memory, and the spool
+// within its bound. The queue that holds the most bytes gives up the bytes of batches that
+// are in the spool. If it has none, it loses its oldest batch. Batches in flight stay.
 func (p *Pipeline) makeRoomLocked(now time.Time) {
+	held := func(q *Queue) int64 { return q.books.held }
 	for p.mem.encoded.Load() > p.mem.backlog {
-		var largest *Queue
-		for _, q := range p.allLocked() {
-			if !q.items.empty() && (largest == nil || q.books.held > largest.books.held) {
-				largest = q
-			}
+		if q := largest(p.allLocked(), held, (*backlog).unloadable); q != nil {
+			p.Spool.unloadLocked(q, q.items.unloadable())
+			continue
 		}
-		if largest == nil {
+		q := largest(p.allLocked(), held, (*backlog).oldest)
+		if q == nil {
+			break
+		}
+		q.dropOldestLocked(now, reasonQueueFull)
+	}
+	for p.Spool.over() {
+		q := largest(p.allLocked(), func(q *Queue) int64 { return q.books.stored }, (*backlog).oldestStored)
+		if q == nil {
 			return
 		}
-		largest.dropOldestLocked(now, reasonQueueFull)
+		it := q.items.oldestStored()
+		q.items.remove(it)
+		q.dropLocked(now, it, reasonQueueFull)
 	}
+}
+
+// largest returns the queue with the largest size of all queues that have such an item, or
+// nil.
+func largest(list []*Queue, size func(*Queue) int64, item func(*backlog) *Item) (largest *Queue) {
+	for _, q := range list {
+		if (largest == nil || size(q) > size(largest)) && item(&q.items) != nil {
+			largest = q
+		}
+	}
+	return largest
 }
 
 // dropEverywhere counts spans that were accepted and never reached a batch.
@@ -234,8 +260,10 @@ func (p *Pipeline) shareLocked() int64 {
 	return p.mem.backlog / int64(max(1, exporters))
 }
 
-// LogNotes logs the failures that the queues have noted. The caller must hold no mutex.
+// LogNotes logs the failures that the queues have noted, and lets the spool write what it
+// has noted. The caller must hold no mutex.
 func (p *Pipeline) LogNotes() {
+	p.Spool.work()
 	p.mu.Lock()
 	all := p.allLocked()
 	p.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 // The pipeline's mutex guards it, so that one snapshot covers all queues.
 type Queue struct {
 	p        *Pipeline
+	name     string // of the exporter
 	failures *failures.Log
 
 	changed  *sync.Cond // an item was put, settled, or became due
@@ -32,22 +33,22 @@ type Queue struct {
 	hopeless  bool    // the plugin cannot start before an operator mends something
 }
 
-// NewQueue returns an empty queue, which must join p. It reports its failures to f.
-func NewQueue(p *Pipeline, f *failures.Log) *Queue {
-	q := &Queue{p: p, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, books: newLedger()}
+// NewQueue returns an empty queue for the exporter of a name, which must join p. It
+// reports its failures to f.
+func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
+	q := &Queue{p: p, name: name, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, books: newLedger()}
 	q.timer = time.AfterFunc(time.Hour, q.due)
 	q.timer.Stop()
 	return q
 }
 
-// putLocked adds a batch. The caller has retained the batch for the queue.
-func (q *Queue) putLocked(b *batch, seq uint64, now time.Time) {
+// putLocked adds an item. The caller has retained the batch for the queue.
+func (q *Queue) putLocked(it *Item) {
 	wasEmpty := q.items.empty()
-	q.items.push(&Item{Batch: b, seq: seq, sealed: now})
-	q.books.waiting += uint64(b.spans)
-	q.books.held += b.Size()
+	q.items.push(it)
+	q.books.add(it)
 	if wasEmpty {
-		q.armLocked(now)
+		q.armLocked(it.sealed)
 	}
 	q.changed.Broadcast() // not Signal: WaitSettled waits here too
 }
@@ -55,6 +56,7 @@ func (q *Queue) putLocked(b *batch, seq uint64, now time.Time) {
 // due is called by the timer: an item has become due or too old.
 func (q *Queue) due() {
 	defer q.failures.Write()
+	defer q.p.Spool.work()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()
@@ -153,12 +155,12 @@ func (q *Queue) Load() (spans uint64, retries int) {
 // they were moved to parts.
 func (q *Queue) doneLocked(it *Item, o Outcome) {
 	if o != (Outcome{}) {
-		q.p.senders.release(it.Batch.loads)
-		it.Batch.receipt.add(o)
+		release(it.claim.of.loads)
+		it.claim.of.receipt.add(o)
+		q.p.Spool.settleLocked(q, it)
 	}
-	q.books.waiting -= uint64(it.Left())
-	q.books.held -= it.Batch.Size()
-	it.Batch.Release()
+	q.books.remove(it)
+	it.release(q.p.mem)
 	q.changed.Broadcast()
 }
 
@@ -190,7 +192,9 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	}
 	whole.parts++
 	part := &Item{
-		Batch:  newBatch(q.p.mem, data, spans),
+		Batch:  newBatch(q.p.mem, data),
+		claim:  whole.claim,
+		spans:  spans,
 		seq:    whole.seq,
 		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
 		from:   whole.from + whole.cut,
@@ -198,7 +202,6 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 		// The span that causes the crashes may be in this part or in another.
 		suspect: whole.suspect,
 	}
-	part.Batch.loads, part.Batch.receipt = whole.Batch.loads, whole.Batch.receipt
 	q.books.held += part.Batch.Size()
 	whole.cut += spans // they are the part's now; waiting stays
 	if whole.Left() == 0 {
@@ -293,6 +296,7 @@ func (q *Queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
 // DropRest counts all remaining spans as lost by shutdown. No item may be in flight.
 func (q *Queue) DropRest() {
 	defer q.failures.Write()
+	defer q.p.Spool.work()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	q.timer.Stop()

@@ -1,5 +1,7 @@
 package pipeline
 
+import "github.com/servetrace/servetrace/host/internal/spool"
+
 // Stats is one snapshot of the intake and all queues. Every span that ended before it
 // is counted in exactly one place. Package host documents the counts.
 type Stats struct {
@@ -7,6 +9,7 @@ type Stats struct {
 	Refused           map[string]uint64
 	PushedBack        uint64
 	Bytes, LimitBytes int64
+	Spool             spool.Stats // zero: there is none
 	Queues            map[*Queue]QueueStats
 }
 
@@ -23,6 +26,7 @@ func (p *Pipeline) Stats() Stats {
 		Refused: map[string]uint64{}, Bytes: p.mem.used.Load(), LimitBytes: p.mem.limit,
 		Queues: map[*Queue]QueueStats{},
 	}
+	s.Spool = p.Spool.stats()
 	s.PushedBack = p.consumer.pushedBack
 	arrived := p.statsLocked(&s)
 	for _, q := range p.allLocked() {

@@ -52,7 +52,7 @@ func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 		sup:       s,
 		Entry:     e,
 		log:       log,
-		Queue:     pipeline.NewQueue(s.pipeline, failures),
+		Queue:     pipeline.NewQueue(s.pipeline, e.Name, failures),
 		files:     &fileWatch{cfg: &s.cfg, entry: e, disk: slowdisk.New()},
 		endBy:     context.Background(),
 		reloading: &reloads{name: e.Name, asked: make(chan chan<- error), ended: make(chan struct{})},

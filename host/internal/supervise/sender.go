@@ -121,7 +121,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	call = metadata.AppendToOutgoingContext(call,
-		wire.MetaBatchID, it.ID(s.x.sup.pipeline.Instance),
+		wire.MetaBatchID, it.ID(),
 		wire.MetaAttempt, strconv.Itoa(it.Attempt+1))
 	reached := false
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {

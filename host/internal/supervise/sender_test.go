@@ -27,7 +27,7 @@ func TestNothingIsSentToAPluginThatGoes(t *testing.T) {
 			sealOne(x)
 			end(f, s)
 			if it := s.lane.Take(t.Context()); it != nil {
-				t.Errorf("batch %s is taken for a plugin that goes", it.ID(""))
+				t.Errorf("batch %s is taken for a plugin that goes", it.ID())
 			}
 		})
 	}

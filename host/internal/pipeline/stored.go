@@ -1,0 +1,303 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/servetrace/servetrace/host/internal/spool"
+)
+
+// With a spool, the bytes of each batch are in a file before the batch is put on the
+// queues, and before Consume and Deliver return. Therefore:
+//
+//   - The spool learns of each outcome, and removes a file when no exporter needs its
+//     batches any more.
+//   - At the bound of the memory, waiting items give up their bytes (unload). A lane reads
+//     the bytes again when the item is next.
+//   - At the bound of the spool, the queue that holds most of it loses its oldest batch.
+//   - Recover puts the batches of processes that have ended on the queues of the exporters
+//     that are not done with them, before all other batches.
+//
+// A batch that could not be written is in memory only, as without a spool.
+
+// origin is what all items of one batch share.
+type origin struct {
+	// instance and number make the id of the batch.
+	instance string
+	number   uint64
+	// records are the batch in the spool, with their bytes; nil: it is not there.
+	records []*spool.Record
+	bytes   int64
+	// loads and receipt are of the requests that the batch was made of, nil for spans
+	// of OnEnd. The pipeline's mutex guards them.
+	loads   []*load
+	receipt *receipt
+}
+
+// add adds a record, unless it is nil.
+func (o *origin) add(rec *spool.Record) {
+	if rec != nil {
+		o.records = append(o.records, rec)
+		o.bytes += rec.Size()
+	}
+}
+
+// claim is what one exporter still has to do with a batch. An item and its parts share it.
+type claim struct {
+	of   *origin
+	left int // spans that the exporter is not done with
+	// loading is true while a lane reads the bytes from the spool, and gone when the
+	// item of the whole batch is no longer in the queue.
+	loading, gone bool
+}
+
+// stored reports whether the batch is in the spool.
+func (it *Item) stored() bool { return it.claim.of.records != nil }
+
+// release gives up the memory of an item that has left its queue.
+func (it *Item) release(m *memory) {
+	if it.part == "" {
+		it.claim.gone = true
+	}
+	if it.Batch != nil {
+		it.Batch.Release()
+	} else {
+		m.chargeBatch(-unloadedBytes)
+	}
+}
+
+// mostRecovered is the place, in the order of sealing, of the first batch of a process
+// with a spool. The places before it are for the batches of processes that have ended.
+const mostRecovered = 1 << 32
+
+// unloadedBytes is the charge for an item whose bytes are in the spool only: itself, and
+// its part of origin and records.
+const unloadedBytes = 384
+
+// Spool writes and reads the batches on disk, if the settings have a folder for them. The
+// pipeline's mutex guards its fields.
+type Spool struct {
+	p       *Pipeline
+	store   *spool.Store // nil: there is no spool
+	senders senders      // of the requests that are in the spool
+}
+
+func newSpool(p *Pipeline) *Spool {
+	s := &Spool{p: p}
+	if p.cfg.SpoolDir != "" {
+		s.store = spool.New(p.cfg.SpoolDir, p.Instance, p.cfg.SpoolBytes, p.log)
+		s.senders = newSenders(p.cfg.SpoolBytes)
+		p.seq = mostRecovered
+	}
+	return s
+}
+
+// writable reports whether append is likely to work.
+func (s *Spool) writable() bool { return s.store != nil && s.store.Writable() }
+
+// over reports whether the spool has more than its bound.
+func (s *Spool) over() bool { return s.store != nil && s.store.Over() }
+
+func (s *Spool) stats() (none spool.Stats) {
+	if s.store == nil {
+		return none
+	}
+	return s.store.Stats()
+}
+
+// work writes and removes what is due. The caller must hold no mutex.
+func (s *Spool) work() {
+	if s.store != nil {
+		s.store.Work()
+	}
+}
+
+// Close closes the files. Batches that wait stay in them.
+func (s *Spool) Close() {
+	if s.store != nil {
+		s.store.Close()
+	}
+}
+
+// append writes a batch, or a part of one. It returns nil if that is not possible, or if no
+// exporter is to get it. The caller holds the encoder's mutex.
+func (s *Spool) append(o *origin, spans int, data []byte) *spool.Record {
+	if s.store == nil {
+		return nil
+	}
+	var names []string
+	s.p.mu.Lock()
+	for _, q := range s.p.queues {
+		names = append(names, q.name)
+	}
+	s.p.mu.Unlock()
+	if names == nil {
+		return nil
+	}
+	return s.store.Append(spool.Batch{Number: o.number, Spans: spans, Sealed: time.Now(), Exporters: names}, data)
+}
+
+// settleLocked notes that the exporter is done with the spans of an item.
+func (s *Spool) settleLocked(q *Queue, it *Item) {
+	if !it.stored() {
+		return
+	}
+	of := it.claim.of
+	it.claim.left -= it.Left()
+	last := it.claim.left == 0
+	if last {
+		q.books.stored -= of.bytes
+	}
+	s.store.Settle(of.records, of.number, q.name, it.from+it.cut, it.Left(), last)
+}
+
+// unloadable reports whether the bytes of an item are in memory and in the spool. The
+// bytes of a part are in memory only.
+func (it *Item) unloadable() bool { return it.Batch != nil && it.part == "" && it.stored() }
+
+// unloadLocked gives up the bytes of an unloadable item that waits.
+func (s *Spool) unloadLocked(q *Queue, it *Item) {
+	q.books.held += unloadedBytes - it.Batch.Size()
+	s.p.mem.chargeBatch(unloadedBytes)
+	it.Batch.Release()
+	it.Batch = nil
+}
+
+// loadLocked reads the bytes of an item that waits. It releases the mutex meanwhile. If
+// the bytes cannot be read, the item is dropped.
+func (s *Spool) loadLocked(ctx context.Context, q *Queue, it *Item) {
+	it.claim.loading = true
+	s.p.mu.Unlock()
+	data, err := s.store.Read(ctx, it.claim.of.records)
+	s.p.mu.Lock()
+	it.claim.loading = false
+	q.changed.Broadcast()
+	switch {
+	case it.claim.gone: // it was too old, or there was no room for it
+	case err == nil:
+		it.Batch = newBatch(s.p.mem, data)
+		s.p.mem.chargeBatch(-unloadedBytes)
+		q.books.held += it.Batch.Size() - unloadedBytes
+	case ctx.Err() == nil:
+		q.failures.Note(slog.LevelError, "a batch of the spool cannot be read", "batch", it.ID(), "spans", it.Left(), "error", err)
+		q.items.remove(it)
+		q.dropLocked(time.Now(), it, reasonSpool)
+	}
+}
+
+// Keep leaves the waiting batches of a queue that are in the spool to the next process, and
+// returns the number of their spans. No item may be in flight.
+func (s *Spool) Keep(q *Queue) (spans int) {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	for it := q.items.oldestStored(); it != nil; it = q.items.oldestStored() {
+		spans += it.Left()
+		q.items.remove(it)
+		release(it.claim.of.loads)
+		it.claim.of.receipt.add(Outcome{Spooled: uint64(it.Left())})
+		q.books.remove(it)
+		it.release(s.p.mem)
+	}
+	q.books.spooled += uint64(spans)
+	q.changed.Broadcast()
+	return spans
+}
+
+// HasAll reports whether all batches of a queue are in the spool.
+func (s *Spool) HasAll(q *Queue) bool {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	for it := range q.inFlight {
+		if !it.stored() {
+			return false
+		}
+	}
+	return q.items.allStored()
+}
+
+// recoverTimeout bounds the time that a disk may take to return the batches of processes
+// that have ended, while the plugins wait.
+const recoverTimeout = time.Minute
+
+// Recover takes the batches of processes that have ended from the spool. It blocks while
+// it reads their files, or until ctx ends.
+func (s *Spool) Recover(ctx context.Context) {
+	if s.store == nil {
+		return
+	}
+	defer s.p.LogNotes()
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	found, err := s.store.Adopt(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.p.log.Error("the spool cannot be read: batches of earlier processes stay there", "dir", s.p.cfg.SpoolDir, "error", err)
+	}
+	spans, unknown := s.enqueue(found)
+	if spans > 0 {
+		s.p.log.Info("batches of earlier processes are in the spool and are sent now", "batches", len(found), "spans", spans)
+	}
+	for name, n := range unknown {
+		s.p.log.Warn("the spool has spans for a plugin that is no longer in the list: they are dropped", "plugin", name, "spans", n)
+	}
+}
+
+// enqueue puts batches on the queues, before all others. It returns the number of spans,
+// each counted for each exporter, and the numbers for exporters that have no queue.
+func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int) {
+	p := s.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	unknown = map[string]int{}
+	items := map[*Queue][]*Item{}
+	for i, f := range found {
+		o := &origin{instance: f.Instance, number: f.Number}
+		for _, rec := range f.Records {
+			o.add(rec)
+		}
+		for name, done := range f.Settled {
+			left := f.Spans - done
+			at := slices.IndexFunc(p.queues, func(q *Queue) bool { return q.name == name })
+			if at < 0 {
+				unknown[name] += left
+				s.store.Settle(o.records, o.number, name, done, left, true)
+				continue
+			}
+			q := p.queues[at]
+			it := recovered(f, o, done, now)
+			it.seq = uint64(i)
+			items[q] = append(items[q], it)
+			p.mem.chargeBatch(unloadedBytes)
+			q.books.add(it)
+			q.books.recovered += uint64(left)
+			spans += left
+			if o.loads == nil {
+				o.loads = []*load{{of: &s.senders, bytes: o.bytes}}
+				s.senders.add(o.loads[0])
+			}
+		}
+	}
+	for q, list := range items {
+		q.items.prepend(list)
+		q.expireLocked(now)
+		q.armLocked(now)
+		q.changed.Broadcast()
+	}
+	p.makeRoomLocked(now)
+	return spans, unknown
+}
+
+// recovered returns an item for a batch of which an exporter is done with some spans.
+func recovered(f spool.Found, o *origin, done int, now time.Time) *Item {
+	it := &Item{claim: &claim{of: o, left: f.Spans - done}, spans: f.Spans, cut: done, sealed: f.Sealed}
+	if it.sealed.After(now) { // the clock was set back
+		it.sealed = now
+	}
+	if done > 0 {
+		it.parts = 1 // the names of the parts before are not known
+	}
+	return it
+}
