@@ -81,7 +81,7 @@ func (l *backlog) prepend(list []*Item) {
 	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
 }
 
-// unloadable returns the oldest item whose bytes are in memory and in the spool, nil if
+// unloadable returns the oldest item with its bytes in memory and in the spool, nil if
 // there is none. The item stays in the backlog.
 func (l *backlog) unloadable() *Item {
 	for _, list := range [...][]*Item{l.again, l.suspects} {

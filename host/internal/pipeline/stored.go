@@ -73,7 +73,7 @@ func (it *Item) release(m *memory) {
 // with a spool. The places before it are for the batches of processes that have ended.
 const mostRecovered = 1 << 32
 
-// unloadedBytes is the charge for an item whose bytes are in the spool only: itself, and
+// unloadedBytes is the charge for an item without its bytes in memory: itself, and
 // its part of origin and records.
 const unloadedBytes = 384
 

@@ -15,7 +15,7 @@
 // its segments (flock), so that several processes share a folder, and the kernel releases
 // the locks of a process that is killed.
 //
-// The files are not synchronized with the disk: they survive the end of the process, not
+// Nothing waits for the disk (fsync): the files survive the end of the process, not
 // of the machine. The package does not decide which batch is given up at the bound.
 // Open this file first, then segment.go, record.go and adopt.go.
 package spool
@@ -148,7 +148,7 @@ func (s *Store) Writable() bool {
 }
 
 func (h *health) writable(now time.Time, disk slowdisk.Disk) bool {
-	return !h.failing || now.Sub(h.tried) >= retryInterval && !(h.silent && disk.Busy())
+	return !h.failing || now.Sub(h.tried) >= retryInterval && (!h.silent || !disk.Busy())
 }
 
 // record records the result of a write, and notes a change for the log.
