@@ -48,6 +48,7 @@ var samples = map[string]string{
 	"tracing_config.max_age": "1s", "tracing_config.start_timeout": "1s", "tracing_config.stop_timeout": "1s",
 	"tracing_config.start_jitter": "1s", "tracing_config.plugin_watch": "1s", "tracing_config.plugin_writable": "allow",
 	"tracing_config.lockdown": "true", "tracing_config.crash_dir": "/crashes",
+	"tracing_config.spool_dir": "/spool", "tracing_config.spool_bytes": "16MiB",
 	"tracing_config.plugins.NAME.config": "{a: 1}", "tracing_config.plugins.NAME.env": "[AWS_*, X_TOKEN]",
 	"tracing_config.plugins.NAME.limits.memory": "64MiB", "tracing_config.plugins.NAME.limits.max_procs": "2",
 	"http_options.host": "0.0.0.0", "http_options.port": "1", "http_options.request_timeout_s": "1.5",
