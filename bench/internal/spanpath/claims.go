@@ -57,7 +57,7 @@ var (
 	claimsBursts = []suite.Claim{suite.NewRatio("the service's own process with plugins/datadog, vs dd-trace-go in process", cpuHost, rowOursDD, rowDatadog, 0.35, 0.30)}
 	claimsEncode = []suite.Claim{
 		suite.NewRatio("span to bytes, vs transform + Marshal", encode, rowEncode, rowEncodeSDK, 0.20, 0.15).Gated(),
-		// Other goroutines of the process allocate some thousandths of an object for each span.
+		// In a short run, other goroutines of the process allocate some thousandths for each span.
 		value("span to bytes, allocations", "", allocs, rowEncode, 0, 0).GatedAt(0.01),
 	}
 )

@@ -53,8 +53,8 @@ func measureEncoding(ctx context.Context, o order) (suite.Sample, error) {
 	n := float64(result.N * encodeBatch)
 	return suite.Sample{
 		encode:    float64(result.T) / n,
-		heapBytes: float64(result.MemBytes) / n,
-		allocs:    float64(result.MemAllocs) / n,
+		heapBytes: float64(result.AllocedBytesPerOp()) / encodeBatch,
+		allocs:    float64(result.AllocsPerOp()) / encodeBatch,
 	}, failed
 }
 
