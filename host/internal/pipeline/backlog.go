@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 )
@@ -56,7 +57,8 @@ func (it *Item) before(other *Item) bool {
 
 // backlog is the order of the items that wait: first suspects, then items that were
 // sent before, then fresh items in order of sealing. It is not safe for concurrent
-// use. Every method takes constant time, because again and suspects are short.
+// use. again and suspects are short, so the methods take constant time, except for those
+// about stored items, which may go through fresh once.
 type backlog struct {
 	fresh    []*Item // from head on
 	head     int
@@ -105,11 +107,9 @@ func (l *backlog) oldestStored() *Item {
 	if oldest := l.oldest(); oldest == nil || oldest.stored() {
 		return oldest
 	}
-	for _, list := range [...][]*Item{l.again, l.suspects, l.fresh[l.head:]} {
-		for _, it := range list {
-			if it.stored() {
-				return it
-			}
+	for it := range l.all() {
+		if it.stored() {
+			return it
 		}
 	}
 	return nil
@@ -117,14 +117,25 @@ func (l *backlog) oldestStored() *Item {
 
 // allStored reports whether all items are in the spool.
 func (l *backlog) allStored() bool {
-	for _, list := range [...][]*Item{l.again, l.suspects, l.fresh[l.head:]} {
-		for _, it := range list {
-			if !it.stored() {
-				return false
-			}
+	for it := range l.all() {
+		if !it.stored() {
+			return false
 		}
 	}
 	return true
+}
+
+// all returns all items, items that were in flight first.
+func (l *backlog) all() iter.Seq[*Item] {
+	return func(yield func(*Item) bool) {
+		for _, list := range [...][]*Item{l.again, l.suspects, l.fresh[l.head:]} {
+			for _, it := range list {
+				if !yield(it) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // retry adds an item that was in flight.
@@ -206,7 +217,11 @@ func (l *backlog) remove(it *Item) {
 		return
 	}
 	if it != l.fresh[l.head] { // of oldestStored
-		l.fresh = slices.Delete(l.fresh, slices.Index(l.fresh, it), slices.Index(l.fresh, it)+1)
+		i := slices.Index(l.fresh, it)
+		l.fresh = slices.Delete(l.fresh, i, i+1)
+		if i < l.cold {
+			l.cold--
+		}
 		return
 	}
 	l.fresh[l.head] = nil

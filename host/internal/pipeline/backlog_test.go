@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/spool"
 )
 
 // model is a backlog as a list that is searched.
@@ -154,5 +156,35 @@ func TestProbeIsWhatWasTriedLeast(t *testing.T) {
 	}
 	if it := q.probe(now); it != nil {
 		t.Errorf("the probe is %+v, which is not due", it)
+	}
+}
+
+// TestRemovedItemHidesNoUnloadableItem removes an item that has been unloaded from the
+// middle of the list. The next item, which can be unloaded, must be found.
+func TestRemovedItemHidesNoUnloadableItem(t *testing.T) {
+	item := func(stored, inMemory bool) *Item {
+		it := &Item{claim: &claim{of: &origin{}}}
+		if stored {
+			it.claim.of.records = []*spool.Record{nil}
+		}
+		if inMemory {
+			it.Batch = &batch{}
+		}
+		return it
+	}
+	notStored, unloaded, last := item(false, true), item(true, false), item(true, true)
+	var q backlog
+	for _, it := range []*Item{notStored, unloaded, last} {
+		q.push(it)
+	}
+	if got := q.unloadable(); got != last {
+		t.Fatalf("unloadable: item of %v, want the last", got)
+	}
+	if got := q.oldestStored(); got != unloaded {
+		t.Fatalf("oldestStored: %v, want the item that was unloaded", got)
+	}
+	q.remove(unloaded)
+	if got := q.unloadable(); got != last {
+		t.Errorf("unloadable after remove: %v, want the last item", got)
 	}
 }
