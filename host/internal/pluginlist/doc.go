@@ -10,6 +10,7 @@
 //
 // The package starts no process and has no state. Open settings.go first, then list.go (an
 // entry and its pin), folder.go, pluginconfig.go (configurations) and grant.go (variables).
-// python.go has the entries for exporter functions in Python. pluginenv.go parses and checks the variables' settings, and lockdown.go checks the rules
-// of lock-down. reference.go and secret.go resolve references.
+// python.go has the entries for exporter functions in Python. pluginenv.go parses and
+// checks the variables' settings, and lockdown.go checks the rules of lock-down.
+// reference.go and secret.go resolve references.
 package pluginlist

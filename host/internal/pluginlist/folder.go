@@ -201,6 +201,11 @@ func isPlugin(name, path string) bool {
 	if strings.HasPrefix(name, ".") || slices.ContainsFunc(leftovers, func(end string) bool { return strings.HasSuffix(name, end) }) {
 		return false
 	}
+	return isExecutable(path)
+}
+
+// isExecutable follows links.
+func isExecutable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -75,7 +75,7 @@ func interpreter(s *Settings) (string, error) {
 	folders := variable(s.Environ, "PATH")
 	for _, dir := range filepath.SplitList(folders) {
 		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if filepath.IsAbs(dir) && isExecutable(path) {
 			return path, nil
 		}
 	}
@@ -85,9 +85,10 @@ func interpreter(s *Settings) (string, error) {
 // errNoPython is the error if there is no interpreter.
 var errNoPython = errors.New("there is no interpreter")
 
-// variable returns the value of a variable of an environment, empty for none.
+// variable returns the value of a variable of an environment, empty for none. If the
+// variable stands there twice, the last counts, as for a process.
 func variable(environ []string, name string) string {
-	for _, kv := range environ {
+	for _, kv := range slices.Backward(environ) {
 		if value, ok := strings.CutPrefix(kv, name+"="); ok {
 			return value
 		}
