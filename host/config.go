@@ -23,10 +23,10 @@ type Config struct {
 	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas. An entry is one of: a
 	// path to an executable (it contains a slash); a bare name, which is looked up in
 	// PluginDirs; the address of a socket ("unix:///run/p.sock") at which a plugin
-	// listens that another program has started; an exporter function of Ray Serve in Python
-	// ("python:exporter:default_tracing_exporter"), which runs in a process of its own by
-	// the Python of Python; a folder (it should end in a slash),
-	// which stands for its executables in the order of their names.
+	// listens that another program has started; an exporter function of Ray Serve
+	// ("python:exporter:default_tracing_exporter"), which the interpreter of Python
+	// runs; a folder (it should end in a slash), which stands for its executables in
+	// the order of their names.
 	//
 	// An entry may begin with a name of its own ("traces=./p"). A path or a bare name
 	// may end in a pin, "@sha256:" and 64 hexadecimal digits: the file runs only if it

@@ -76,6 +76,17 @@ const (
 	wantFixed64
 )
 
+var wireTypes = [...]protowire.Type{
+	wantMessage: protowire.BytesType,
+	wantText:    protowire.BytesType,
+	wantBytes:   protowire.BytesType,
+	wantTraceID: protowire.BytesType,
+	wantSpanID:  protowire.BytesType,
+	wantVarint:  protowire.VarintType,
+	wantFixed32: protowire.Fixed32Type,
+	wantFixed64: protowire.Fixed64Type,
+}
+
 // rule is the type of a field, and of a message its form.
 type rule struct {
 	want want
@@ -85,16 +96,7 @@ type rule struct {
 // fault returns the reason that the current field breaks the rule. It does not read
 // inside a message.
 func (r rule) fault(f *cursor) fault {
-	typ := protowire.BytesType
-	switch r.want {
-	case wantVarint:
-		typ = protowire.VarintType
-	case wantFixed32:
-		typ = protowire.Fixed32Type
-	case wantFixed64:
-		typ = protowire.Fixed64Type
-	}
-	if f.typ != typ {
+	if f.typ != wireTypes[r.want] {
 		return faultType
 	}
 	switch r.want {

@@ -15,8 +15,8 @@
 //     copied as they arrived, unknown fields included.
 //
 // A Request validates only the fields that are read: a span that is malformed inside is
-// passed on unchanged. Check validates all of them. The package sends nothing and runs no span processors. OTLP's messages:
-// https://opentelemetry.io/docs/specs/otlp/.
+// passed on unchanged. Check validates all of them. The package sends nothing and runs no
+// span processors. OTLP's messages: https://opentelemetry.io/docs/specs/otlp/.
 //
 // Open request.go first, then view.go and span.go.
 package otlpwire

@@ -17,10 +17,10 @@ var (
 )
 
 // Shares of the memory for encoded batches, or of the spool if the requests are in it. All
-// requests together hold at most consumeShare of it until an exporter is done with them, so that no batch must be
-// dropped for them as long as one exporter works. A sender holds at most senderShare
-// times the part of it that is free: alone it can fill three quarters, and there is
-// always room for the next sender.
+// requests together hold at most consumeShare of it until an exporter is done with them,
+// so that no batch must be dropped for them as long as one exporter works. A sender holds
+// at most senderShare times the part of it that is free: alone it can fill three quarters,
+// and there is always room for the next sender.
 const (
 	consumeShare = 7.0 / 8
 	senderShare  = 3
