@@ -57,6 +57,11 @@
 // plugins/console. The allowed imports are a table in internal/archtest, held by a
 // test.
 //
+// Programs in other languages send OTLP to the command servetrace relay (package relay),
+// which passes the bytes to a host. The folder python has the package for Ray Serve and
+// other Python programs, and the runner of exporter functions. internal/pywire reads its
+// compact form of spans.
+//
 // This package serves no requests, makes no spans and does not talk to plugins itself.
 // Package admin makes the status page and the metrics, and internal/servicefile parses
 // the service file. This package starts the listener and finds the file.

@@ -22,6 +22,9 @@
 //  6. Shutdown refuses further spans, sends the rest, ends the plugins and counts the
 //     spans that could not be sent. It returns by its deadline.
 //
+// With Config.SpoolDir, each batch is in a file until every exporter is done with it
+// (internal/spool). The next Host sends what a process that ended has left there.
+//
 // Nothing is lost silently: Stats returns the delivery accounting, one ledger per
 // exporter, which balances to the span at any moment. Memory is bounded by one setting
 // (Config.QueueBytes): at the bound, the exporter that holds most loses its oldest
