@@ -131,10 +131,7 @@ func senderOf(raw net.Conn) (string, error) {
 	if _, local := raw.(*net.UnixConn); !local {
 		return raw.RemoteAddr().String(), nil
 	}
-	if err := wire.CheckPeer(raw); err != nil {
-		return "", err
-	}
-	peer, err := wire.PeerOf(raw)
+	peer, err := wire.CheckPeer(raw)
 	return fmt.Sprintf("pid %d (uid %d)", peer.PID, peer.UID), err
 }
 

@@ -47,7 +47,7 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 	if err != nil {
 		return nil, explainDial(ctx, path, err)
 	}
-	if err := wire.CheckPeer(socket); err != nil {
+	if _, err := wire.CheckPeer(socket); err != nil {
 		_ = socket.Close() // nothing was sent
 		return nil, attachError(ReasonPeer, path, "%w; run the plugin as the user of this process", err)
 	}

@@ -156,7 +156,7 @@ func (s *socket) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	refused := wire.CheckPeer(conn)
+	_, refused := wire.CheckPeer(conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if refused == nil && s.ended {

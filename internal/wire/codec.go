@@ -18,9 +18,9 @@ type Incoming struct{ Data []byte }
 // Buffer.Free after its last use.
 type Lent struct{ Buffer mem.Buffer }
 
-// Codec passes Outgoing, Incoming and Lent through unchanged and leaves every other message
-// to gRPC's protobuf codec. It uses the name "proto", so that the peer needs no special
-// codec. It is safe for concurrent use.
+// Codec passes Outgoing, Incoming and Lent through unchanged and leaves every other
+// message to gRPC's protobuf codec. It uses the name "proto", so that the peer needs no
+// special codec. It is safe for concurrent use.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}

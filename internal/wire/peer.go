@@ -40,33 +40,22 @@ func (p peerCredentials) Clone() credentials.TransportCredentials { return p }
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
 func checkPeer(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if err := CheckPeer(conn); err != nil {
+	if _, err := CheckPeer(conn); err != nil {
 		return nil, nil, err
 	}
 	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }
 
-// CheckPeer performs the check of PeerCredentials. It returns nil if the peer of conn
-// runs as the user of this process or as root.
-func CheckPeer(conn net.Conn) error {
-	peer, err := PeerOf(conn)
-	if err != nil {
-		return err
-	}
-	if self := os.Geteuid(); peer.UID != self && peer.UID != 0 {
-		return fmt.Errorf("peer runs as user %d, this process as %d: refused", peer.UID, self)
-	}
-	return nil
-}
-
-// Peer is the process that connected to a Unix socket, as the kernel reports it.
+// Peer is the process at the other end of a Unix socket, as the kernel reports it.
 type Peer struct {
 	// UID is its user. PID is its process id, or 0 if the system does not report it.
 	UID, PID int
 }
 
-// PeerOf returns the peer of conn, which must be a Unix socket.
-func PeerOf(conn net.Conn) (Peer, error) {
+// CheckPeer performs the check of PeerCredentials. It returns the peer of conn, or an
+// error if conn is not a Unix socket or the peer runs neither as the user of this process
+// nor as root.
+func CheckPeer(conn net.Conn) (Peer, error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
 		return Peer{}, fmt.Errorf("cannot check the peer of a %T: want a Unix socket", conn)
@@ -74,6 +63,9 @@ func PeerOf(conn net.Conn) (Peer, error) {
 	peer, err := peerOf(unix)
 	if err != nil {
 		return Peer{}, fmt.Errorf("get the peer's user: %w", err)
+	}
+	if self := os.Geteuid(); peer.UID != self && peer.UID != 0 {
+		return Peer{}, fmt.Errorf("peer runs as user %d, this process as %d: refused", peer.UID, self)
 	}
 	return peer, nil
 }
