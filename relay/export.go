@@ -17,8 +17,9 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// HeaderWait is the metadata of a gRPC call with which a sender chooses when it is
-// answered: WaitDelivered or WaitAccepted. Without it, Config.WaitForResult decides.
+// HeaderWait is the metadata of a gRPC call, or the header of an HTTP request, with which
+// a sender chooses when it is answered: WaitDelivered or WaitAccepted. Without it,
+// Config.WaitForResult decides.
 const HeaderWait = "servetrace-wait"
 
 // Values of HeaderWait.

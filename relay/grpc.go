@@ -109,8 +109,8 @@ func (s endingStream) Context() context.Context { return s.ctx }
 // arrivalKey is the key of the *arrival in the context of a call.
 type arrivalKey struct{}
 
-// beginCall notes that a call of Export or Put begins. gRPC calls it before it reads further
-// from the connection, and then exportStream, except if the context has ended.
+// beginCall notes that a call of Export or Put begins. gRPC calls it before it reads
+// further from the connection, and then exportStream, except if the context has ended.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != wire.ExportMethod && info.FullMethodName != putMethod {
 		return ctx, nil

@@ -96,20 +96,21 @@ func (s httpService) serveTraces(w http.ResponseWriter, r *http.Request) {
 	arrival := c.begin()
 	defer c.ended()
 	defer arrival.done()
+	kind := mediaType(r)
 	err := s.authorize(c, r.Header.Get("Authorization"))
 	var response *coltracepb.ExportTraceServiceResponse
 	if err == nil {
-		response, err = s.exportHTTP(w, r, arrival)
+		response, err = s.exportHTTP(w, r, kind, arrival)
 	}
 	s.counts.addRequest(c, status.Code(err))
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // a connection without deadlines cannot happen
-	writeAnswer(w, mediaType(r), response, err)
+	writeAnswer(w, kind, response, err)
 }
 
-// exportHTTP reads a request and exports it. It returns a gRPC status, or a statusError.
-func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, arrival *arrival) (*coltracepb.ExportTraceServiceResponse, error) {
-	kind := mediaType(r)
+// exportHTTP reads a request of a media type and exports it. It returns a gRPC status, or
+// a statusError.
+func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind string, arrival *arrival) (*coltracepb.ExportTraceServiceResponse, error) {
 	if kind != typeProto && kind != typeJSON {
 		return nil, statusError{http.StatusUnsupportedMediaType,
 			status.Newf(codes.InvalidArgument, "Content-Type %.100q: want %s or %s", r.Header.Get("Content-Type"), typeProto, typeJSON)}

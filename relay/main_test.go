@@ -148,7 +148,7 @@ func requestOf(prefix string, n, size int) *coltracepb.ExportTraceServiceRequest
 	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{Spans: spans}}}}}
 }
 
-// wantSpans waits until the plugin has each span n times "prefix-0" to "prefix-(n-1)" once.
+// wantSpans waits until the plugin has each span from "prefix-0" to "prefix-(n-1)" once.
 func (r *rig) wantSpans(t *testing.T, prefix string, n int) {
 	t.Helper()
 	testplugin.WaitFor(t, "the spans "+prefix, func() bool {

@@ -60,8 +60,9 @@ type Listener struct {
 	Protocol, Endpoint string
 }
 
-// New returns a Server that is not started. h must be started before requests arrive.
-// New returns the error of cfg.Validate, or an error if the token cannot be read.
+// New returns a Server that is not started. Requests that arrive before h is started wait
+// in its queue. New returns the error of cfg.Validate, or an error if the token cannot be
+// read.
 func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay settings: %w", err)
