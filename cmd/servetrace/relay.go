@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
@@ -44,17 +45,9 @@ const relayExample = `  SERVE_TRACING_EXPORTER_PLUGIN=console servetrace relay
   SERVE_TRACING_EXPORTER_PLUGIN=otlp servetrace relay --socket /run/servetrace/relay.sock --linger 30s
   servetrace relay --config service.yaml --admin 8001`
 
-// relayFlags holds the flags of "relay", each in the form of its variable.
-type relayFlags struct {
-	config, admin string
-	values        map[string]*string // by variable
-	wait          bool
-	linger        time.Duration
-}
-
 // newRelay returns "servetrace relay".
 func newRelay(s settings) *cobra.Command {
-	f := relayFlags{values: map[string]*string{}}
+	var f relayFlags
 	cmd := &cobra.Command{
 		Use:               "relay",
 		Short:             "Take spans by OTLP from any program, and give them to plugins",
@@ -66,30 +59,43 @@ func newRelay(s settings) *cobra.Command {
 			return f.run(cmd, s)
 		},
 	}
-	flags := cmd.Flags()
-	f.values[relay.EnvSocket] = flags.String("socket", "", "Unix socket at this `FILE` for OTLP/gRPC")
-	f.values[relay.EnvGRPC] = flags.String("grpc", "", "`address` for OTLP/gRPC: host:port, or a port of 127.0.0.1")
-	f.values[relay.EnvHTTP] = flags.String("http", "", "`address` for OTLP/HTTP: the same, or unix:///path")
-	flags.BoolVar(&f.wait, "wait-for-result", false, "answer requests after the delivery, unless the sender asks otherwise")
-	flags.DurationVar(&f.linger, "linger", 0, "end after this `duration` without a connection; 0 is never")
-	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
-	flags.StringVar(&f.admin, "admin", "", "`address` of the status page and the metrics: host:port, or a port of 127.0.0.1")
+	f.add(cmd.Flags())
 	complete(cmd, "grpc")
 	complete(cmd, "http")
 	complete(cmd, "admin")
 	return cmd
 }
 
-// getenv returns the environment with the values of the flags.
-func (f relayFlags) getenv(s settings) (func(string) string, error) {
+// relayFlags holds the flags of "relay".
+type relayFlags struct {
+	all           *pflag.FlagSet
+	config, admin string
+	linger        time.Duration
+}
+
+// relayVariables maps flags to the variables that they override.
+var relayVariables = map[string]string{
+	"socket": relay.EnvSocket, "grpc": relay.EnvGRPC, "http": relay.EnvHTTP, "wait-for-result": relay.EnvWaitForResult,
+}
+
+func (f *relayFlags) add(flags *pflag.FlagSet) {
+	f.all = flags
+	flags.String("socket", "", "Unix socket at this `FILE` for OTLP/gRPC")
+	flags.String("grpc", "", "`address` for OTLP/gRPC: host:port, or a port of 127.0.0.1")
+	flags.String("http", "", "`address` for OTLP/HTTP: the same, or unix:///path")
+	flags.Bool("wait-for-result", false, "answer requests after the delivery, unless the sender asks otherwise")
+	flags.DurationVar(&f.linger, "linger", 0, "end after this `duration` without a connection; 0 is never")
+	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
+	flags.StringVar(&f.admin, "admin", "", "`address` of the status page and the metrics: host:port, or a port of 127.0.0.1")
+}
+
+// getenv returns the environment with the values of the flags, except --linger 0.
+func (f *relayFlags) getenv(s settings) (func(string) string, error) {
 	other := map[string]string{}
-	for variable, value := range f.values {
-		if *value != "" {
-			other[variable] = *value
+	for name, variable := range relayVariables {
+		if flag := f.all.Lookup(name); flag.Changed {
+			other[variable] = flag.Value.String()
 		}
-	}
-	if f.wait {
-		other[relay.EnvWaitForResult] = "true"
 	}
 	if f.linger != 0 {
 		other[relay.EnvLinger] = f.linger.String()
@@ -108,7 +114,7 @@ func (f relayFlags) getenv(s settings) (func(string) string, error) {
 }
 
 // read returns the settings of the process and of the relay.
-func (f relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, err error) {
+func (f *relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, err error) {
 	getenv, err := f.getenv(s)
 	if err != nil {
 		return cfg, own, err
@@ -118,6 +124,9 @@ func (f relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, e
 	}
 	if own, err = readRelay(cfg.File, getenv); err != nil {
 		return cfg, own, usagef("settings: %w", err)
+	}
+	if f.all.Changed("linger") {
+		own.Linger = f.linger // the variable cannot have 0
 	}
 	if cfg.Host.Plugins == "" {
 		return cfg, own, usagef("the relay has no plugin to send spans to: %s", settings{getenv}.off(""))
@@ -146,7 +155,7 @@ func readRelay(path string, getenv func(string) string) (relay.Config, error) {
 }
 
 // run runs the relay until its context ends.
-func (f relayFlags) run(cmd *cobra.Command, s settings) error {
+func (f *relayFlags) run(cmd *cobra.Command, s settings) error {
 	cfg, own, err := f.read(s)
 	if err != nil {
 		return err
@@ -225,7 +234,7 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 		plugins = append(plugins, x.Name)
 	}
 	r.log.Info("relay listens", append(args, "plugins", strings.Join(plugins, ", "), "pid", os.Getpid())...)
-	return r.host.Start(ctx)
+	return r.host.Start(context.WithoutCancel(ctx)) // wait sees a signal, and stop stops the parts
 }
 
 func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err error) {

@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
@@ -181,6 +183,55 @@ func shortTempDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	return folder
+}
+
+// TestRelayFlagsOverride: each flag overrides the environment and the service file, also
+// with the value that is its default.
+func TestRelayFlagsOverride(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "service.yaml")
+	text := "relay: {linger: 30s, wait_for_result: true, max_streams: 7}"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{
+		"SERVE_TRACING_EXPORTER_PLUGIN": "console", "SERVE_RELAY_GRPC": "1", "SERVE_RELAY_HTTP": "2", "SERVE_RELAY_LINGER": "20s",
+	}
+	for _, c := range []struct {
+		args []string
+		want relay.Config
+	}{
+		{nil, relay.Config{GRPCAddr: "127.0.0.1:1", HTTPAddr: "127.0.0.1:2", Linger: 20 * time.Second, WaitForResult: true, MaxStreams: 7}},
+		{[]string{"--grpc", "3", "--linger", "9s"}, relay.Config{GRPCAddr: "127.0.0.1:3", HTTPAddr: "127.0.0.1:2", Linger: 9 * time.Second, WaitForResult: true, MaxStreams: 7}},
+		{[]string{"--http", "", "--linger", "0", "--wait-for-result=false"}, relay.Config{GRPCAddr: "127.0.0.1:1", MaxStreams: 7}},
+	} {
+		var f relayFlags
+		f.add(pflag.NewFlagSet("relay", pflag.ContinueOnError))
+		if err := f.all.Parse(append(c.args, "--config", file)); err != nil {
+			t.Fatal(err)
+		}
+		_, got, err := f.read(settings{func(name string) string { return env[name] }})
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("%q: %v (-want +got):\n%s", c.args, err, diff)
+		}
+	}
+}
+
+// TestSignalDuringStart: a signal before all parts have started stops them in order.
+func TestSignalDuringStart(t *testing.T) {
+	socket := filepath.Join(shortTempDir(t), "relay.sock")
+	env := map[string]string{"SERVE_TRACING_EXPORTER_PLUGIN": testplugin.Install(t, "record"), "SERVE_RELAY_SOCKET": socket, "GOMEMLIMIT": "off"}
+	var log testplugin.Log
+	cmd := newRoot(func(name string) string { return env[name] }, nil)
+	cmd.SetArgs([]string{"relay"})
+	cmd.SetErr(&log)
+	ctx, signal := context.WithCancel(t.Context())
+	signal()
+	if err := cmd.ExecuteContext(ctx); err != nil || !strings.Contains(log.String(), "msg=stopped") {
+		t.Errorf("the end: %v, log:\n%s", err, &log)
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
+	}
 }
 
 // mostMemory bounds the resident memory of the relay in TestRelayUnderAttack, in KiB:
