@@ -3,6 +3,7 @@ package servicefile
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/servetrace/servetrace/internal/yamlfile"
@@ -88,13 +89,16 @@ func (f *File) setting(k Key) Setting {
 	if k.Path == pathFunction && f.find(pathFunction) == nil {
 		return is // the list of exporter_plugin has it
 	}
-	if own := strings.TrimSpace(f.env(k.Variable)); own != "" {
+	own, here := strings.TrimSpace(f.env(k.Variable)), f.find(k.Path)
+	text, from := f.of(k.Variable)
+	switch {
+	case own != "":
 		is.Value, is.From = own, "environment "+k.Variable
-	} else if v := f.find(k.Path); v != nil && k.Variable == EnvPlugins && f.Getenv(EnvPlugins) != "" {
-		is = v.inFile(f.Name) // two keys have this variable
-	} else if text, from := f.of(k.Variable); from != nil && from.key.Path != pathFunction {
+	case here != nil && from != nil:
+		is = here.inFile(f.Name) // text may have the value of another key, too
+	case from != nil && from.key.Path == pathEnabled:
 		is.Value, is.From = text, from.inFile(f.Name).From
-	} else if k.over != nil && k.over(f.env) != "" {
+	case k.over != nil && k.over(f.env) != "":
 		is.Variable = k.over(f.env)
 		is.Value, is.From = f.env(is.Variable), "environment "+is.Variable
 		if arg := f.env(envSamplerArg); arg != "" && is.Variable == envSampler && strings.HasSuffix(strings.ToLower(is.Value), "ratio") {
@@ -115,8 +119,7 @@ const redacted = "<redacted>"
 func (f *File) Idle() string {
 	on, set := f.Enabled()
 	inEnv := strings.TrimSpace(f.env(EnvPlugins)) != ""
-	list := f.find(pathExporter)
-	inFile := list != nil && list.text != ""
+	inFile := slices.ContainsFunc(f.values, func(v value) bool { return v.key.Variable == EnvPlugins && v.text != "" })
 	by := disabledBy(f.env)
 	switch {
 	case !inEnv && !inFile && len(f.plugins) == 0:
