@@ -18,6 +18,7 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/unread"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -153,7 +154,9 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if environ == nil {
 		environ = os.Environ()
 	}
-	s.watchVariables(environ)
+	watch := unread.Watch{Environ: environ, Load: readSettings, Process: "service", Host: s.host, Config: s.cfg.Host, Log: s.log}
+	stopWatch := watch.Start()
+	s.closers = append(s.closers, func(context.Context) error { stopWatch(); return nil })
 	s.setGlobals(provider)
 	server, err := serving.New(s.cfg.Serving, apps, serving.WithTracing(provider), serving.WithLogger(s.log))
 	if err != nil {
@@ -175,6 +178,11 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	}
 	s.announce(provider)
 	return nil
+}
+
+// readSettings calls getenv for the name of every setting.
+func readSettings(getenv func(string) string) {
+	_, _ = LoadConfigFile("", getenv) // an empty environment has no faults
 }
 
 // startAdmin starts the admin listener. It starts before all other parts and ends after

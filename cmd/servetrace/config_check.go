@@ -133,10 +133,7 @@ func check(s settings, path string, environ []string) (checked, error) {
 	}
 	is.Settings = file.Settings()
 	is.refer(cfg.Host)
-	unread := slices.DeleteFunc(variables.Unread(environ, func(getenv func(string) string) {
-		_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
-		_, _ = readRelay("", getenv)                 // as above
-	}, cfg.Host.PluginEnv), func(v variables.Variable) bool {
+	unread := slices.DeleteFunc(variables.Unread(environ, readSettings, cfg.Host.PluginEnv), func(v variables.Variable) bool {
 		refers := func(r reference) bool { return r.Reference == "${env:"+v.Name+"}" }
 		return slices.ContainsFunc(is.References, refers)
 	})

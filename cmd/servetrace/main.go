@@ -2,15 +2,17 @@
 //
 //	servetrace version
 //	servetrace status
+//	servetrace relay
 //	servetrace config check
-//	servetrace plugin list | info | explain | run | test | new
+//	servetrace plugin list | info | explain | run | test | new | pin
 //
-// and its help describes the project. The command does not serve: a service is a Go
-// program that uses the root package, such as examples/hello.
+// and its help describes the project. The command serves no application: a service is a
+// Go program that uses the root package, such as examples/hello.
 //
 //  1. newRoot builds the command tree (root.go).
 //  2. cobra selects the command by the arguments.
-//  3. The command writes its answer to standard output.
+//  3. The command writes its answer to standard output. Relay runs until a signal, and
+//     writes a log to standard error.
 //  4. An error goes to standard error, and exitCode (exit.go) returns its exit code.
 //
 // Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. A command has no

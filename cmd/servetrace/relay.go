@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/servicefile"
+	"github.com/servetrace/servetrace/internal/unread"
 	"github.com/servetrace/servetrace/relay"
 )
 
@@ -46,7 +48,7 @@ const relayExample = `  SERVE_TRACING_EXPORTER_PLUGIN=console servetrace relay
   servetrace relay --config service.yaml --admin 8001`
 
 // newRelay returns "servetrace relay".
-func newRelay(s settings) *cobra.Command {
+func newRelay(s settings, environ []string) *cobra.Command {
 	var f relayFlags
 	cmd := &cobra.Command{
 		Use:               "relay",
@@ -56,7 +58,7 @@ func newRelay(s settings) *cobra.Command {
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, s)
+			return f.run(cmd, s, environ)
 		},
 	}
 	f.add(cmd.Flags())
@@ -155,7 +157,7 @@ func readRelay(path string, getenv func(string) string) (relay.Config, error) {
 }
 
 // run runs the relay until its context ends.
-func (f *relayFlags) run(cmd *cobra.Command, s settings) error {
+func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error {
 	cfg, own, err := f.read(s)
 	if err != nil {
 		return err
@@ -179,7 +181,26 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return errors.Join(r.wait(cmd.Context()), r.stop())
+	environ = slices.DeleteFunc(slices.Clone(environ), isOfSender)
+	watch := unread.Watch{Environ: environ, Load: readSettings, Process: "relay", Host: r.host, Config: cfg.Host, Log: r.log}
+	stopWatch := watch.Start()
+	err = r.wait(cmd.Context())
+	stopWatch()
+	return errors.Join(err, r.stop())
+}
+
+// ofSenders are prefixes of settings in an environment that a relay ignores: of Ray Serve,
+// and of the Python package, which starts relays with its own environment.
+var ofSenders = []string{"RAY_SERVE_TRACING_", "ANYSCALE_TRACING_", "SERVE_TRACING_RELAY=", "SERVE_TRACING_RELAY_"}
+
+func isOfSender(entry string) bool {
+	return slices.ContainsFunc(ofSenders, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+}
+
+// readSettings calls getenv for the name of every setting of a service and of a relay.
+func readSettings(getenv func(string) string) {
+	_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
+	_, _ = readRelay("", getenv)                 // as above
 }
 
 // memoryLimit is the size from which on the garbage collector keeps the relay small. With

@@ -234,6 +234,21 @@ func TestSignalDuringStart(t *testing.T) {
 	}
 }
 
+// TestRelayWarnsOfMisspeltVariables: a variable that nothing reads is in the log, when the
+// plugin has been ready. Variables of the program that has started the relay are not.
+func TestRelayWarnsOfMisspeltVariables(t *testing.T) {
+	t.Setenv("SERVE_RELAY_LINGR", "1s")
+	t.Setenv("SERVE_RELAY_READ_TIMEOUT", "20s")
+	t.Setenv("SERVE_TRACING_RELAY_BINARY", "/opt/servetrace")
+	t.Setenv("RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH", "servetrace_ray:span_processors")
+	r := startRelay(t, "record", "--socket", filepath.Join(shortTempDir(t), "relay.sock"))
+	r.waitLog(t, `level=WARN msg="setting is not used" setting="SERVE_RELAY_LINGR: neither the relay nor a running plugin reads this variable; did you mean SERVE_RELAY_LINGER?"`)
+	r.stop(t)
+	if n := strings.Count(r.log.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings, want 1", n)
+	}
+}
+
 // mostMemory bounds the resident memory of the relay in TestRelayUnderAttack, in KiB:
 // twice memoryLimit. Without its bounds, the relay needs several GiB there. With the
 // race detector the test checks the answers alone, because it needs memory of its own.

@@ -1,0 +1,106 @@
+// Package unread warns of environment variables that look like settings although nothing
+// reads them. Most of them are misspelt.
+//
+//  1. Start finds the variables that the process itself does not read.
+//  2. It waits in the background until each plugin has been ready, because a plugin may
+//     declare any variable.
+//  3. It logs a warning for each variable that no plugin has got.
+//
+// Package settings has the rules. This package has one file, unread.go.
+package unread
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/settings"
+)
+
+// Watch describes the process whose variables are checked.
+type Watch struct {
+	// Environ is the environment, in the form of os.Environ.
+	Environ []string
+	// Load reads all settings of the process through getenv.
+	Load func(getenv func(string) string)
+	// Process is the noun for it in the warnings, such as "service".
+	Process string
+	// Host has the plugins, and Config its settings.
+	Host   *host.Host
+	Config host.Config
+	Log    *slog.Logger
+}
+
+const (
+	// describePause is the interval at which awaitPlugins checks the plugins.
+	describePause = 50 * time.Millisecond
+	// stopGrace bounds the wait for a configuration that never ends, such as a pipe.
+	stopGrace = time.Second
+)
+
+// Start checks the variables in the background, when each plugin has been ready or its
+// start timeout has passed. If there is nothing to warn of, it starts no goroutine. stop
+// ends the check and blocks until it has ended, for a second at most. It must be called
+// once.
+func (w Watch) Start() (stop func()) {
+	variables := settings.Unread(w.Environ, w.Load, w.Config.PluginEnv)
+	if len(variables) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(w.Config.StartTimeout, host.DefaultStartTimeout))
+	stopping, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(done)
+		w.awaitPlugins(ctx)
+		used := w.usedByPlugins()
+		select {
+		case <-stopping:
+			return
+		default:
+		}
+		variables = slices.DeleteFunc(variables, func(v settings.Variable) bool { return slices.Contains(used, v.Name) })
+		for _, warning := range settings.Warnings(variables, "neither the "+w.Process+" nor a running plugin reads this variable") {
+			w.Log.Warn("setting is not used", "setting", warning)
+		}
+	}()
+	return func() {
+		close(stopping)
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(stopGrace):
+		}
+	}
+}
+
+// awaitPlugins returns when each plugin has been ready once, or ctx ends.
+func (w Watch) awaitPlugins(ctx context.Context) {
+	pause := time.NewTicker(describePause)
+	defer pause.Stop()
+	notYet := func(x host.ExporterStats) bool { return x.Starts == 0 }
+	for w.Host.Enabled() && slices.ContainsFunc(w.Host.Stats().Exporters, notYet) {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// usedByPlugins returns the variables that plugins were granted, and the variables that
+// their configurations refer to.
+func (w Watch) usedByPlugins() []string {
+	var names []string
+	for _, x := range w.Host.Stats().Exporters {
+		names = append(names, x.Granted...)
+		references, _ := w.Config.References(x.Name) // the host reports a configuration that cannot be read
+		for _, r := range references {
+			names = append(names, strings.TrimSuffix(strings.TrimPrefix(r.Text, "${env:"), "}"))
+		}
+	}
+	return names
+}
