@@ -111,7 +111,7 @@ python-test: python-binaries ## Test the Python package in python/: needs Python
 
 python-wheel: python-binaries ## Build the wheel of python/ for this platform, with the commands in it: bin/servetrace-*.whl
 	@$(call venv,package,python/requirements.txt) && \
-	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cp -R python "$$work/python" && \
+	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cp -R python "$$work/python" && rm -rf "$$work/python/build" && \
 	rm -f bin/servetrace-*.whl && \
 	"$$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation --no-index \
 	  --config-settings="--build-option=--plat-name=$$("$$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_platform())')" \
