@@ -12,10 +12,12 @@
 //     output, the service and its host write the log.
 //  5. [Service.Stop] ends the service by SIGTERM, as an operator would do. If a test
 //     ends earlier, the service is killed.
-//  6. [StartReceiver] starts a back end for plugins that send OTLP.
+//  6. [StartReceiver] starts a back end for plugins that send OTLP. [Batch] and
+//     [Delivered] are for tests that send spans to a plugin without a service.
 //
 // The package judges nothing, and knows no more about plugins than a service does. Open
-// this file first; receiver.go is the back end.
+// this file first; receiver.go is the back end, and batch.go has the spans without a
+// service.
 package hellotest
 
 import (

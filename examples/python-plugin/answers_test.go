@@ -89,7 +89,7 @@ func (p *process) configure(mode string) []string {
 func (p *process) export(ctx context.Context, names ...string) (rejected int64, filtered []string, fault *wire.Error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, wire.MetaBatchID, "b1", wire.MetaAttempt, "1")
 	var trailer metadata.MD
-	answer, err := coltracepb.NewTraceServiceClient(p.Conn()).Export(ctx, request(names...), grpc.Trailer(&trailer))
+	answer, err := coltracepb.NewTraceServiceClient(p.Conn()).Export(ctx, hellotest.Batch(names...), grpc.Trailer(&trailer))
 	return answer.GetPartialSuccess().GetRejectedSpans(), trailer.Get(wire.MetaFiltered), wire.FromStatus(err)
 }
 
@@ -248,7 +248,7 @@ func TestDeafCallDoesNotKeepThePlugin(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { // ends with the plugin
-		_, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), request("deaf"))
+		_, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), hellotest.Batch("deaf"))
 		done <- err
 	}()
 	testplugin.WaitFor(t, "the call in the log", func() bool { return strings.Contains(log.String(), "deaf begins") })

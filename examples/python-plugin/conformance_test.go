@@ -1,41 +1,14 @@
 package pythonplugin
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-
+	"github.com/servetrace/servetrace/examples/hellotest"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
-
-// spanNumber numbers the spans of this test binary.
-var spanNumber atomic.Uint64
-
-// request is a batch of spans of these names, as a host sends it.
-func request(names ...string) *coltracepb.ExportTraceServiceRequest {
-	scope := &tracepb.ScopeSpans{}
-	for _, name := range names {
-		scope.Spans = append(scope.Spans, &tracepb.Span{
-			Name:              name,
-			TraceId:           []byte("0123456789abcdef"),
-			SpanId:            fmt.Appendf(nil, "%08d", spanNumber.Add(1)),
-			StartTimeUnixNano: 1,
-			EndTimeUnixNano:   2,
-		})
-	}
-	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
-		ScopeSpans: []*tracepb.ScopeSpans{scope},
-	}}}
-}
 
 // answers gives the path of the plugin of testdata/answers.py.
 func answers(t *testing.T) string {
@@ -71,29 +44,23 @@ func executable(t *testing.T, program string) string {
 // The example keeps every rule of the contract.
 func TestConformance(t *testing.T) {
 	plugintest.Conformance(t, plugintest.Binary(plugin(t)),
-		plugintest.WithPatience(time.Minute),
+		plugintest.WithPatience(hellotest.Patience),
 		plugintest.WithEnv("SPAN_LINES_TEAM=ml"),
 		plugintest.WithConfig([]byte(`{"attributes": {"region": "eu"}, "drop": ["noise"]}`)),
 		plugintest.WithBadConfig([]byte(`{"drop": "noise"}`)),
-		plugintest.WithInput(plugintest.Filtered, request("noise", "signal")))
+		plugintest.WithInput(plugintest.Filtered, hellotest.Batch("noise", "signal")))
 }
 
 // The module keeps them with every answer that it can give.
 func TestConformanceOfAnswers(t *testing.T) {
 	path, file := answers(t), filepath.Join(t.TempDir(), "delivered")
 	plugintest.Conformance(t, plugintest.Binary(path),
-		plugintest.WithPatience(time.Minute),
+		plugintest.WithPatience(hellotest.Patience),
 		plugintest.WithEnv("ANSWERS_FILE="+file),
-		plugintest.WithInput(plugintest.Permanent, request("permanent")),
-		plugintest.WithInput(plugintest.Retryable, request("retry")),
-		plugintest.WithInput(plugintest.Partial, request("partial", "fine")),
-		plugintest.WithInput(plugintest.Filtered, request("keep", "drop")),
-		plugintest.WithInput(plugintest.Slow, request("slow")),
-		plugintest.WithReceived(func() ([]string, error) {
-			text, err := os.ReadFile(file)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil, nil
-			}
-			return strings.Fields(string(text)), err
-		}))
+		plugintest.WithInput(plugintest.Permanent, hellotest.Batch("permanent")),
+		plugintest.WithInput(plugintest.Retryable, hellotest.Batch("retry")),
+		plugintest.WithInput(plugintest.Partial, hellotest.Batch("partial", "fine")),
+		plugintest.WithInput(plugintest.Filtered, hellotest.Batch("keep", "drop")),
+		plugintest.WithInput(plugintest.Slow, hellotest.Batch("slow")),
+		plugintest.WithReceived(hellotest.Delivered(file)))
 }

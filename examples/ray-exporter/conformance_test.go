@@ -1,18 +1,10 @@
 package rayexporter
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
@@ -64,27 +56,8 @@ def processors():
 		plugintest.WithPatience(hellotest.Patience),
 		plugintest.WithEnv("DD_RECORDER_FILE="+file),
 		plugintest.WithBadConfig([]byte("key: value")),
-		plugintest.WithInput(plugintest.Retryable, request("retry")),
-		plugintest.WithInput(plugintest.Permanent, request("broken")),
-		plugintest.WithInput(plugintest.Slow, request("slow")),
-		plugintest.WithReceived(func() ([]string, error) {
-			text, err := os.ReadFile(file)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil, nil
-			}
-			return strings.Fields(string(text)), err
-		}))
-}
-
-// spanNumber numbers the spans of this test binary.
-var spanNumber atomic.Uint64
-
-// request returns a batch with one span, as a host sends it.
-func request(name string) *coltracepb.ExportTraceServiceRequest {
-	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
-		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{
-			Name: name, TraceId: []byte("0123456789abcdef"), SpanId: fmt.Appendf(nil, "%08d", spanNumber.Add(1)),
-			StartTimeUnixNano: uint64(time.Millisecond), EndTimeUnixNano: uint64(2 * time.Millisecond),
-		}}}},
-	}}}
+		plugintest.WithInput(plugintest.Retryable, hellotest.Batch("retry")),
+		plugintest.WithInput(plugintest.Permanent, hellotest.Batch("broken")),
+		plugintest.WithInput(plugintest.Slow, hellotest.Batch("slow")),
+		plugintest.WithReceived(hellotest.Delivered(file)))
 }
