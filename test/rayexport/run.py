@@ -25,6 +25,10 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "ray"))
+
+import record as recorder  # of test/ray
+
 KILLS = 3
 CALLERS = 8
 PATIENCE = 120  # seconds that a step may take
@@ -32,14 +36,6 @@ IN_FLIGHT = 2048  # spans of a batch
 PROCESSES = 7  # the proxy, and three replicas with their successors
 CALLER_SPAN = "b7ad6b7169203331"
 IDS = ("serve.task_id", "serve.request_id", "serve.replica_id", "ray.task_id", "ray.actor_id", "ray.job_id", "ray.request_id")
-
-
-def free_ports(n):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
 
 
 def wait_for(what, condition):
@@ -273,7 +269,7 @@ def run(place, spans):
 
     backend = BackEnd()
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{backend.port}"
-    http_port, grpc_port = free_ports(2)
+    http_port, grpc_port = recorder.free_ports(2)
 
     def deploy():
         for app, name, prefix in exporting.applications():
@@ -308,23 +304,6 @@ def run(place, spans):
         backend.server.stop(0).wait()
 
 
-def left_behind(place):
-    """Returns the processes that have the folder in their command line or environment."""
-    left = []
-    for pid in glob.glob("/proc/[0-9]*"):
-        if int(pid.split("/")[2]) in (os.getpid(), os.getppid()):
-            continue
-        for name in ("cmdline", "environ"):
-            try:
-                with open(f"{pid}/{name}", "rb") as f:
-                    if place.encode() in f.read():
-                        left.append(pid)
-                        break
-            except OSError:
-                pass
-    return left
-
-
 def main(wheel, spans):
     place = tempfile.mkdtemp(prefix="rx")
     os.environ |= {
@@ -346,7 +325,7 @@ def main(wheel, spans):
     try:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", f"{place}/site", wheel], check=True)
         run(place, spans)
-        wait_for("the end of all processes", lambda: not left_behind(place))
+        wait_for("the end of all processes", lambda: not recorder.left_behind(place))
         print("PASS")
     except SystemExit:
         for log in glob.glob(f"{place}/servetrace-*/*.log"):
