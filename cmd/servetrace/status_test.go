@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
@@ -63,6 +66,42 @@ func TestStatusExitCodes(t *testing.T) {
 				t.Errorf("%v %v: exit code %d, %q; want %d, %q", c.plugins, args, code, failure, c.code, c.failure)
 			}
 		}
+	}
+}
+
+// TestStatusOfRelay reads the part of the output about a relay.
+func TestStatusOfRelay(t *testing.T) {
+	shown := admin.Status{
+		Version: admin.StatusVersion,
+		Spans:   admin.Spans{PushedBack: 50},
+		Relay: &admin.Relay{
+			Endpoints:   []string{"grpc unix:///run/relay.sock", "http http://127.0.0.1:4318"},
+			Connections: map[string]int{"grpc": 2, "http": 0},
+			Requests:    map[string]map[string]uint64{"grpc": {"OK": 3, "RESOURCE_EXHAUSTED": 1}},
+			Spans:       map[string]uint64{"grpc": 15},
+			Closed:      map[string]uint64{"bytes": 4},
+			Senders:     []admin.RelaySender{{Name: "pid 7 (uid 0)", Connections: 2, Requests: 4, PushedBack: 1, Spans: 15}},
+		},
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(shown)
+	}))
+	t.Cleanup(srv.Close)
+	_, out, _ := status(t, nil, "--addr", srv.URL)
+	_, got, _ := strings.Cut(out, "\nrelay ")
+	want := `   grpc unix:///run/relay.sock, http http://127.0.0.1:4318
+         50 spans pushed back, connections closed by a limit: bytes 4
+plugins  none: tracing is off, or its folders have none
+
+PROTOCOL  CONNECTIONS  SPANS  REQUESTS
+grpc      2            15     OK 3, RESOURCE_EXHAUSTED 1
+http      0            0      0
+
+SENDER         CONNECTIONS  SPANS  REQUESTS  PUSHED BACK
+pid 7 (uid 0)  2            15     4         1
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -28,6 +28,10 @@ func writeStatus(w io.Writer, s admin.Status) error {
 			fmt.Fprintf(service, "\tcannot be written, spans wait in memory only: %s\n", printable.Text(s.Spool.LastError))
 		}
 	}
+	if r := s.Relay; r != nil {
+		fmt.Fprintf(service, "relay\t%s\n", printable.Text(strings.Join(r.Endpoints, ", ")))
+		fmt.Fprintf(service, "\t%d spans pushed back, connections closed by a limit: %s\n", s.Spans.PushedBack, countsOf(r.Closed))
+	}
 	if s.BooksError != "" {
 		fmt.Fprintf(service, "account\t%s; this is a bug of servetrace\n", printable.Text(s.BooksError))
 	}
@@ -35,6 +39,9 @@ func writeStatus(w io.Writer, s admin.Status) error {
 		fmt.Fprint(service, "plugins\tnone: tracing is off, or its folders have none\n")
 	}
 	if err := service.Flush(); err != nil {
+		return err
+	}
+	if err := writeRelay(w, s.Relay); err != nil {
 		return err
 	}
 	if err := writeDeployments(w, s.Deployments); err != nil || len(s.Plugins) == 0 {
@@ -55,6 +62,25 @@ func writeStatus(w io.Writer, s admin.Status) error {
 		}
 	}
 	return nil
+}
+
+// writeRelay writes a line for each protocol of a relay, and for each sender.
+func writeRelay(w io.Writer, r *admin.Relay) error {
+	if r == nil {
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "\nPROTOCOL\tCONNECTIONS\tSPANS\tREQUESTS\n")
+	for _, protocol := range slices.Sorted(maps.Keys(r.Connections)) {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", printable.Text(protocol), r.Connections[protocol], r.Spans[protocol], countsOf(r.Requests[protocol]))
+	}
+	if len(r.Senders) > 0 {
+		fmt.Fprint(table, "\nSENDER\tCONNECTIONS\tSPANS\tREQUESTS\tPUSHED BACK\n")
+	}
+	for _, one := range r.Senders {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\n", printable.Text(one.Name), one.Connections, one.Spans, one.Requests, one.PushedBack)
+	}
+	return table.Flush()
 }
 
 // writeDeployments writes a line for each deployment, with its error in the next line.
