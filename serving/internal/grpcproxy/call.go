@@ -68,7 +68,7 @@ var errNotReturned = status.Error(codes.Internal, textInternal)
 // call. The end of the call has priority over the handler's error, which follows from
 // it.
 func (c *call) End(_ context.Context, err error) (spans.ReplicaResult, error) {
-	if why := c.stream.handBack(); why != nil {
+	if why := c.stream.completeCall(); why != nil {
 		err = cause.Heavier(err, why)
 	}
 	return spans.ReplicaResult{Err: failure(err)}, err

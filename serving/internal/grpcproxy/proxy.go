@@ -156,8 +156,8 @@ func (p *proxy) appFor(name string) *app { return cmp.Or(p.only, p.apps[name]) }
 // serve answers a call of a known method.
 func (p *proxy) serve(c *call) *status.Status {
 	c.stream.info = &c.method.info
-	c.stream.begin(p.timeout)
-	defer c.stream.release()
+	c.stream.beginCall(p.timeout)
+	defer c.stream.releaseContext()
 	r, to := &c.request, c.app.Ingress
 	r.App, r.Deployment, r.Route, r.Component = to.App, to.Name, to.App, p.component
 	r.ModelID = strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD")
@@ -207,10 +207,10 @@ func (p *proxy) dispatch(ctx context.Context, c *call) error {
 		return assigned.Err()
 	case <-ctx.Done():
 	case <-cutOff.Done():
-		c.stream.end(context.Cause(cutOff))
+		c.stream.endCall(context.Cause(cutOff))
 	}
 	why := context.Cause(ctx)
-	if !c.stream.take(why) {
+	if !c.stream.takeCall(why) {
 		<-assigned.Done() // the handler has returned
 		return assigned.Err()
 	}

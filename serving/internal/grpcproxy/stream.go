@@ -28,8 +28,8 @@ type callStream struct {
 	info    *grpc.StreamServerInfo
 	stall   time.Duration // how long one message may be held up; no limit if not positive
 	arrived time.Time
-	call    context.Context         // the call's: see begin
-	end     context.CancelCauseFunc // ends call
+	call    context.Context         // the call's: see beginCall
+	endCall context.CancelCauseFunc // ends call
 
 	cancel context.CancelFunc // of call's deadline; nil without a deadline
 	forget func() bool        // stops waiting for the end of grpc's stream
@@ -55,26 +55,26 @@ type messageError struct{ status error }
 func (e *messageError) Error() string { return e.status.Error() }
 func (e *messageError) Unwrap() error { return e.status }
 
-// begin makes the context of the call, which ends with a cause of ours: grpc ends
-// the context of its stream without a cause. It ends with the stream, by end, at the
-// client's deadline, or timeout after now if that is sooner. The caller calls release
-// when the call is over.
-func (s *callStream) begin(timeout time.Duration) {
+// beginCall makes the context of the call, which ends with a cause of ours: grpc ends
+// the context of its stream without a cause. It ends with the stream, by endCall, at the
+// client's deadline, or timeout after now if that is sooner. The caller calls
+// releaseContext when the call is over.
+func (s *callStream) beginCall(timeout time.Duration) {
 	client := s.stream.Context()
-	s.call, s.end = context.WithCancelCause(context.WithoutCancel(client))
+	s.call, s.endCall = context.WithCancelCause(context.WithoutCancel(client))
 	if deadline, why := sooner(client, timeout); why != nil {
 		s.call, s.cancel = context.WithDeadlineCause(s.call, deadline, why)
 	}
 	s.forget = context.AfterFunc(client, s.clientEnded)
 }
 
-// release frees the context of a call that has ended.
-func (s *callStream) release() {
+// releaseContext frees the context of a call that has ended.
+func (s *callStream) releaseContext() {
 	s.forget()
 	if s.cancel != nil {
 		s.cancel()
 	}
-	s.end(nil)
+	s.endCall(nil)
 }
 
 // sooner returns the deadline of a call and the cause of its end at the deadline; a nil
@@ -107,21 +107,21 @@ func (s *callStream) clientEnded() {
 	early := min(max(deadline.Sub(s.arrived)/8, 10*time.Millisecond), time.Second)
 	switch refused := s.refusal(); {
 	case refused != nil:
-		s.end(refused)
+		s.endCall(refused)
 	case limited && left <= 0:
 		// At the deadline grpc may cancel the stream before the timer of its context
 		// fires. Our timer fires too, and its cause is DeadlineExceeded.
 		<-s.call.Done()
 	case limited && left < early:
-		s.end(cause.ErrClientDeadline)
+		s.endCall(cause.ErrClientDeadline)
 	default:
-		s.end(cause.ErrClientGone)
+		s.endCall(cause.ErrClientGone)
 	}
 }
 
-// take takes the call away from its handler. From then on, the handler's operations
+// takeCall takes the call away from its handler. From then on, the handler's operations
 // fail with why. It returns false if the handler has returned.
-func (s *callStream) take(why error) bool {
+func (s *callStream) takeCall(why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.returned {
@@ -131,10 +131,10 @@ func (s *callStream) take(why error) bool {
 	return true
 }
 
-// handBack records that the handler has returned. It returns the reason for the end of
+// completeCall records that the handler has returned. It returns the reason for the end of
 // the call, or nil if the handler's result counts. The end of a context has priority
 // over a message that cannot be passed on.
-func (s *callStream) handBack() error {
+func (s *callStream) completeCall() error {
 	if s.stream.Context().Err() != nil {
 		s.clientEnded() // the handler may have heard of it first
 	}
@@ -193,7 +193,7 @@ func (s *callStream) pass(limited bool, f func(m any) error, m any) error {
 		return err
 	}
 	if limited && s.stall > 0 {
-		defer time.AfterFunc(s.stall, func() { s.end(cause.ErrClientStalled) }).Stop()
+		defer time.AfterFunc(s.stall, func() { s.endCall(cause.ErrClientStalled) }).Stop()
 	}
 	s.passing.RLock()
 	defer s.passing.RUnlock()
