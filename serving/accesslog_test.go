@@ -22,6 +22,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/internal/accesslog"
 
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -89,7 +90,7 @@ func logged(t *testing.T, cfg serving.Config, form func(io.Writer) slog.Handler,
 	}
 	t.Cleanup(func() {
 		r.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 		defer cancel()
 		if err := r.server.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)

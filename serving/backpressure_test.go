@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestBackpressure: what a client is told for which there is no place, by the
@@ -35,13 +36,13 @@ func TestBackpressure(t *testing.T) {
 			}), append(tt.opts, serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(0))...)
 			first := make(chan answer, 1)
 			go func() { first <- r.get("/") }()
-			receive(t, "the first request", entered)
+			servingtest.Receive(t, "the first request", entered)
 			got := r.get("/")
 			if got.Status != tt.want || got.Body != text || got.header.Get("Retry-After") != tt.after {
 				t.Errorf("status %d, body %q, Retry-After %q, want %d and %q", got.Status, got.Body, got.header.Get("Retry-After"), tt.want, tt.after)
 			}
 			close(leave)
-			checkStatus(t, receive(t, "the first answer", first), 200)
+			checkStatus(t, servingtest.Receive(t, "the first answer", first), 200)
 		})
 	}
 }

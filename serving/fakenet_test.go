@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // pipes is a listener whose connections are in memory, so that a server runs in the fake
@@ -78,7 +79,7 @@ func startFakeApp(t *testing.T, cfg serving.Config, app *serving.App) *rig {
 	r.client = &http.Client{Transport: transport}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)

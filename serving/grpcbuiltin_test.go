@@ -19,6 +19,7 @@ import (
 
 	rayserve "github.com/servetrace/servetrace/internal/gen/ray/serve"
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // testApp has gRPC's test service.
@@ -171,7 +172,7 @@ func TestGRPCHealth(t *testing.T) {
 	if got, want := heard(), "UNAVAILABLE: This node is being drained."; got != want {
 		t.Errorf("watch at the end: %q, want %q", got, want)
 	}
-	if err := receive(t, "the end", ended); err != nil {
+	if err := servingtest.Receive(t, "the end", ended); err != nil {
 		t.Error(err)
 	}
 }
@@ -210,7 +211,7 @@ func TestGRPCHealthOfReplicas(t *testing.T) {
 			t.Errorf("watch with a replica: %s, want SERVING", got)
 		}
 	}
-	if err := receive(t, "the answer", answer); err != nil {
+	if err := servingtest.Receive(t, "the answer", answer); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestGRPCContextEndsConcurrentSafe has goroutines that a handler leaves behind ask
@@ -83,7 +84,7 @@ func TestGRPCContextEndsAsked(t *testing.T) {
 	if err := r.unaryCall(); err != nil {
 		t.Fatal(err)
 	}
-	receive(t, "the end of what is derived", ends)
+	servingtest.Receive(t, "the end of what is derived", ends)
 	if inner := <-calls; context.Cause(inner) != context.Canceled {
 		t.Errorf("cause of what is derived: %v, want %v", context.Cause(inner), context.Canceled)
 	}

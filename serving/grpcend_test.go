@@ -86,7 +86,7 @@ func TestGRPCTimeout(t *testing.T) {
 		Recv:   "DEADLINE_EXCEEDED: request timed out",
 		Header: true,
 	}
-	if diff := cmp.Diff(want, receive(t, "the handler's end", d.after), cmp.Comparer(sameError)); diff != "" {
+	if diff := cmp.Diff(want, servingtest.Receive(t, "the handler's end", d.after), cmp.Comparer(sameError)); diff != "" {
 		t.Errorf("after the timeout (-want +got):\n%s", diff)
 	}
 	r.spans.has(t, "replica_handle_request event(context.DeadlineExceeded False)")
@@ -101,7 +101,7 @@ func TestGRPCTimeoutInQueue(t *testing.T) {
 	r := startGRPC(t, serving.Config{}, d.service(), onlyOne()...)
 	defer close(d.release)
 	go func() { _ = r.unaryCall() }()
-	receive(t, "the first call", d.entered)
+	servingtest.Receive(t, "the first call", d.entered)
 	c := r.raw() // whose deadline begins when the server has the call
 	c.open("/grpc.testing.TestService/UnaryCall", "grpc-timeout", "300m")
 	c.message(0, true)
@@ -157,12 +157,12 @@ func TestGRPCClientGivesUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			receive(t, "the handler", entered)
+			servingtest.Receive(t, "the handler", entered)
 			test.giveUp(r, cancel)
 			if _, err := stream.Recv(); err == nil {
 				t.Error("the client heard nothing of the end")
 			}
-			if got := receive(t, "the handler's end", ended); !sameError(got, test.cause) {
+			if got := servingtest.Receive(t, "the handler's end", ended); !sameError(got, test.cause) {
 				t.Errorf("cause of the handler's context: %v, want %v", got, test.cause)
 			}
 			r.spans.has(t, "proxy_grpc_request "+test.proxy)
@@ -194,7 +194,7 @@ func TestGRPCClientGivesUpUnheeded(t *testing.T) {
 		},
 	} {
 		test.call()
-		handler := receive(t, "the handler", d.entered)
+		handler := servingtest.Receive(t, "the handler", d.entered)
 		test.giveUp()
 		r.spans.has(t, "proxy_grpc_request "+test.proxy)
 		if err, cause := handler.Err(), context.Cause(handler); err != test.err || cause != test.cause {
@@ -222,7 +222,7 @@ func TestGRPCQueueFull(t *testing.T) {
 	for range 2 {
 		go func() { _ = r.unaryCall() }()
 	}
-	receive(t, "the first call", d.entered)
+	servingtest.Receive(t, "the first call", d.entered)
 	r.queuedRPCs(1)
 	const text = "Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1)."
 	if got, want := told(r.unaryCall()), "RESOURCE_EXHAUSTED: "+text; got != want {
@@ -241,7 +241,7 @@ func TestGRPCCancelWhileQueued(t *testing.T) {
 	r := startGRPC(t, serving.Config{}, d.service(), onlyOne()...)
 	defer close(d.release)
 	go func() { _ = r.unaryCall() }()
-	receive(t, "the first call", d.entered)
+	servingtest.Receive(t, "the first call", d.entered)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { _, _ = r.stub.UnaryCall(ctx, &pb.SimpleRequest{}) }()
 	r.queuedRPCs(1)
@@ -271,7 +271,7 @@ func TestGRPCShutdownWaits(t *testing.T) {
 	echo()
 	ended := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 		defer cancel()
 		ended <- r.server.Shutdown(ctx)
 	}()
@@ -291,7 +291,7 @@ func TestGRPCShutdownWaits(t *testing.T) {
 	if _, err := stream.Recv(); err != io.EOF {
 		t.Errorf("the stream ended with %v, want io.EOF", err)
 	}
-	if err := receive(t, "the end of the drain", ended); err != nil {
+	if err := servingtest.Receive(t, "the end of the drain", ended); err != nil {
 		t.Error(err)
 	}
 	if got := rpcDigests(r.spans.take(t, 3)); len(got) != 3 || got[0] != "proxy_grpc_request code=OK OK" {
@@ -312,7 +312,7 @@ func TestGRPCShutdownCuts(t *testing.T) {
 	r.wantShutdown = "drain: 2 requests cut off, 0 handlers still running: context canceled"
 	answers := make(chan error, 2)
 	go func() { answers <- r.unaryCall() }()
-	receive(t, "the handler", entered)
+	servingtest.Receive(t, "the handler", entered)
 	go func() { answers <- r.unaryCall() }()
 	r.queuedRPCs(1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -321,11 +321,11 @@ func TestGRPCShutdownCuts(t *testing.T) {
 		t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
 	}
 	for range 2 {
-		if got, want := told(receive(t, "an answer", answers)), "UNAVAILABLE: This node is being drained."; got != want {
+		if got, want := told(servingtest.Receive(t, "an answer", answers)), "UNAVAILABLE: This node is being drained."; got != want {
 			t.Errorf("client was told %q, want %q", got, want)
 		}
 	}
-	if cause := receive(t, "the handler's end", causes); !sameError(cause, serving.ErrShuttingDown) {
+	if cause := servingtest.Receive(t, "the handler's end", causes); !sameError(cause, serving.ErrShuttingDown) {
 		t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
 	}
 	r.spans.has(t, "replica_handle_request event(*serving.causeError False)")
@@ -339,13 +339,13 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 	r.wantShutdown = "drain: 1 requests cut off, 1 handlers still running: context canceled"
 	answer := make(chan error, 1)
 	go func() { answer <- r.unaryCall() }()
-	handler := receive(t, "the handler", d.entered)
+	handler := servingtest.Receive(t, "the handler", d.entered)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := r.server.Shutdown(ctx); err == nil || err.Error() != r.wantShutdown {
 		t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
 	}
-	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: This node is being drained."; got != want {
+	if got, want := told(servingtest.Receive(t, "the answer", answer)), "UNAVAILABLE: This node is being drained."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}
 	if cause := context.Cause(handler); !sameError(cause, serving.ErrShuttingDown) {
@@ -374,7 +374,7 @@ func TestGRPCShutdownCutsLater(t *testing.T) {
 // has waits for a span with the digest.
 func (l *spanLog) has(t testing.TB, digest string) {
 	t.Helper()
-	late := time.After(patienceOfTests)
+	late := time.After(servingtest.Patience)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -411,7 +411,7 @@ func TestGRPCServerKeepsDeadline(t *testing.T) {
 	}}, onlyOne()...)
 	c := r.raw()
 	c.open("/grpc.testing.TestService/FullDuplexCall", "grpc-timeout", "300m")
-	if cause := receive(t, "the handler's end", causes); !sameError(cause, serving.ErrClientDeadline) {
+	if cause := servingtest.Receive(t, "the handler's end", causes); !sameError(cause, serving.ErrClientDeadline) {
 		t.Errorf("cause of the handler's context: %v, want ErrClientDeadline", cause)
 	}
 	r.spans.has(t, "proxy_grpc_request code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)")
@@ -435,9 +435,9 @@ func TestGRPCReplicaStopped(t *testing.T) {
 	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", deployment))
 	answer := make(chan error, 1)
 	go func() { answer <- r.unaryCall() }()
-	handler := receive(t, "the handler", d.entered)
+	handler := servingtest.Receive(t, "the handler", d.entered)
 	sick.Store(true)
-	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
+	if got, want := told(servingtest.Receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}
 	if cause := context.Cause(handler); !sameError(cause, serving.ErrReplicaStopped) {
@@ -469,7 +469,7 @@ func TestGRPCLingers(t *testing.T) {
 		}
 	}
 	cancel() // there is no more time
-	if err := receive(t, "the end", ended); err != nil {
+	if err := servingtest.Receive(t, "the end", ended); err != nil {
 		t.Error(err)
 	}
 }
@@ -509,7 +509,7 @@ func TestGRPCConnectAroundTheDrain(t *testing.T) {
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	if err := receive(t, "the end of the drain", ended); err != nil {
+	if err := servingtest.Receive(t, "the end of the drain", ended); err != nil {
 		t.Error(err)
 	}
 }

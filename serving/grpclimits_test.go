@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestGRPCMessageLimit: a message beyond the limit fails its call, either way,
@@ -103,7 +104,7 @@ func TestGRPCStreamLimit(t *testing.T) {
 	c := r.raw()
 	for range 4 {
 		c.open("/grpc.testing.TestService/FullDuplexCall")
-		receive(t, "a handler", d.entered)
+		servingtest.Receive(t, "a handler", d.entered)
 	}
 	c.open("/grpc.testing.TestService/FullDuplexCall")
 	if got := c.end(c.stream); got != http2.ErrCodeRefusedStream.String() {
@@ -123,7 +124,7 @@ func TestGRPCStreamLimit(t *testing.T) {
 	}
 	close(d.release)
 	for range 4 {
-		receive(t, "a handler's end", d.after)
+		servingtest.Receive(t, "a handler's end", d.after)
 	}
 	if _, err := r.stub.EmptyCall(patient(t), &pb.Empty{}); codeName(status.Code(err)) != "UNIMPLEMENTED" {
 		t.Errorf("another client was told %v", err)
@@ -234,7 +235,7 @@ func TestGRPCGivenUpConcurrentSafe(t *testing.T) {
 		}()
 	}
 	for range callers {
-		receive(t, "a caller", done)
+		servingtest.Receive(t, "a caller", done)
 	}
 	r.slotsFree()
 	r.queuedRPCs(0)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // testService is gRPC's own test service, which has a method of each kind.
@@ -153,7 +154,7 @@ func with(ctx context.Context, pairs ...string) context.Context {
 
 // unaryCall makes one, within patience.
 func (r *grpcRig) unaryCall(pairs ...string) error {
-	ctx, cancel := context.WithTimeout(r.t.Context(), patienceOfTests)
+	ctx, cancel := context.WithTimeout(r.t.Context(), servingtest.Patience)
 	defer cancel()
 	_, err := r.stub.UnaryCall(with(ctx, pairs...), &pb.SimpleRequest{})
 	return err
@@ -209,7 +210,7 @@ func rpcDigests(spans []sdktrace.ReadOnlySpan) []string {
 // patient bounds a test's call.
 func patient(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	ctx, cancel := context.WithTimeout(t.Context(), servingtest.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

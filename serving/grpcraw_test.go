@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // rawGRPC is a client that says on the wire what a test has it say, and nothing
@@ -41,7 +43,7 @@ func (r *grpcRig) dialTCP() net.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patienceOfTests)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(servingtest.Patience)); err != nil {
 		r.t.Fatal(err)
 	}
 	return conn

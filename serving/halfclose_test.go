@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // halfClosed sends a request, closes the client's side, and returns the status line and
@@ -162,14 +163,14 @@ func TestHalfClosedIsBounded(t *testing.T) {
 		defer close(leave)
 		saw := make(chan string, 1)
 		go func() { saw <- r.halfClosed("GET / HTTP/1.1\r\nHost: x\r\n\r\n") }()
-		receive(t, "the handler", entered)
+		servingtest.Receive(t, "the handler", entered)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		r.wantShutdown = "drain: 1 requests cut off, 1 handlers still running: context canceled"
 		if err := r.server.Shutdown(ctx); err == nil || err.Error() != r.wantShutdown {
 			t.Errorf("Shutdown: %v", err)
 		}
-		if got := receive(t, "the answer", saw); got != "503 Service Unavailable "+textDraining {
+		if got := servingtest.Receive(t, "the answer", saw); got != "503 Service Unavailable "+textDraining {
 			t.Errorf("client saw %q", got)
 		}
 	})

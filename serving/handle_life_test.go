@@ -17,6 +17,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestCancellationCascades: the end of a request, whatever its cause, reaches
@@ -55,14 +56,14 @@ func TestCancellationCascades(t *testing.T) {
 			defer leave()
 			got := make(chan answer, 1)
 			go func() { got <- r.do(ctx, http.MethodGet, "/") }()
-			receive(t, "C", entered)
+			servingtest.Receive(t, "C", entered)
 			if tt.status == 0 {
 				leave()
 			}
-			if cause := receive(t, "the cause in C", causes); cause != tt.cause {
+			if cause := servingtest.Receive(t, "the cause in C", causes); cause != tt.cause {
 				t.Errorf("cause in C: %v, want %v", cause, tt.cause)
 			}
-			if a := receive(t, "the answer", got); a.Status != tt.status {
+			if a := servingtest.Receive(t, "the answer", got); a.Status != tt.status {
 				t.Errorf("client saw %+v", a)
 			}
 			for _, s := range r.spans.take(t, 7) {
@@ -102,7 +103,7 @@ func TestGivingUpInTheQueue(t *testing.T) {
 		return err
 	}, b)
 	go func() { _, _ = h.Call(context.Background(), 1) }()
-	receive(t, "the first call", entered)
+	servingtest.Receive(t, "the first call", entered)
 	checkStatus(t, r.get("/"), 200)
 	events := 0
 	for _, s := range r.spans.take(t, 3+2+1+2) {
@@ -242,13 +243,13 @@ func TestDrainWithCalls(t *testing.T) {
 
 	inFlight := make(chan answer, 1)
 	go func() { inFlight <- r.get("/") }()
-	receive(t, "the handler", inA)
+	servingtest.Receive(t, "the handler", inA)
 	background := make(chan error, 1)
 	go func() {
 		_, err := held.Call(context.Background(), 0)
 		background <- err
 	}()
-	inHeld := receive(t, "the call", entered)
+	inHeld := servingtest.Receive(t, "the call", entered)
 
 	done := r.shutdown(t.Context())
 	if _, err := quick.Call(t.Context(), 0); !errors.Is(err, serving.ErrShuttingDown) {
@@ -270,7 +271,7 @@ func TestDrainWithCalls(t *testing.T) {
 		t.Errorf("a call after its batch: %v, want ErrShuttingDown", err)
 	}
 	goOn <- struct{}{}
-	if got := receive(t, "the answer", inFlight); got.Status != 200 || len(got.Body) != 42 {
+	if got := servingtest.Receive(t, "the answer", inFlight); got.Status != 200 || len(got.Body) != 42 {
 		t.Errorf("the request in flight: %+v", got)
 	}
 	select {
@@ -279,10 +280,10 @@ func TestDrainWithCalls(t *testing.T) {
 	default:
 	}
 	close(leave)
-	if err := receive(t, "the call's end", background); err != nil {
+	if err := servingtest.Receive(t, "the call's end", background); err != nil {
 		t.Errorf("the call in flight: %v", err)
 	}
-	if err := receive(t, "Shutdown", done); err != nil {
+	if err := servingtest.Receive(t, "Shutdown", done); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 	if _, err := quick.Call(inHeld, 1); !errors.Is(err, serving.ErrShuttingDown) {

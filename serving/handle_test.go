@@ -18,6 +18,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -139,7 +140,7 @@ func TestComposition(t *testing.T) {
 	if len(tasks) != 4 {
 		t.Errorf("%d task ids, want one for the proxy and one for each replica", len(tasks))
 	}
-	info, ok := serving.ReplicaContext(receive(t, "C", inC))
+	info, ok := serving.ReplicaContext(servingtest.Receive(t, "C", inC))
 	if !ok || info.Deployment != "C" || info.App != "a" || info.ReplicaID.Deployment != "C" {
 		t.Errorf("ReplicaContext in C: %+v, %v", info, ok)
 	}
@@ -154,7 +155,7 @@ func TestUnsampledChain(t *testing.T) {
 	r, inC := threeDeployments(t)
 	const traceID = "0af7651916cd43dd8448eb211c80319c"
 	checkStatus(t, r.get("/items/x", "X-Request-ID", "id-1", "traceparent", "00-"+traceID+"-b7ad6b7169203331-00"), 200)
-	ctx := receive(t, "C", inC)
+	ctx := servingtest.Receive(t, "C", inC)
 	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() || sc.TraceID().String() != traceID {
 		t.Errorf("in C the context is %v", sc)
 	}
@@ -327,7 +328,7 @@ func TestQueueFullPassesOn(t *testing.T) {
 	}, b)
 	first := make(chan answer, 1)
 	go func() { first <- r.get("/") }()
-	receive(t, "the first call", entered)
+	servingtest.Receive(t, "the first call", entered)
 	const traceID = "0af7651916cd43dd8448eb211c80319c"
 	got := r.get("/", "traceparent", "00-"+traceID+"-b7ad6b7169203331-01")
 	text := "Request dropped due to backpressure (num_queued_requests=0, max_queued_requests=0)."
@@ -354,7 +355,7 @@ func TestQueueFullPassesOn(t *testing.T) {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 	close(leave)
-	checkStatus(t, receive(t, "the first answer", first), 200)
+	checkStatus(t, servingtest.Receive(t, "the first answer", first), 200)
 }
 
 // TestGoexitOfCallee: the slot is free after it, and the span says so.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -72,7 +73,7 @@ func TestHollowErrorOfCallee(t *testing.T) {
 		got <- err
 	})), serving.WithDeployments(callee)))
 	r.get("/")
-	err := receive(t, "the caller's error", got)
+	err := servingtest.Receive(t, "the caller's error", got)
 	if _, is := errors.AsType[*tracing.PanicError](err); !is || !strings.Contains(err.Error(), "nil pointer") {
 		t.Errorf("caller got %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 type question struct {
@@ -145,7 +146,7 @@ func TestJSONStream(t *testing.T) {
 		{"bad request", "", `{`, nil, answer{Status: 400, Body: "request body: not JSON, at byte 1: unexpected end of JSON input\n"}, "text/plain; charset=utf-8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+			ctx, cancel := context.WithTimeout(t.Context(), servingtest.Patience)
 			defer cancel()
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url("/"), strings.NewReader(tt.body))
 			if err != nil {

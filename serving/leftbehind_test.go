@@ -20,6 +20,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -37,7 +38,7 @@ type kept struct {
 func (k kept) use() error {
 	select {
 	case <-k.ctx.Done():
-	case <-time.After(patienceOfTests):
+	case <-time.After(servingtest.Patience):
 		return errors.New("the context does not end")
 	}
 	fired := make(chan struct{})
@@ -53,7 +54,7 @@ func (k kept) use() error {
 	if request == nil || request.ID != k.id || !inReplica || info.ReplicaID.UniqueID != k.replica || serving.ModelID(k.ctx) != "" {
 		return fmt.Errorf("request %+v, replica %+v", request, info)
 	}
-	await := time.After(patienceOfTests)
+	await := time.After(servingtest.Patience)
 	for span.IsRecording() { // a handler may have been left behind itself
 		select {
 		case <-await:

@@ -47,7 +47,7 @@ func TestUnavailableDeployment(t *testing.T) {
 	go func() { waits <- r.get("/") }()
 	r.queued(1)
 	close(fail)
-	for _, got := range []answer{receive(t, "the request that waited", waits), r.get("/")} {
+	for _, got := range []answer{servingtest.Receive(t, "the request that waited", waits), r.get("/")} {
 		if got.Status != 503 || got.Body != unavailableText || got.Cut {
 			t.Errorf("client saw %+v", got)
 		}
@@ -197,12 +197,12 @@ func TestCutOff(t *testing.T) {
 	r, _ := startLife(t, serving.Config{}, h, p, serving.WithHealthCheck(time.Millisecond, time.Minute), serving.WithGracefulShutdown(time.Second, time.Millisecond))
 	answers := make(chan answer, 2)
 	go func() { answers <- r.get("/") }()
-	receive(t, "the first handler", entered)
+	servingtest.Receive(t, "the first handler", entered)
 	go func() { answers <- r.get("/begun") }()
-	receive(t, "the second handler", entered)
+	servingtest.Receive(t, "the second handler", entered)
 	sick.Store(true)
 	for range 2 {
-		switch got := receive(t, "an answer", answers); got.Status {
+		switch got := servingtest.Receive(t, "an answer", answers); got.Status {
 		case 500:
 			if got.Cut || got.Body != http.StatusText(500) {
 				t.Errorf("client saw %+v", got)
@@ -233,7 +233,7 @@ func TestShutdownWithoutTime(t *testing.T) {
 		<-leave
 	}), p)
 	go r.get("/")
-	receive(t, "the handler", entered)
+	servingtest.Receive(t, "the handler", entered)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := r.server.Shutdown(ctx)

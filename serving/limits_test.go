@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 func exitGoroutine() { runtime.Goexit() }
@@ -54,7 +55,7 @@ func TestSlowHeaders(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		c := r.dial(request)
-		_ = c.SetReadDeadline(time.Now().Add(patienceOfTests))
+		_ = c.SetReadDeadline(time.Now().Add(servingtest.Patience))
 		if _, err := io.ReadAll(c); err != nil {
 			t.Errorf("%q: %v, want EOF", request, err)
 		}
@@ -111,7 +112,7 @@ func TestReplicaLimit(t *testing.T) {
 	}
 	perReplica := map[string]int{}
 	for range 10 {
-		perReplica[receive(t, "a handler", entered)]++
+		perReplica[servingtest.Receive(t, "a handler", entered)]++
 	}
 	r.queued(6)
 	if len(entered) > 0 {
@@ -124,6 +125,6 @@ func TestReplicaLimit(t *testing.T) {
 	}
 	close(leave)
 	for range 16 {
-		checkStatus(t, receive(t, "an answer", answers), 200)
+		checkStatus(t, servingtest.Receive(t, "an answer", answers), 200)
 	}
 }

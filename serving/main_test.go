@@ -44,9 +44,6 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patienceOfTests bounds every wait: beyond it something is stuck.
-const patienceOfTests = 20 * time.Second
-
 // rig is a running server with what it recorded.
 type rig struct {
 	t      testing.TB
@@ -87,7 +84,7 @@ func startApps(t testing.TB, cfg serving.Config, apps ...*serving.App) *rig {
 	}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 		defer cancel()
 		if err := r.server.Shutdown(ctx); err != nil && err.Error() != r.wantShutdown {
 			t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
@@ -186,25 +183,13 @@ func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patienceOfTests)
+	late := time.After(servingtest.Patience)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-late:
 			t.Fatalf("waited in vain for: %s", what)
 		}
-	}
-}
-
-// receive takes from ch, within patience.
-func receive[T any](t testing.TB, what string, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patienceOfTests):
-		t.Fatalf("waited in vain for: %s", what)
-		panic("unreachable")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // counts gives the series of the server's counters, histograms (how many) and
@@ -120,7 +121,7 @@ func TestGauges(t *testing.T) {
 	for range 2 {
 		go func() { done <- r.get("/") }()
 	}
-	receive(t, "a handler", entered)
+	servingtest.Receive(t, "a handler", entered)
 	r.queued(1)
 	gauges := map[string]float64{
 		"serve_num_ongoing_http_requests{}":                                      2,
@@ -135,10 +136,10 @@ func TestGauges(t *testing.T) {
 		}
 	}
 	leave <- struct{}{}
-	receive(t, "the next handler", entered)
+	servingtest.Receive(t, "the next handler", entered)
 	leave <- struct{}{}
 	for range 2 {
-		if a := receive(t, "an answer", done); a.Status != http.StatusOK {
+		if a := servingtest.Receive(t, "an answer", done); a.Status != http.StatusOK {
 			t.Errorf("answer %+v", a)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestGoldenSpans compares every attribute with Ray's golden spans.
@@ -83,7 +84,7 @@ func TestTraceContext(t *testing.T) {
 		seen <- trace.SpanContextFromContext(req.Context())
 	}))
 	r.get("/", "traceparent", "00-"+traceID+"-"+parentID+"-01", "tracestate", "vendor=1")
-	inHandler := receive(t, "the handler", seen)
+	inHandler := servingtest.Receive(t, "the handler", seen)
 	parent := parentID
 	spans := r.spans.take(t, 3)
 	for _, family := range []string{"proxy_http_request", "route_to_replica", "replica_handle_request"} {
@@ -105,7 +106,7 @@ func TestTraceContext(t *testing.T) {
 	}
 
 	r.get("/", "traceparent", "00-"+traceID+"-"+parentID+"-00")
-	inHandler = receive(t, "the handler", seen)
+	inHandler = servingtest.Receive(t, "the handler", seen)
 	if inHandler.IsSampled() || inHandler.TraceID().String() != traceID {
 		t.Errorf("unsampled: the handler's span context is %v", inHandler)
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 func TestWriteAfterReturn(t *testing.T) {
 	kept := make(chan http.ResponseWriter, 1)
 	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { kept <- w }))
 	checkStatus(t, r.get("/"), 200)
-	w := receive(t, "the writer", kept)
+	w := servingtest.Receive(t, "the writer", kept)
 	if _, err := w.Write([]byte("x")); err != http.ErrHandlerTimeout {
 		t.Errorf("Write after the handler returned: %v, want ErrHandlerTimeout", err)
 	}
@@ -56,7 +57,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 	}))
 	c := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	_ = c.(*net.TCPConn).SetReadBuffer(1 << 10) // or the kernel takes longer to fill
-	if err := receive(t, "the write to fail", wrote); err == nil {
+	if err := servingtest.Receive(t, "the write to fail", wrote); err == nil {
 		t.Error("no error")
 	}
 	for _, s := range r.spans.take(t, 3) {
@@ -79,7 +80,7 @@ func TestStalledBody(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 408 ") || !strings.Contains(string(reply), "Connection: close") {
 		t.Errorf("reply %q, %v", reply, err)
 	}
-	if err := receive(t, "the read to end", read); err == nil {
+	if err := servingtest.Receive(t, "the read to end", read); err == nil {
 		t.Error("the handler's read ended without an error")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // shutdownSoon starts Shutdown and gives its error when it has returned.
@@ -42,7 +43,7 @@ func TestDrain(t *testing.T) {
 	for range 2 {
 		go func() { answers <- r.get("/") }()
 	}
-	receive(t, "the first handler", entered)
+	servingtest.Receive(t, "the first handler", entered)
 	r.queued(1)
 	done := r.shutdown(t.Context())
 	if rest, err := io.ReadAll(kept); err != nil || string(rest) != textHealthy {
@@ -60,18 +61,18 @@ func TestDrain(t *testing.T) {
 	}
 	close(leave)
 	for range 2 {
-		if got := receive(t, "an answer", answers); got.Status != 200 || got.Body != "finished" {
+		if got := servingtest.Receive(t, "an answer", answers); got.Status != 200 || got.Body != "finished" {
 			t.Errorf("request in flight: %d %q", got.Status, got.Body)
 		}
 	}
-	if err := receive(t, "Shutdown", done); err != nil {
+	if err := servingtest.Receive(t, "Shutdown", done); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 	if c, err := net.Dial("tcp", r.server.Addr().String()); err == nil {
 		_ = c.Close()
 		t.Error("still accepts connections")
 	}
-	receive(t, "Done", r.server.Done())
+	servingtest.Receive(t, "Done", r.server.Done())
 	if err := r.server.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}
@@ -115,16 +116,16 @@ func TestDrainIsBounded(t *testing.T) {
 			r.wantShutdown = tt.wantErr
 			answers := make(chan answer, 1)
 			go func() { answers <- r.get("/") }()
-			receive(t, "the handler", entered)
+			servingtest.Receive(t, "the handler", entered)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := r.shutdown(ctx)
 			cancel()
-			got := receive(t, "the answer", answers)
+			got := servingtest.Receive(t, "the answer", answers)
 			got.header = nil
 			if got.Status != tt.want.Status || got.Body != tt.want.Body || got.Cut != tt.want.Cut {
 				t.Errorf("client saw %+v, want %+v", got, tt.want)
 			}
-			err := receive(t, "Shutdown", done)
+			err := servingtest.Receive(t, "Shutdown", done)
 			if err == nil || err.Error() != tt.wantErr || !errors.Is(err, context.Canceled) {
 				t.Errorf("Shutdown: %v, want %s", err, tt.wantErr)
 			}
@@ -144,7 +145,7 @@ func TestShutdownWaitsForAbandonedHandler(t *testing.T) {
 	case <-time.After(shortTimeout):
 	}
 	close(leave)
-	if err := receive(t, "Shutdown", done); err != nil {
+	if err := servingtest.Receive(t, "Shutdown", done); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 }
@@ -184,7 +185,7 @@ func TestHalfSentBody(t *testing.T) {
 		c := r.dial("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
 		r.access.take(t, "request", 1)
 		began := time.Now()
-		if err := receive(t, "Shutdown", r.shutdown(t.Context())); err != nil {
+		if err := servingtest.Receive(t, "Shutdown", r.shutdown(t.Context())); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
@@ -211,14 +212,14 @@ func TestDrainHTTP2(t *testing.T) {
 	r.client.Transport.(*http.Transport).Protocols = protocols
 	answers := make(chan answer, 1)
 	go func() { answers <- r.get("/") }()
-	receive(t, "the handler", entered)
+	servingtest.Receive(t, "the handler", entered)
 	done := r.shutdown(t.Context())
 	checkStatus(t, r.get("/"), 503)
 	close(leave)
-	if got := receive(t, "the answer", answers); got.Status != 200 || got.Body != "finished" {
+	if got := servingtest.Receive(t, "the answer", answers); got.Status != 200 || got.Body != "finished" {
 		t.Errorf("stream in flight: %d %q", got.Status, got.Body)
 	}
-	if err := receive(t, "Shutdown", done); err != nil {
+	if err := servingtest.Receive(t, "Shutdown", done); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 }
@@ -300,7 +301,7 @@ func TestMinDrainingPeriod(t *testing.T) {
 	default:
 	}
 	cancel()
-	if err := receive(t, "the end of Shutdown", done); err != nil {
+	if err := servingtest.Receive(t, "the end of Shutdown", done); err != nil {
 		t.Errorf("Shutdown: %v", err) // nothing was cut off
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestSocketAtShutdown: at the end of the drain, sockets that are still open are
@@ -50,7 +51,7 @@ func TestSocketAtShutdown(t *testing.T) {
 				t.Errorf("the client was told %d", got)
 			}
 			_, _ = c.Write(closeFrame(1001))
-			if err := receive(t, "Shutdown", stopped); err == nil {
+			if err := servingtest.Receive(t, "Shutdown", stopped); err == nil {
 				t.Error("nothing cut off")
 			}
 			got := digests(r.spans.take(t, 3))
@@ -59,7 +60,7 @@ func TestSocketAtShutdown(t *testing.T) {
 			}
 		})
 	}
-	if err := receive(t, "the waiting handler", why); !errors.Is(err, serving.ErrShuttingDown) {
+	if err := servingtest.Receive(t, "the waiting handler", why); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("cause %v", err)
 	}
 }
@@ -80,7 +81,7 @@ func TestSocketInDrain(t *testing.T) {
 	if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Error(err)
 	}
-	if err := receive(t, "Shutdown", stopped); err != nil {
+	if err := servingtest.Receive(t, "Shutdown", stopped); err != nil {
 		t.Error(err)
 	}
 }
@@ -90,7 +91,7 @@ func TestSocketTimeout(t *testing.T) {
 	why := make(chan error, 1)
 	r := start(t, serving.Config{RequestTimeout: roomyTimeout}, untilOver(why))
 	c := r.openRaw()
-	if err := receive(t, "the context to end", why); !errors.Is(err, serving.ErrRequestTimeout) {
+	if err := servingtest.Receive(t, "the context to end", why); !errors.Is(err, serving.ErrRequestTimeout) {
 		t.Errorf("cause %v", err)
 	}
 	if got := c.closing(t); got != 1011 {
@@ -127,7 +128,7 @@ func TestSocketStalls(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("handshake: %+v, %v", resp, err)
 		}
-		if err := receive(t, "the write to fail", wrote); err == nil {
+		if err := servingtest.Receive(t, "the write to fail", wrote); err == nil {
 			t.Error("no error")
 		}
 		checkStatus(t, r.get("/"), 200)
@@ -229,7 +230,7 @@ func TestSocketFloodOfIdleHandler(t *testing.T) {
 	})
 	<-time.After(300 * time.Millisecond) // it is read ahead
 	close(read)
-	if n := receive(t, "the flood", got); n != len(flood)+8 {
+	if n := servingtest.Receive(t, "the flood", got); n != len(flood)+8 {
 		t.Errorf("%d bytes, want %d", n, len(flood)+8)
 	}
 	r.check("proxy_websocket_request OK sc=1000", routerPlain, wsReplica)
@@ -262,7 +263,7 @@ func TestSocketOfSlowHandler(t *testing.T) {
 	if code := c.closing(t); code != 1000 {
 		t.Errorf("the client was told %d", code)
 	}
-	if n := receive(t, "the handler", got); n != messages {
+	if n := servingtest.Receive(t, "the handler", got); n != messages {
 		t.Errorf("it has read %d messages of %d", n, messages)
 	}
 	r.check("proxy_websocket_request OK sc=1000", routerPlain, wsReplica)
@@ -294,16 +295,16 @@ func TestSocketDeadlines(t *testing.T) {
 		return nil
 	}))
 	c := r.openRaw()
-	if s := receive(t, "the timeout", steps); !errors.Is(s.err, os.ErrDeadlineExceeded) {
+	if s := servingtest.Receive(t, "the timeout", steps); !errors.Is(s.err, os.ErrDeadlineExceeded) {
 		t.Errorf("%+v", s)
 	}
 	_, _ = c.Write(frame(1, "hi"))
 	<-time.After(300 * time.Millisecond) // it is read ahead
 	close(proceed)
-	if s := receive(t, "the timeout", steps); !errors.Is(s.err, os.ErrDeadlineExceeded) {
+	if s := servingtest.Receive(t, "the timeout", steps); !errors.Is(s.err, os.ErrDeadlineExceeded) {
 		t.Errorf("%+v", s)
 	}
-	if s := receive(t, "the message", steps); s.err != nil || s.text != string(frame(1, "hi")) {
+	if s := servingtest.Receive(t, "the message", steps); s.err != nil || s.text != string(frame(1, "hi")) {
 		t.Errorf("%+v", s)
 	}
 	_ = c.Close()
@@ -362,7 +363,7 @@ func (r *rig) endSomehow() {
 	}
 	defer func() { _ = c.Close() }()
 	_, _ = io.WriteString(c, handshake)
-	_ = c.SetReadDeadline(time.Now().Add(patienceOfTests))
+	_ = c.SetReadDeadline(time.Now().Add(servingtest.Patience))
 	if _, err := io.ReadFull(c, make([]byte, 12)); err != nil {
 		r.t.Error(err)
 		return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // stalls is a configuration for fake time, in which a client that stalls is found before
@@ -63,7 +64,7 @@ func TestStalledUpload(t *testing.T) {
 					got.Status = resp.StatusCode
 					checkStatus(t, got, 408)
 				}
-				if err := receive(t, "the read to end", read); !errors.Is(err, serving.ErrClientStalled) {
+				if err := servingtest.Receive(t, "the read to end", read); !errors.Is(err, serving.ErrClientStalled) {
 					t.Errorf("the handler's read: %v, want ErrClientStalled", err)
 				}
 				checkStatus(t, r.get("/"), 200)
@@ -179,7 +180,7 @@ func TestStalledDownload(t *testing.T) {
 					}
 					defer func() { _ = resp.Body.Close() }()
 				}
-				if err := receive(t, "the write to fail", wrote); err == nil {
+				if err := servingtest.Receive(t, "the write to fail", wrote); err == nil {
 					t.Error("no error")
 				}
 				line := r.access.take(t, "request", 1)[0]
@@ -206,7 +207,7 @@ func TestStalledEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = resp.Body.Close() }()
-		ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+		ctx, cancel := context.WithTimeout(t.Context(), servingtest.Patience)
 		defer cancel()
 		if err := r.server.Shutdown(ctx); err != nil { // which waits for the stream
 			t.Errorf("Shutdown: %v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // longTimeout never ends within a test. A timeout that should end does so soon, unless
@@ -203,7 +204,7 @@ func TestRequestTimeout(t *testing.T) {
 		if got.Status != 408 || got.Body != "Request id-1 timed out after 1s." {
 			t.Errorf("client saw %+v", got)
 		}
-		if err := receive(t, "the handler's cause", causes); err != serving.ErrRequestTimeout {
+		if err := servingtest.Receive(t, "the handler's cause", causes); err != serving.ErrRequestTimeout {
 			t.Errorf("cause %v, want ErrRequestTimeout", err)
 		}
 		want := []string{"proxy_http_request ERROR() sc=408 event(" + typeTimeout + " True)", routerPlain}
@@ -216,7 +217,7 @@ func TestRequestTimeout(t *testing.T) {
 		r.spans.take(t, 2)
 
 		close(leave)
-		if err := receive(t, "the late write", late); err != serving.ErrRequestTimeout {
+		if err := servingtest.Receive(t, "the late write", late); err != serving.ErrRequestTimeout {
 			t.Errorf("late write: %v, want ErrRequestTimeout", err)
 		}
 		want = []string{"replica_handle_request event(" + typeTimeout + " False)"}
@@ -237,9 +238,9 @@ func TestRequestTimeout(t *testing.T) {
 		defer close(leave)
 		first := make(chan answer, 1)
 		go func() { first <- r.get("/") }()
-		receive(t, "the first handler", entered)
+		servingtest.Receive(t, "the first handler", entered)
 		checkStatus(t, r.get("/"), 408)
-		receive(t, "the first answer", first)
+		servingtest.Receive(t, "the first answer", first)
 		want := map[string]int{
 			"proxy_http_request ERROR() sc=408 event(" + typeTimeout + " True)": 2,
 			"route_to_replica": 1,
@@ -289,9 +290,9 @@ func TestClientGone(t *testing.T) {
 			causes <- req.Context().Err()
 		}))
 		c := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		receive(t, "the handler", entered)
+		servingtest.Receive(t, "the handler", entered)
 		_ = c.Close()
-		if err := receive(t, "the handler's error", causes); err != context.Canceled {
+		if err := servingtest.Receive(t, "the handler's error", causes); err != context.Canceled {
 			t.Errorf("context ended with %v, want Canceled", err)
 		}
 		checkAgreement(t, r, answer{}, answer{}, []string{
@@ -308,7 +309,7 @@ func TestClientGone(t *testing.T) {
 		}), serving.WithMaxOngoingRequests(1))
 		first := make(chan answer, 1)
 		go func() { first <- r.get("/") }()
-		receive(t, "the first handler", entered)
+		servingtest.Receive(t, "the first handler", entered)
 		r.spans.take(t, 1) // its router span
 		c := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		r.queued(1)
@@ -322,7 +323,7 @@ func TestClientGone(t *testing.T) {
 			t.Errorf("spans (-want +got):\n%s", diff)
 		}
 		close(leave)
-		checkStatus(t, receive(t, "the first answer", first), 200)
+		checkStatus(t, servingtest.Receive(t, "the first answer", first), 200)
 	})
 
 	t.Run("H11 mid-stream", func(t *testing.T) {
@@ -367,7 +368,7 @@ func TestQueueFull(t *testing.T) {
 	for range 2 {
 		go func() { answers <- r.get("/") }()
 	}
-	receive(t, "the first handler", entered)
+	servingtest.Receive(t, "the first handler", entered)
 	r.spans.take(t, 1) // its router span
 	r.queued(1)
 	got := r.get("/")
@@ -384,7 +385,7 @@ func TestQueueFull(t *testing.T) {
 	}
 	close(leave)
 	for range 2 {
-		checkStatus(t, receive(t, "an answer", answers), 200)
+		checkStatus(t, servingtest.Receive(t, "an answer", answers), 200)
 	}
 }
 
@@ -398,7 +399,7 @@ func TestNoReplica(t *testing.T) {
 	go func() { got <- r.get("/") }()
 	r.queued(1)
 	close(list)
-	checkStatus(t, receive(t, "the answer", got), 200)
+	checkStatus(t, servingtest.Receive(t, "the answer", got), 200)
 }
 
 // TestNoSpans: H20 and H21.

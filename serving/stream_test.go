@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -110,7 +111,7 @@ func TestStreamsThatFail(t *testing.T) {
 			}
 		}
 	})
-	r := caller(t, serving.Config{RequestTimeout: patienceOfTests}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{RequestTimeout: servingtest.Patience}, func(w http.ResponseWriter, r *http.Request) error {
 		for v, err := range h.Stream(r.Context(), r.URL.Path[1:]) {
 			if err == nil {
 				_, _ = fmt.Fprintf(w, "%d ", v)
@@ -185,7 +186,7 @@ func TestLeavingAStream(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(answer{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.path, diff)
 		}
-		if n := receive(t, "the inner stream's end", left); n != 3 {
+		if n := servingtest.Receive(t, "the inner stream's end", left); n != 3 {
 			t.Errorf("%s: the inner stream was at %d, want 3", tt.path, n)
 		}
 		for _, s := range r.spans.take(t, 7) {
@@ -220,7 +221,7 @@ func TestPulledStream(t *testing.T) {
 		}
 	}
 	stop()
-	if at := receive(t, "the stream's end", left); at != 1 {
+	if at := servingtest.Receive(t, "the stream's end", left); at != 1 {
 		t.Errorf("ended at %d, want 1", at)
 	}
 	if values, err := gather(h.Stream(t.Context(), 1)); err != nil || len(values) != 1 {
@@ -256,10 +257,10 @@ func TestStreamEndsWithItsRequest(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	got := make(chan answer, 1)
 	go func() { got <- r.do(ctx, http.MethodGet, "/") }()
-	receive(t, "the first value", began)
+	servingtest.Receive(t, "the first value", began)
 	leave()
-	_ = receive(t, "the stream's end", ended)
-	receive(t, "the client's end", got)
+	_ = servingtest.Receive(t, "the stream's end", ended)
+	servingtest.Receive(t, "the client's end", got)
 	for _, s := range r.spans.take(t, 5) {
 		if d := digest(s); strings.HasPrefix(d, "replica") && !strings.HasSuffix(d, " event("+typeCanceled+" False)") {
 			t.Errorf("%s: %s", s.Name(), d)

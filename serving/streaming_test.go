@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestStreamsAreNotBuffered: the client has each part before the next one is
@@ -114,7 +115,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = resp.Body.Close()
-			if err := receive(t, "the handler to learn of it", why); !errors.Is(err, serving.ErrClientGone) && !errors.Is(err, context.Canceled) {
+			if err := servingtest.Receive(t, "the handler to learn of it", why); !errors.Is(err, serving.ErrClientGone) && !errors.Is(err, context.Canceled) {
 				t.Errorf("cause %v", err)
 			}
 			want := "proxy_http_request ERROR() sc=200 event(context.Canceled True)"

@@ -13,6 +13,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // breakable is a user's log and a span processor that panic once armed.
@@ -76,7 +77,7 @@ func (b *breakable) serve(t *testing.T, cfg serving.Config, app *serving.App) *r
 	t.Cleanup(func() {
 		b.mend()
 		r.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 		defer cancel()
 		if err := r.server.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
@@ -109,7 +110,7 @@ func TestSocketOfIdleHandler(t *testing.T) {
 				t.Errorf("request id %q in the 101", got)
 			}
 			tt.do(c)
-			if err := receive(t, "the context to end", why); !errors.Is(err, tt.why) {
+			if err := servingtest.Receive(t, "the context to end", why); !errors.Is(err, tt.why) {
 				t.Errorf("cause %v, want %v", err, tt.why)
 			}
 			if tt.told != 0 {
@@ -190,10 +191,10 @@ func TestSocketPassedOn(t *testing.T) {
 	}
 	_, _ = c.Write(closeFrame(1000))
 	_ = c.CloseWrite()
-	if err := receive(t, "the goroutine to end", ended); err != nil && !errors.Is(err, context.Canceled) {
+	if err := servingtest.Receive(t, "the goroutine to end", ended); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	checkStatus(t, receive(t, "the slot", answered), 500)
+	checkStatus(t, servingtest.Receive(t, "the slot", answered), 500)
 	for _, d := range digests(r.spans.take(t, 6)) {
 		if strings.HasPrefix(d, "proxy_websocket") && d != "proxy_websocket_request OK sc=1000" {
 			t.Error(d)
@@ -237,7 +238,7 @@ func TestSocketRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := start(t, serving.Config{}, tt.handler)
 			c := r.dial(strings.Replace(handshake, "keep-alive, Upgrade", "close, upgrade", 1))
-			_ = c.SetReadDeadline(time.Now().Add(patienceOfTests))
+			_ = c.SetReadDeadline(time.Now().Add(servingtest.Patience))
 			reply, _ := io.ReadAll(c)
 			head := strings.SplitN(string(reply)+"  ", " ", 3)
 			got := strings.TrimRight(head[0]+" "+head[1], " ") + " " + digests(r.spans.take(t, 3))[0]
@@ -363,7 +364,7 @@ func TestHijackedOnce(t *testing.T) {
 		told <- []error{again, write, control.Flush(), control.SetReadDeadline(time.Time{})}
 	}))
 	r.dial(handshake)
-	for i, err := range receive(t, "the handler", told) {
+	for i, err := range servingtest.Receive(t, "the handler", told) {
 		if !errors.Is(err, http.ErrHijacked) {
 			t.Errorf("%d: %v", i, err)
 		}
@@ -400,7 +401,7 @@ func TestUpgradeHalfClosed(t *testing.T) {
 	} {
 		for range 100 {
 			c := r.dial(request + message)
-			if err := errors.Join(c.(*net.TCPConn).CloseWrite(), c.SetReadDeadline(time.Now().Add(patienceOfTests))); err != nil {
+			if err := errors.Join(c.(*net.TCPConn).CloseWrite(), c.SetReadDeadline(time.Now().Add(servingtest.Patience))); err != nil {
 				t.Fatal(err)
 			}
 			reply, err := io.ReadAll(c)

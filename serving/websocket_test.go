@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 const (
@@ -84,7 +85,7 @@ type rawSocket struct {
 func (r *rig) openRaw() *rawSocket {
 	r.t.Helper()
 	c := r.dial(handshake).(*net.TCPConn)
-	_ = c.SetReadDeadline(time.Now().Add(patienceOfTests))
+	_ = c.SetReadDeadline(time.Now().Add(servingtest.Patience))
 	s := &rawSocket{TCPConn: c, r: bufio.NewReader(c)}
 	var err error
 	s.head, err = http.ReadResponse(s.r, nil) //nolint:bodyclose // a 101 has none
@@ -257,9 +258,9 @@ func TestSocketCascades(t *testing.T) {
 		return err
 	})), serving.WithDeployments(other)))
 	c := r.openRaw()
-	receive(t, "the call", called)
+	servingtest.Receive(t, "the call", called)
 	_ = c.Close()
-	if err := receive(t, "the call to end", ended); !errors.Is(err, serving.ErrClientGone) {
+	if err := servingtest.Receive(t, "the call to end", ended); !errors.Is(err, serving.ErrClientGone) {
 		t.Errorf("cause %v", err)
 	}
 }

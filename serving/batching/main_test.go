@@ -19,9 +19,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patienceOfTests bounds every wait: beyond it something is stuck.
-const patienceOfTests = 20 * time.Second
-
 // rig is a replica without a server, and what it logs.
 type rig struct {
 	replica *scope.Replica
@@ -88,16 +85,4 @@ func ask[In any](do func(context.Context, In) (string, error), ctx context.Conte
 		ch <- a
 	}()
 	return ch
-}
-
-// receive takes from ch, within patience.
-func receive[T any](t testing.TB, what string, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patienceOfTests):
-		t.Fatalf("waited in vain for: %s", what)
-		panic("unreachable")
-	}
 }

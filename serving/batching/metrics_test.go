@@ -2,45 +2,16 @@ package batching
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
-
-// gather gives the metrics of batches: a counter's or gauge's value, a
-// histogram's count and sum.
-func gather(t *testing.T, set *metrics.Set) []string {
-	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(set); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := []string{}
-	for _, f := range families {
-		if !strings.Contains(f.GetName(), "batch") {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			value := fmt.Sprint(m.GetCounter().GetValue() + m.GetGauge().GetValue())
-			if h := m.GetHistogram(); h != nil {
-				value = fmt.Sprint(h.GetSampleCount(), " ", h.GetSampleSum())
-			}
-			list = append(list, f.GetName()+" "+value)
-		}
-	}
-	return list
-}
 
 // TestMetricsOfBatches runs a batch of two that waits for ten milliseconds, and
 // one of four, full at once; one fails; and one request leaves the queue.
@@ -68,7 +39,7 @@ func TestMetricsOfBatches(t *testing.T) {
 			synctest.Wait()
 		}
 		queued := "serve_batch_queue_length 5"
-		if got := strings.Join(gather(t, set), "\n"); !strings.Contains(got, queued) {
+		if got := strings.Join(servingtest.Gather(t, set, "batch"), "\n"); !strings.Contains(got, queued) {
 			t.Errorf("no %q in:\n%s", queued, got)
 		}
 		cancel()
@@ -83,7 +54,7 @@ func TestMetricsOfBatches(t *testing.T) {
 			"serve_batch_wait_time_ms 2 1000", // 10 and, while the first ran, 990
 			"serve_batches_processed_total 2",
 		}
-		if diff := cmp.Diff(want, gather(t, set)); diff != "" {
+		if diff := cmp.Diff(want, servingtest.Gather(t, set, "batch")); diff != "" {
 			t.Errorf("metrics (-want +got):\n%s", diff)
 		}
 	})

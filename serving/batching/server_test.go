@@ -16,11 +16,9 @@ import (
 
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/batching"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
-
-// patience bounds every wait: beyond it something is stuck.
-const patience = 20 * time.Second
 
 // service is an app of two deployments over a real socket: requests go to a
 // handler that has them batched, and the batch calls the other deployment by
@@ -89,7 +87,7 @@ func start(t *testing.T) *service {
 func (s *service) stop(t *testing.T) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 	defer cancel()
 	if err := s.server.Shutdown(ctx); err != nil {
 		t.Errorf("Shutdown: %v", err)
@@ -118,16 +116,6 @@ func (s *service) get(ctx context.Context, t *testing.T, id, letter string) <-ch
 	return ch
 }
 
-func wait[T any](t *testing.T, what string, ch <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-ch:
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for: %s", what)
-	}
-	return v
-}
-
 // queued waits until so many requests wait for a batch.
 func (s *service) queued(t *testing.T, want float64) {
 	t.Helper()
@@ -149,7 +137,7 @@ func (s *service) queued(t *testing.T, want float64) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(servingtest.Patience)
 	for length() != want {
 		select {
 		case <-tick.C:
@@ -205,10 +193,10 @@ func TestCallsOfABatch(t *testing.T) {
 			first := s.get(ctx, t, "1", "a")
 			s.queued(t, 1) // before the other
 			second := s.get(t.Context(), t, "2", "b")
-			wait(t, "the batch", s.began)
+			servingtest.Receive(t, "the batch", s.began)
 			if tc.leave {
 				leave()
-				first = answered(wait(t, "the first", first))
+				first = answered(servingtest.Receive(t, "the first", first))
 			}
 			stopped := make(chan struct{})
 			go func() {
@@ -217,8 +205,8 @@ func TestCallsOfABatch(t *testing.T) {
 			}()
 			awaitDraining(t, s)
 			close(s.resume)
-			got := []string{wait(t, "the first", first), wait(t, "the second", second)}
-			wait(t, "the end of the server", stopped)
+			got := []string{servingtest.Receive(t, "the first", first), servingtest.Receive(t, "the second", second)}
+			servingtest.Receive(t, "the end of the server", stopped)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("answers (-want +got):\n%s", diff)
 			}
@@ -241,7 +229,7 @@ func awaitDraining(t *testing.T, s *service) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(servingtest.Patience)
 	for {
 		resp, err := http.Get("http://" + s.server.Addr().String() + "/-/healthz")
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -322,7 +323,7 @@ func TestSlowConsumers(t *testing.T) {
 		}
 		// Taken are one at once and one in each of the five seconds waited for, and
 		// then the four in the buffer.
-		if want := "10 stream cut off: its consumer is too slow for the batch"; receive(t, "the slow one", got) != want {
+		if want := "10 stream cut off: its consumer is too slow for the batch"; servingtest.Receive(t, "the slow one", got) != want {
 			t.Errorf("want %s", want)
 		}
 	})

@@ -2,51 +2,15 @@ package multiplexing
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
-
-// gather gives the metrics of models: a counter's or gauge's value with the
-// model, a histogram's count and sum.
-func gather(t *testing.T, set *metrics.Set) []string {
-	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(set); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := []string{}
-	for _, f := range families {
-		if !strings.Contains(f.GetName(), "multiplexed") {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "model_id" {
-					name += " " + l.GetValue()
-				}
-			}
-			value := fmt.Sprint(m.GetCounter().GetValue() + m.GetGauge().GetValue())
-			if h := m.GetHistogram(); h != nil {
-				value = fmt.Sprint(h.GetSampleCount(), " ", h.GetSampleSum())
-			}
-			list = append(list, name+" "+value)
-		}
-	}
-	return list
-}
 
 // TestMetricsOfModels asks for three models, one of them twice, with room for
 // two, and for one that cannot be loaded. Loads and unloads take a second each.
@@ -72,7 +36,7 @@ func TestMetricsOfModels(t *testing.T) {
 			"serve_num_multiplexed_models 1",
 			"serve_registered_multiplexed_model_id c 1",
 		}
-		if diff := cmp.Diff(want, gather(t, set)); diff != "" {
+		if diff := cmp.Diff(want, servingtest.Gather(t, set, "multiplexed")); diff != "" {
 			t.Errorf("metrics (-want +got):\n%s", diff)
 		}
 		r.replica.Stop(t.Context())

@@ -1,6 +1,7 @@
 // Package servingtest has helpers for the tests of package serving and of the packages
 // below it: a [Probe], which makes the values of a deployment's replicas and records the
-// calls of their hooks, and a [Log], which keeps the lines of a logger.
+// calls of their hooks, and a [Log], which keeps the lines of a logger. [Receive] waits for
+// an event, [Gather] reads metrics.
 //
 // The package does not import package serving, so that in-package tests can use it. Open
 // probe.go first.
