@@ -11,6 +11,8 @@ import (
 
 const batch = 512
 
+var team = attribute.String("team", "search")
+
 // batchOf returns a request of n server spans with 4 texts and 2 integers each.
 func batchOf(tb testing.TB, n int) []byte {
 	tb.Helper()
@@ -60,7 +62,9 @@ func BenchmarkCut(b *testing.B) {
 }
 
 // benchView parses a batch, calls each for each span, and writes the batch.
-func benchView(b *testing.B, each func(Span)) {
+func benchView(b *testing.B, each func(Span)) { benchEdit(b, each, (*Request).AppendTo) }
+
+func benchEdit(b *testing.B, each func(Span), write func(*Request, []byte) []byte) {
 	req := batchOf(b, batch)
 	var dst []byte
 	b.ReportAllocs()
@@ -72,9 +76,35 @@ func benchView(b *testing.B, each func(Span)) {
 		for s := range r.Spans() {
 			each(s)
 		}
-		dst = r.AppendTo(dst[:0])
+		dst = write(r, dst[:0])
+		r.Release()
 	}
+	b.ReportMetric(float64(len(dst))/batch, "B/span")
 	perSpan(b)
+}
+
+// BenchmarkPatch measures "set one" of BenchmarkView with a patch for the result.
+func BenchmarkPatch(b *testing.B) {
+	b.Run("make", func(b *testing.B) { benchEdit(b, func(s Span) { s.SetAttribute(team) }, (*Request).AppendPatch) })
+	b.Run("apply", func(b *testing.B) {
+		req := batchOf(b, batch)
+		r, err := Parse(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for s := range r.Spans() {
+			s.SetAttribute(team)
+		}
+		patch := r.AppendPatch(nil)
+		var dst []byte
+		b.ReportAllocs()
+		for b.Loop() {
+			if dst, err = ApplyPatch(dst[:0], req, patch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		perSpan(b)
+	})
 }
 
 func BenchmarkView(b *testing.B) {
@@ -139,7 +169,13 @@ func BenchmarkDecodeEditEncode(b *testing.B) {
 // to grow slices and to copy each text that is read: four in the loop of readAndEdit and
 // one after it. It sets a scalar, because the attribute package copies slices.
 func TestViewAllocates(t *testing.T) {
-	team := attribute.String("team", "search")
+	for name, write := range map[string]func(*Request, []byte) []byte{"request": (*Request).AppendTo, "patch": (*Request).AppendPatch} {
+		t.Run(name, func(t *testing.T) { checkAllocates(t, write) })
+	}
+}
+
+func checkAllocates(t *testing.T, write func(*Request, []byte) []byte) {
+	t.Helper()
 	allocs := func(n int) float64 {
 		req := batchOf(t, n)
 		dst := make([]byte, 0, 2*len(req))
@@ -151,7 +187,8 @@ func TestViewAllocates(t *testing.T) {
 			for s := range r.Spans() {
 				readAndEdit(t, s, team)
 			}
-			dst = r.AppendTo(dst[:0])
+			dst = write(r, dst[:0])
+			r.Release()
 		})
 	}
 	const few, many, texts = 100, 4100, 5

@@ -324,6 +324,9 @@ func checkEdited(t *testing.T, r *Request, n *naive) {
 	if !proto.Equal(want, got) {
 		t.Errorf("edited (-want +got):\n%s", gocmp.Diff(want, got, protocmp.Transform()))
 	}
+	if !bytes.Equal(r.AppendTo(nil), patched(t, r)) {
+		t.Errorf("another result by a patch")
+	}
 	if again := r.AppendTo([]byte("before")); !proto.Equal(want, sorted(unmarshal(t, again[len("before"):]))) {
 		t.Errorf("AppendTo a second time gives something else")
 	}
@@ -420,6 +423,9 @@ func TestUnedited(t *testing.T) {
 	raw = append(raw, 0xf8, 0xff, 0x01, 0x80, 0x00) // an unknown field, its number not as short as can be
 	r := parse(t, raw)
 	render(r)
+	if patch := r.AppendPatch(nil); len(patch) > 0 {
+		t.Errorf("a request that was only read has the patch %x", patch)
+	}
 	if got := r.AppendTo([]byte("x")); !bytes.Equal(got[1:], raw) {
 		t.Errorf("a request that was only read gives other bytes")
 	}

@@ -39,6 +39,8 @@ type storage struct {
 	directory  directory // of the message that was searched last
 	writer     Writer
 	scratch    attribute.KeyValue // the attribute that the writer encodes
+	kept       []keptRange        // of the last patch
+	inserts    []byte             // of the last patch
 }
 
 var storages = sync.Pool{New: func() any { return new(storage) }}
@@ -56,7 +58,7 @@ func (r *Request) Release() {
 	s := r.storage
 	r.storage = new(storage)
 	s.edits, s.attrEdits, s.added = emptied(s.edits), emptied(s.attrEdits), emptied(s.added)
-	s.encoded = emptied(s.encoded)
+	s.encoded, s.inserts, s.kept = emptied(s.encoded), emptied(s.inserts), emptied(s.kept)
 	s.childEdits = nil
 	s.directory = directory{places: emptied(s.directory.places)}
 	storages.Put(s)

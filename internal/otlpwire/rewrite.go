@@ -18,18 +18,32 @@ func (r *Request) AppendTo(dst []byte) []byte {
 	if !r.Edited() {
 		return append(dst, r.raw...)
 	}
-	const head = 3 // of tag and length of an added field, seldom longer
-	room := len(r.raw) + len(r.encoded) + head*(len(r.attrEdits)+len(r.added)+len(r.edits))
-	w := rewriter{r: r, dst: slices.Grow(dst, room)}
+	w := rewriter{r: r, dst: slices.Grow(dst, len(r.raw)+r.editedBytes())}
 	w.container(part{r.raw, 0}, ofResource, 0, 0)
 	return w.dst
 }
 
+// editedBytes returns about the number of bytes that the edits add.
+func (r *Request) editedBytes() int {
+	const head = 3 // of tag and length of an added field, seldom longer
+	return len(r.encoded) + head*(len(r.attrEdits)+len(r.added)+len(r.edits))
+}
+
 // rewriter copies a request with its edits. It walks the messages in the order of
-// Parse, so that it finds the entries by counting.
+// Parse, so that it finds the entries by counting. For a patch, dst gets only the bytes
+// that are not in the request, and kept records the others.
 type rewriter struct {
-	r   *Request
-	dst []byte
+	r     *Request
+	dst   []byte
+	patch bool
+	kept  keptRanges
+}
+
+// copy writes bytes, which are at this offset in the request if they are in it.
+func (w *rewriter) copy(b []byte, at int) {
+	if !w.patch || !w.kept.add(w.r.raw, b, at, len(w.dst)) {
+		w.dst = append(w.dst, b...)
+	}
 }
 
 // A copier walks one message and copies its fields except the omitted ones.
@@ -43,19 +57,19 @@ func (w *rewriter) copier(p part) copier { return copier{cursor: p.fields(), w: 
 
 // omit copies the fields before the current one, and leaves out the current one.
 func (c *copier) omit() {
-	c.w.dst = append(c.w.dst, c.raw[c.run:c.start]...)
+	c.w.copy(c.raw[c.run:c.start], c.base+c.run)
 	c.run = c.pos
 }
 
 // flush copies the fields that were read and are not copied yet.
 func (c *copier) flush() {
-	c.w.dst = append(c.w.dst, c.raw[c.run:c.pos]...)
+	c.w.copy(c.raw[c.run:c.pos], c.base+c.run)
 	c.run = c.pos
 }
 
 // rest copies the bytes after a fault unchanged.
 func (c *copier) rest() {
-	c.w.dst = append(c.w.dst, c.raw[c.run:]...)
+	c.w.copy(c.raw[c.run:], c.base+c.run)
 	c.w.r.note(c.err())
 }
 
@@ -108,7 +122,7 @@ func (w *rewriter) entry(c *copier, o owner) {
 // their places. A new name, status, attribute, event or link comes last.
 func (w *rewriter) fields(p part, k kind, e *edit) {
 	if e.onlyAdds() && w.r.err == nil { // malformed bytes must stay at the end
-		w.dst = append(w.dst, p.raw...)
+		w.copy(p.raw, p.base)
 		w.addAttributes(k, e)
 		return
 	}
@@ -154,7 +168,7 @@ func (w *rewriter) child(c *copier, k kind) {
 func (w *rewriter) message(k kind, p part, e *edit) {
 	at := w.open(forms[k].field, len(p.raw))
 	if e == nil {
-		w.dst = append(w.dst, p.raw...)
+		w.copy(p.raw, p.base)
 	} else {
 		w.fields(p, k, e)
 	}
@@ -192,9 +206,9 @@ func (w *rewriter) status(tail *Writer, span part, e *edit) {
 	tail.Message(field.SpanStatus, end)
 }
 
-// A mark is the offset of the content of an open message, and the number of bytes
-// reserved for its length.
-type mark struct{ at, width int }
+// A mark is the offset of the content of an open message in dst, the number of bytes
+// reserved for its length, and the kept ranges and bytes before it.
+type mark struct{ at, width, ranges, kept int }
 
 // open writes a tag and reserves room for the length. Most edits change the length of a
 // message little, so the room fits the old length.
@@ -202,18 +216,20 @@ func (w *rewriter) open(num uint32, oldLength int) mark {
 	width := protowire.SizeVarint(uint64(oldLength))
 	w.dst = appendTag(w.dst, num)
 	w.dst = append(w.dst, make([]byte, width)...)
-	return mark{len(w.dst), width}
+	return mark{len(w.dst), width, len(w.kept.list), w.kept.bytes}
 }
 
 // close writes the length. It moves the content if the room has the wrong size.
 func (w *rewriter) close(m mark) {
-	length := len(w.dst) - m.at
-	if width := protowire.SizeVarint(uint64(length)); width != m.width {
+	written := len(w.dst) - m.at
+	length := uint64(written + w.kept.bytes - m.kept)
+	if width := protowire.SizeVarint(length); width != m.width {
 		start := m.at - m.width + width
-		w.dst = slices.Grow(w.dst, width)[:start+length]
-		copy(w.dst[start:], w.dst[m.at:m.at+length])
+		w.dst = slices.Grow(w.dst, width)[:start+written]
+		copy(w.dst[start:], w.dst[m.at:m.at+written])
+		w.kept.move(m.ranges, width-m.width)
 	}
-	binary.PutUvarint(w.dst[m.at-m.width:], uint64(length))
+	binary.PutUvarint(w.dst[m.at-m.width:], length)
 }
 
 func appendTag(dst []byte, num uint32) []byte {

@@ -69,9 +69,13 @@ const (
 	ExportMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 	// ExportService is the service of ExportMethod.
 	ExportService = "opentelemetry.proto.collector.trace.v1.TraceService"
+	// ProcessMethod takes a ProcessRequest.
+	ProcessMethod = "/servetrace.plugin.v1.Processor/Process"
+	// ProcessService is the service of ProcessMethod.
+	ProcessService = "servetrace.plugin.v1.Processor"
 )
 
-// Metadata of an Export call.
+// Metadata of an Export or a Process call.
 const (
 	// MetaBatchID identifies a batch. It is the same on every attempt.
 	MetaBatchID = "servetrace-batch-id"

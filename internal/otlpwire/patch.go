@@ -1,0 +1,196 @@
+package otlpwire
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Field numbers of Patch and Splice, see proto/servetrace/plugin/v1.
+const (
+	patchSplices = 1
+
+	spliceKeep   = 1
+	spliceRemove = 2
+	spliceInsert = 3
+)
+
+// MaxPatched is the largest request that ApplyPatch makes, in bytes.
+const MaxPatched = 64 << 20
+
+// A keptRange is a part of the request that is also in the edited request.
+type keptRange struct {
+	start, end int // in the request
+	before     int // number of bytes that are inserted up to it, in the whole patch
+}
+
+// keptRanges lists the kept ranges of a patch, in the order of the request.
+type keptRanges struct {
+	list  []keptRange
+	bytes int // sum of the list
+}
+
+// add records that b is kept, after inserted bytes in the whole patch. It returns false
+// if b is not raw[at:], or stands before bytes that are kept already.
+func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if at+len(b) > len(raw) || &raw[at] != &b[0] {
+		return false
+	}
+	if n := len(k.list); n > 0 {
+		last := &k.list[n-1]
+		if at < last.end {
+			return false
+		}
+		if at == last.end && inserted == last.before {
+			last.end += len(b)
+			k.bytes += len(b)
+			return true
+		}
+	}
+	k.list = append(k.list, keptRange{at, at + len(b), inserted})
+	k.bytes += len(b)
+	return true
+}
+
+// move adds n to the inserted bytes before all ranges from index first on.
+func (k *keptRanges) move(first, n int) {
+	for i := first; i < len(k.list); i++ {
+		k.list[i].before += n
+	}
+}
+
+// AppendPatch appends the edits to dst as an encoded Patch of the plugin contract, and
+// returns the longer slice. ApplyPatch with the bytes given to Parse and this patch
+// returns the bytes that AppendTo returns. The patch of a request without edits is empty.
+func (r *Request) AppendPatch(dst []byte) []byte {
+	if !r.Edited() {
+		return dst
+	}
+	w := rewriter{r: r, dst: slices.Grow(r.inserts[:0], r.editedBytes()), patch: true, kept: keptRanges{list: r.kept[:0]}}
+	w.container(part{r.raw, 0}, ofResource, 0, 0)
+	pos, inserted, keep := 0, 0, 0
+	for _, k := range w.kept.list {
+		if k.start > pos || k.before > inserted {
+			dst = appendSplice(dst, keep, k.start-pos, w.dst[inserted:k.before])
+			keep = 0
+		}
+		keep += k.end - k.start
+		pos, inserted = k.end, k.before
+	}
+	if pos < len(r.raw) || inserted < len(w.dst) {
+		dst = appendSplice(dst, keep, len(r.raw)-pos, w.dst[inserted:])
+	}
+	r.inserts, r.kept = w.dst, w.kept.list
+	return dst
+}
+
+func appendSplice(dst []byte, keep, remove int, insert []byte) []byte {
+	size := sizeNumber(spliceKeep, keep) + sizeNumber(spliceRemove, remove)
+	if len(insert) > 0 {
+		size += SizeField(len(insert))
+	}
+	dst = protowire.AppendVarint(appendTag(dst, patchSplices), uint64(size))
+	dst = appendNumber(dst, spliceKeep, keep)
+	dst = appendNumber(dst, spliceRemove, remove)
+	if len(insert) > 0 {
+		dst = appendField(dst, spliceInsert, insert)
+	}
+	return dst
+}
+
+func sizeNumber(num protowire.Number, n int) int {
+	if n == 0 {
+		return 0
+	}
+	return protowire.SizeTag(num) + protowire.SizeVarint(uint64(n))
+}
+
+func appendNumber(dst []byte, num protowire.Number, n int) []byte {
+	if n == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), uint64(n))
+}
+
+// ApplyPatch applies an encoded Patch of the plugin contract to a batch, appends the
+// result to dst and returns the longer slice. It allocates only to grow dst, once. After
+// an error, it returns dst unchanged: the patch is malformed, reaches past the end of the
+// batch, or makes a batch of more than MaxPatched bytes. The result is not checked: it
+// may be any bytes. dst must not overlap batch or patch.
+func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
+	size, err := patchedSize(len(batch), patch)
+	if err != nil {
+		return dst, err
+	}
+	dst = slices.Grow(dst, size)
+	c := part{patch, 0}.fields()
+	for c.next() {
+		if c.is(patchSplices) {
+			s, _ := readSplice(c.here()) // which has succeeded once
+			dst = append(append(dst, batch[:s.keep]...), s.insert...)
+			batch = batch[s.keep+s.remove:]
+		}
+	}
+	return append(dst, batch...), nil
+}
+
+// patchedSize checks a patch of a batch with that many bytes. It returns the size of the
+// patched batch.
+func patchedSize(batch int, patch []byte) (int, error) {
+	left, size := uint64(batch), uint64(batch)
+	c := part{patch, 0}.fields()
+	for c.next() {
+		if !c.is(patchSplices) {
+			continue
+		}
+		s, err := readSplice(c.here())
+		switch {
+		case err != nil:
+			return 0, err
+		case s.keep+s.remove > left:
+			return 0, fmt.Errorf("splice at byte %d of the patch keeps %d and removes %d bytes of the batch, which has only %d more", c.start, s.keep, s.remove, left)
+		}
+		left -= s.keep + s.remove
+		size += uint64(len(s.insert)) - s.remove
+	}
+	if c.fault != faultNone {
+		return 0, patchError(&c)
+	}
+	if size > MaxPatched {
+		return 0, fmt.Errorf("patched batch has %d bytes: at most %d are allowed", size, MaxPatched)
+	}
+	return int(size), nil
+}
+
+// splice is a decoded Splice.
+type splice struct {
+	keep, remove uint64 // of 32 bits
+	insert       []byte
+}
+
+func readSplice(p part) (splice, error) {
+	var s splice
+	c := p.fields()
+	for c.next() {
+		switch {
+		case c.isVarint(spliceKeep):
+			s.keep = uint64(uint32(c.bits)) // as protobuf reads a uint32
+		case c.isVarint(spliceRemove):
+			s.remove = uint64(uint32(c.bits))
+		case c.is(spliceInsert):
+			s.insert = c.content()
+		}
+	}
+	if c.fault != faultNone {
+		return splice{}, patchError(&c)
+	}
+	return s, nil
+}
+
+func patchError(c *cursor) error {
+	return fmt.Errorf("malformed patch at byte %d: %s", c.at(), faultTexts[c.fault])
+}
