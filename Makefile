@@ -7,6 +7,9 @@
 
 GO ?= go
 
+# In a pod, a service takes requests for 3 seconds after SIGTERM. Tests need no such time.
+unexport KUBERNETES_SERVICE_HOST
+
 BUF_VERSION := v1.55.1
 GOLANGCI_LINT_VERSION := v2.15.0
 PROTOC_GEN_GO_VERSION := v1.36.12
@@ -158,6 +161,7 @@ test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of 
 	@$(call gotest,test/contrib,./...)
 	@$(call gotest,test/contrib/otlp-client-plugin,./...)
 	@$(call gotest,contrib/autoexport,./...)
+	@$(call gotest,test/deploy,./...)
 
 # A module of its own too: what each peer is built of is in its recipe package.
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
@@ -233,6 +237,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/autoexport && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd test/deploy && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/contrib/otlp-client-plugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
@@ -259,6 +264,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C test/contrib mod tidy -diff
 	$(GO) -C test/contrib/otlp-client-plugin mod tidy -diff
 	$(GO) -C contrib/autoexport mod tidy -diff
+	$(GO) -C test/deploy mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C test/peers/connect mod tidy -diff

@@ -149,6 +149,9 @@ func drainUnder(t *testing.T, look bool, env ...string) (*tally, *calls) {
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+	if look && !strings.Contains(p.log.String(), "min_draining_period=3s") {
+		t.Errorf("the start line has no draining period:\n%s", p.log)
+	}
 	checkBooks(t, p, seen, rpc)
 	return seen, rpc
 }
@@ -163,9 +166,9 @@ func TestDrainUnderLoad(t *testing.T) {
 }
 
 // Clients that go elsewhere when the health check fails, as load balancers do, lose no
-// request.
+// request. In a Kubernetes pod, that needs no setting.
 func TestDrainLosesNoRequest(t *testing.T) {
-	seen, rpc := drainUnder(t, true, "SERVE_MIN_DRAINING_PERIOD=5s")
+	seen, rpc := drainUnder(t, true, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 	if n := seen.refused.Load() + seen.gone.Load() + rpc.away.Load(); n > 0 {
 		t.Errorf("%d requests were refused, or went nowhere", n)
 	}

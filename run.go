@@ -275,6 +275,9 @@ func (s *service) announce(provider *tracing.Provider) {
 	default:
 		args = append(args, "tracing", "off", "because", cmp.Or(s.cfg.Tracing.DisabledBy, host.EnvPlugins+" is not set"))
 	}
+	if period := s.cfg.Serving.MinDrainingPeriod; period > 0 {
+		args = append(args, "min_draining_period", period)
+	}
 	if s.admin != nil {
 		args = append(args, "admin", s.admin.URL())
 	}

@@ -23,7 +23,7 @@ const (
 	EnvKeepAliveTimeout       = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
 	EnvStallTimeout           = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
 	EnvMaxHeaderBytes         = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
-	EnvMinDrainingPeriod      = "SERVE_MIN_DRAINING_PERIOD"      // default 0: none
+	EnvMinDrainingPeriod      = "SERVE_MIN_DRAINING_PERIOD"      // default 0: none; in a Kubernetes pod 3s
 	EnvAccessLog              = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 
@@ -42,6 +42,14 @@ const (
 	defaultIdleTimeout       = 90 * time.Second
 	defaultStallTimeout      = 60 * time.Second
 	defaultMaxHeaderBytes    = 64 << 10
+)
+
+// Kubernetes sets envInPod in every pod. A pod that is to end gets new requests until
+// all nodes know of its end, which takes about a second. podDrainingPeriod is the default
+// of EnvMinDrainingPeriod there.
+const (
+	envInPod          = "KUBERNETES_SERVICE_HOST"
+	podDrainingPeriod = 3 * time.Second
 )
 
 // The least and the most header bytes that make sense: below, ordinary browsers
@@ -119,7 +127,8 @@ type Config struct {
 
 // ConfigFromEnv reads the variables above, and the ones of gRPC, through getenv; an
 // empty value counts as unset. Its error names every variable at fault, its value
-// and the allowed values. Fields without a variable set stay zero.
+// and the allowed values. Fields without a variable set stay zero, except for
+// MinDrainingPeriod in a Kubernetes pod, which is 3s.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}
 	cfg := Config{
@@ -135,6 +144,9 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		QuietAccessLog:         !env.boolean(EnvAccessLog, true),
 		GRPC:                   grpcConfigFromEnv(&env),
 		HTTPAddr:               env.addr(EnvHTTPHost, defaultHTTPHost, EnvHTTPPort, defaultHTTPPort),
+	}
+	if getenv(envInPod) != "" && getenv(EnvMinDrainingPeriod) == "" {
+		cfg.MinDrainingPeriod = podDrainingPeriod
 	}
 	return cfg, errors.Join(env.faults...)
 }

@@ -37,6 +37,8 @@ func TestConfigFromEnv(t *testing.T) {
 			serving.Config{HTTPAddr: "0.0.0.0:80", RequestTimeout: 90 * time.Second, ShutdownTimeout: 5 * time.Second,
 				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192,
 				MinDrainingPeriod: 6 * time.Second, QuietAccessLog: true, BackpressureStatus: 429, BackpressureRetryAfter: 2500 * time.Millisecond}},
+		{"in a pod", env("KUBERNETES_SERVICE_HOST", "10.96.0.1"), serving.Config{MinDrainingPeriod: 3 * time.Second}},
+		{"in a pod, switched off", env("KUBERNETES_SERVICE_HOST", "10.96.0.1", serving.EnvMinDrainingPeriod, "0s"), serving.Config{}},
 		{"no stall timeout", env(serving.EnvStallTimeout, "0"), serving.Config{StallTimeout: -1}},
 	} {
 		got, err := serving.ConfigFromEnv(tt.env)

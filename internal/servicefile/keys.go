@@ -140,7 +140,7 @@ var keys = []Key{
 	{Path: "http_options.graceful_shutdown_timeout_s", Variable: "SERVE_SHUTDOWN_TIMEOUT", Default: "20s", form: seconds,
 		Meaning: "time for requests in flight when the service stops"},
 	{Path: "http_options.min_draining_period_s", Variable: "SERVE_MIN_DRAINING_PERIOD", Default: "0", form: secondsOrNone,
-		Meaning: "time that new requests are served after health turned 503"},
+		Meaning: "time that new requests are served after health turned 503; in a [Kubernetes](../how-to/kubernetes.md) pod, the default is `3s`"},
 	{Path: "http_options.read_header_timeout_s", Variable: "SERVE_HTTP_READ_HEADER_TIMEOUT", Default: "10s", form: seconds,
 		Meaning: "time for a client to send the headers"},
 	{Path: "http_options.stall_timeout_s", Variable: "SERVE_HTTP_STALL_TIMEOUT", Default: "60s", form: secondsOrNone,

@@ -1,0 +1,169 @@
+package deploy
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/serving"
+)
+
+// manifests are the decoded documents of one file.
+type manifests struct {
+	deployments []appsv1.Deployment
+	daemons     []appsv1.DaemonSet
+	services    []corev1.Service
+	budgets     []policyv1.PodDisruptionBudget
+}
+
+var separator = regexp.MustCompile(`(?m)^---$`)
+
+// read decodes a file of deploy/kubernetes. A key that Kubernetes does not know is an error.
+func read(t *testing.T, name string) (m manifests) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../deploy/kubernetes", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range separator.Split(string(text), -1) {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		switch kind.APIVersion + " " + kind.Kind {
+		case "apps/v1 Deployment":
+			m.deployments = add(t, name, doc, m.deployments)
+		case "apps/v1 DaemonSet":
+			m.daemons = add(t, name, doc, m.daemons)
+		case "v1 Service":
+			m.services = add(t, name, doc, m.services)
+		case "policy/v1 PodDisruptionBudget":
+			m.budgets = add(t, name, doc, m.budgets)
+		default:
+			t.Errorf("%s: the test does not know %s %s", name, kind.APIVersion, kind.Kind)
+		}
+	}
+	return m
+}
+
+func add[T any](t *testing.T, name, doc string, list []T) []T {
+	t.Helper()
+	var v T
+	if err := yaml.UnmarshalStrict([]byte(doc), &v); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	return append(list, v)
+}
+
+// environment returns the variables of a container, in a pod.
+func environment(c corev1.Container) func(string) string {
+	env := map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+	for _, v := range c.Env {
+		env[v.Name] = v.Value
+	}
+	return func(name string) string { return env[name] }
+}
+
+func TestService(t *testing.T) {
+	m := read(t, "service.yaml")
+	if len(m.deployments) != 1 || len(m.services) != 1 || len(m.budgets) != 1 {
+		t.Fatalf("%d Deployments, %d Services and %d PodDisruptionBudgets, want one of each", len(m.deployments), len(m.services), len(m.budgets))
+	}
+	d, service, budget := m.deployments[0], m.services[0], m.budgets[0]
+	labels := d.Spec.Template.Labels
+	for of, selector := range map[string]map[string]string{
+		"Deployment": d.Spec.Selector.MatchLabels, "Service": service.Spec.Selector, "PodDisruptionBudget": budget.Spec.Selector.MatchLabels,
+	} {
+		if !maps.Equal(selector, labels) {
+			t.Errorf("the %s selects %v, and the pods have %v", of, selector, labels)
+		}
+	}
+
+	pod := d.Spec.Template.Spec
+	app := pod.Containers[0]
+	cfg, err := servetrace.ConfigFromEnv(environment(app))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, addr := range map[string]string{"http": cfg.Serving.HTTPAddr, "admin": cfg.Admin.Addr} {
+		if addr == "" && name == "http" {
+			addr = serving.DefaultHTTPAddr
+		}
+		if want := "0.0.0.0:" + port(t, app, name); addr != want {
+			t.Errorf("port %q is %s, and the service listens at %s", name, want, addr)
+		}
+	}
+	stop := cfg.Serving.MinDrainingPeriod + serving.DefaultShutdownTimeout + 5*time.Second
+	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; cfg.Serving.MinDrainingPeriod == 0 || grace <= stop {
+		t.Errorf("the pod has %v to stop, and the service needs %v with a draining period of %v", grace, stop, cfg.Serving.MinDrainingPeriod)
+	}
+	if probe := app.ReadinessProbe.HTTPGet; probe.Path != "/-/healthz" || probe.Port.StrVal != "http" {
+		t.Errorf("readiness probe of %s at port %s", probe.Path, probe.Port.StrVal)
+	}
+	if target := service.Spec.Ports[0].TargetPort.StrVal; target != "http" {
+		t.Errorf("the Service sends to port %q", target)
+	}
+	checkVolumes(t, pod)
+}
+
+func TestRelay(t *testing.T) {
+	m := read(t, "relay.yaml")
+	if len(m.daemons) != 1 {
+		t.Fatalf("%d DaemonSets, want one", len(m.daemons))
+	}
+	pod := m.daemons[0].Spec.Template.Spec
+	if !maps.Equal(m.daemons[0].Spec.Selector.MatchLabels, m.daemons[0].Spec.Template.Labels) {
+		t.Error("the DaemonSet does not select its pods")
+	}
+	relay := pod.Containers[0]
+	if args, want := strings.Join(relay.Args, " "), "--admin 0.0.0.0:"+port(t, relay, "admin"); !strings.HasSuffix(args, want) {
+		t.Errorf("arguments %q, want %q in them", args, want)
+	}
+	if _, err := servetrace.ConfigFromEnv(environment(relay)); err != nil {
+		t.Error(err)
+	}
+	checkVolumes(t, pod)
+}
+
+// port returns the number of a container's named port.
+func port(t *testing.T, c corev1.Container, name string) string {
+	t.Helper()
+	for _, p := range c.Ports {
+		if p.Name == name {
+			return strconv.Itoa(int(p.ContainerPort))
+		}
+	}
+	t.Errorf("container %s has no port %q", c.Name, name)
+	return ""
+}
+
+// checkVolumes reports a mount of a volume that the pod does not have.
+func checkVolumes(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	has := map[string]bool{}
+	for _, v := range pod.Volumes {
+		has[v.Name] = true
+	}
+	for _, c := range append(pod.InitContainers, pod.Containers...) {
+		for _, mount := range c.VolumeMounts {
+			if !has[mount.Name] {
+				t.Errorf("container %s mounts %q, which is no volume of the pod", c.Name, mount.Name)
+			}
+		}
+	}
+}
