@@ -32,8 +32,8 @@ func heapInUse() uint64 {
 // the runtime keeps a varying amount.
 const roomOfCycles = 2 << 20
 
-// envCycles set to "full" asks for all cycles of the two tests below, which take
-// a minute or two under the race detector; make chaos runs them so.
+// envCycles set to "full" asks for all cycles of the tests that call cyclesOf. They take
+// minutes under the race detector. "make chaos" sets it.
 const envCycles = "SERVETRACE_TEST_CYCLES"
 
 // cyclesOf returns the full number of cycles, or a tenth of it.

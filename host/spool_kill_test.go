@@ -20,9 +20,6 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// envKills has the number of kills, for more than the short form of the test.
-const envKills = "SERVETRACE_TEST_KILLS"
-
 // runSpooling is a program with a Host and a spool. Its arguments are the list of plugins,
 // the folder and a prefix for the names of spans. It sends spans in all ways, and prints
 // the prefix and the number of each group of spans that is safe, until it is killed.
@@ -117,11 +114,7 @@ func killSpooling(t *testing.T, plugins, dir, prefix string) (safe map[string]in
 // was accepted arrives at each plugin, and only the batches in flight arrive twice, with
 // the same id.
 func TestKill9OfTheHostWithASpool(t *testing.T) {
-	kills := 10
-	if n, err := strconv.Atoi(os.Getenv(envKills)); err == nil {
-		kills = n
-	}
-	dir := t.TempDir()
+	kills, dir := cyclesOf(t, 200), t.TempDir()
 	paths := []string{testplugin.Install(t, "record"), testplugin.Install(t, "flaky:2"), testplugin.Install(t, "small:4")}
 	safe := map[string]int{}
 	for i := range kills {
