@@ -2,11 +2,14 @@ package pipeline
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
@@ -41,4 +44,36 @@ func BenchmarkAddParallel(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkConsume measures the cost of a request of 512 spans, until the exporter is done
+// with them: without a spool, and with one.
+func BenchmarkConsume(b *testing.B) {
+	const spans = 512
+	recorder := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("bench")
+	var encoder sdkspan.Encoder
+	for range spans {
+		_, span := tracer.Start(b.Context(), "GET /users/{id}", trace.WithAttributes(attribute.String("filler", strings.Repeat("x", 200))))
+		span.End()
+	}
+	for _, s := range recorder.Ended() {
+		encoder.Append(s)
+	}
+	request := encoder.AppendRequest(nil)
+	for name, cfg := range map[string]Settings{"memory": {}, "spool": {SpoolDir: b.TempDir(), SpoolBytes: 1 << 30}} {
+		b.Run(name, func(b *testing.B) {
+			p, q := newTestPipeline(cfg)
+			defer p.Spool.Close()
+			b.SetBytes(int64(len(request)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.Consume(request, "sender"); err != nil {
+					b.Fatal(err)
+				}
+				q.DropRest()
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/spans, "ns/span")
+		})
+	}
 }
