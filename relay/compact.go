@@ -4,32 +4,25 @@ import (
 	"errors"
 	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/internal/pywire"
 )
 
-// compactService has the method Put, which is Export for spans in the compact form of
-// package pywire. The Python package uses it.
-const (
-	compactService = "servetrace.relay.v1.Spans"
-	putMethod      = "/" + compactService + "/Put"
-)
+// typeCompact is the media type of spans in the compact form of package pywire. The
+// Python package sends it. The answers are in JSON.
+const typeCompact = "application/vnd.servetrace.spans"
 
 // converters holds *pywire.Converter.
 var converters = sync.Pool{New: func() any { return new(pywire.Converter) }}
 
-// expand returns the OTLP request of a call's message, and a function that releases it.
-// The error is a gRPC status.
-func expand(stream grpc.ServerStream, message []byte, maxBytes int) ([]byte, func(), error) {
-	if method, _ := grpc.MethodFromServerStream(stream); method != putMethod {
-		return message, func() {}, nil
-	}
+// expand returns the OTLP request of a body in the compact form, and a function that
+// releases it. The error is a gRPC status.
+func expand(body []byte, maxBytes int) ([]byte, func(), error) {
 	c := converters.Get().(*pywire.Converter) //nolint:forcetypeassert // nothing else is in it
 	release := func() { converters.Put(c) }
-	request, err := c.Convert(message, maxBytes)
+	request, err := c.Convert(body, maxBytes)
 	if err != nil {
 		release()
 		code := codes.InvalidArgument

@@ -1,13 +1,12 @@
 package relay_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/tinylib/msgp/msgp"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/servetrace/servetrace/relay"
 )
@@ -37,19 +36,29 @@ func compactBatch(name string) []byte {
 }
 
 func TestCompactForm(t *testing.T) {
-	r := startRig(t, "record")
-	conn := r.dial(t)
-	put := func(request []byte) error {
-		ctx := metadata.AppendToOutgoingContext(t.Context(), relay.HeaderWait, relay.WaitDelivered)
-		var response []byte
-		return conn.Invoke(ctx, "/servetrace.relay.v1.Spans/Put", &request, &response, grpc.ForceCodecV2(rawCodec{}))
-	}
-	if err := put(compactBatch("compact-0")); err != nil {
-		t.Fatal(err)
+	r := startRig(t, "record", overHTTP)
+	for _, c := range []struct {
+		name, body, answer string
+		status             int
+	}{
+		{"batch", string(compactBatch("compact-0")), "{}", http.StatusOK},
+		{"empty", "", "{}", http.StatusOK},
+		{"malformed", "not in this form", "compact form: batch: msgp: attempted to decode type \"int\" with method for \"array\"", http.StatusBadRequest},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, body := r.post(t, "/v1/traces", "application/vnd.servetrace.spans", []byte(c.body), relay.HeaderWait, relay.WaitDelivered)
+			answer := string(body)
+			if got.StatusCode != http.StatusOK {
+				var told statuspb.Status
+				if err := protojson.Unmarshal(body, &told); err != nil {
+					t.Fatal(err)
+				}
+				answer = told.Message
+			}
+			if got.StatusCode != c.status || answer != c.answer || got.Header.Get("Content-Type") != typeJSON {
+				t.Errorf("answer %d %s, want %d %s", got.StatusCode, answer, c.status, c.answer)
+			}
+		})
 	}
 	r.wantSpans(t, "compact", 1)
-	err := put([]byte("not in this form"))
-	if want := "compact form: batch: msgp: attempted to decode type \"int\" with method for \"array\""; status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
 }

@@ -63,12 +63,10 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 	)
 	// A stream of one message is a unary call on the wire. As a stream, the time for the
 	// message to arrive can be bounded.
-	for service, method := range map[string]string{wire.ExportService: "Export", compactService: "Put"} {
-		server.RegisterService(&grpc.ServiceDesc{
-			ServiceName: service, HandlerType: (*any)(nil),
-			Streams: []grpc.StreamDesc{{StreamName: method, Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
-		}, nil)
-	}
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: wire.ExportService, HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{StreamName: "Export", Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
+	}, nil)
 	grpc_health_v1.RegisterHealthServer(server, s.health)
 	return front{
 		protocol: "grpc", secure: secure != nil, listener: l,
@@ -109,10 +107,10 @@ func (s endingStream) Context() context.Context { return s.ctx }
 // arrivalKey is the key of the *arrival in the context of a call.
 type arrivalKey struct{}
 
-// beginCall notes that a call of Export or Put begins. gRPC calls it before it reads
+// beginCall notes that a call of Export begins. gRPC calls it before it reads
 // further from the connection, and then exportStream, except if the context has ended.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if info.FullMethodName != wire.ExportMethod && info.FullMethodName != putMethod {
+	if info.FullMethodName != wire.ExportMethod {
 		return ctx, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -127,7 +125,7 @@ func connOf(ctx context.Context) *conn {
 	return from.Addr.(remoteAddr).conn //nolint:forcetypeassert // each listener makes such connections
 }
 
-// exportStream is the handler of a call of Export or Put.
+// exportStream is the handler of a call of Export.
 func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	c := connOf(ctx)
@@ -151,12 +149,7 @@ func (s grpcService) answer(ctx context.Context, arrival *arrival, stream grpc.S
 		return err
 	}
 	defer request.Buffer.Free()
-	data, release, err := expand(stream, request.Buffer.ReadOnlyData(), s.cfg.MaxRequestBytes)
-	if err != nil {
-		return err
-	}
-	defer release()
-	response, err := s.export(ctx, arrival.conn, data, wait)
+	response, err := s.export(ctx, arrival.conn, request.Buffer.ReadOnlyData(), wait)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (s httpService) serveTraces(w http.ResponseWriter, r *http.Request) {
 // exportHTTP reads a request of a media type and exports it. It returns a gRPC status, or
 // a statusError.
 func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind string, arrival *arrival) (*coltracepb.ExportTraceServiceResponse, error) {
-	if kind != typeProto && kind != typeJSON {
+	if kind != typeProto && kind != typeJSON && kind != typeCompact {
 		return nil, statusError{http.StatusUnsupportedMediaType,
 			status.Newf(codes.InvalidArgument, "Content-Type %.100q: want %s or %s", r.Header.Get("Content-Type"), typeProto, typeJSON)}
 	}
@@ -123,7 +123,14 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 	// Else the server's deadline would end the wait for the delivery. If the body was
 	// not read, the deadline must stay, because the server reads the rest.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in serveTraces
-	if kind == typeJSON {
+	switch kind {
+	case typeCompact:
+		var release func()
+		if body, release, err = expand(body, s.cfg.MaxRequestBytes); err != nil {
+			return nil, err
+		}
+		defer release()
+	case typeJSON:
 		if len(body) > maxJSONBytes {
 			return nil, status.Errorf(codes.ResourceExhausted, "the request has %d bytes, more than the %d that are allowed in JSON", len(body), maxJSONBytes)
 		}
@@ -216,7 +223,8 @@ func writeAnswer(w http.ResponseWriter, kind string, response *coltracepb.Export
 	switch kind {
 	case typeProto:
 		body, err = proto.Marshal(message)
-	case typeJSON:
+	case typeJSON, typeCompact:
+		kind = typeJSON
 		body, err = protojson.Marshal(message)
 	default:
 		kind = "text/plain; charset=utf-8"

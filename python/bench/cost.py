@@ -2,8 +2,7 @@
 
     none    the span itself, without a processor
     stock   OpenTelemetry's BatchSpanProcessor and OTLPSpanExporter (gRPC)
-    otlp    servetrace's processor, without msgpack
-    compact servetrace's processor
+    own     servetrace's processor
     ray     servetrace's processor for Ray Serve, which adds four ids; with --ray alone
 
 All send to the same relay, whose plugin's back end is this program. Spans have the name,
@@ -15,6 +14,7 @@ CPU time above "none", and its ratio to "stock".
 import concurrent.futures
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -23,7 +23,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SPANS, WARM_UP = 20_000, 4_000
-KINDS = ["none", "stock", "otlp", "compact"]
+KINDS = ["none", "stock", "own"]
 ATTRIBUTES = {
     "request_id": "005a8871-4a26-4610-b2c5-b9e7cfc34224", "replica_id": "pwxu9gf0", "deployment": "Upper", "app": "default",
     "call_method": "__call__", "route": "/", "multiplexed_model_id": "", "is_streaming": False,
@@ -32,7 +32,7 @@ NAME = "replica_handle_request Upper __call__"
 
 
 def processors(kind):
-    from servetrace import encode, processor
+    from servetrace import processor
     from servetrace.relay import relay_from_env
 
     relay = relay_from_env()
@@ -43,9 +43,7 @@ def processors(kind):
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         relay.ensure(60)
-        return [BatchSpanProcessor(OTLPSpanExporter(endpoint=relay.address, insecure=True), max_queue_size=SPANS)]
-    if kind == "otlp":
-        encode.msgpack = encode._pack = None
+        return [BatchSpanProcessor(OTLPSpanExporter(endpoint=os.environ["SERVE_RELAY_GRPC"], insecure=True), max_queue_size=SPANS)]
     if kind == "ray":
         from ray.serve import context
         from servetrace.ray_serve import RayProcessor
@@ -95,6 +93,11 @@ def back_end():
     return server, port
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
 def in_ray(place):
     """Returns a function that makes a lap in a new actor, and one that ends Ray."""
     import ray
@@ -129,7 +132,7 @@ def main(laps, with_ray):
     with tempfile.TemporaryDirectory(prefix="cost") as place:
         os.environ |= {
             "TMPDIR": place, "HOME": place, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "SERVE_TRACING_EXPORTER_PLUGIN": "otlp", "SERVE_RELAY_LINGER": "2s", "RAY_USAGE_STATS_ENABLED": "0",
+            "SERVE_TRACING_EXPORTER_PLUGIN": "otlp", "SERVE_RELAY_LINGER": "2s", "SERVE_RELAY_GRPC": f"127.0.0.1:{free_port()}", "RAY_USAGE_STATS_ENABLED": "0",
             "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
         }
         run, end = in_ray(place) if with_ray else (in_process, lambda: None)

@@ -6,7 +6,7 @@ machine, which runs the plugins of SERVE_TRACING_EXPORTER_PLUGIN. The module
 
 1. ``relay.py`` reads the environment, and finds or starts the relay.
 2. ``processor.py`` queues ended spans and keeps each batch until it is answered.
-3. ``encode.py`` makes bytes of a batch.
+3. ``encode.py`` makes bytes of a span and of a batch, and ``client.py`` sends them.
 
 This module imports OpenTelemetry only when ``span_processors`` is called.
 """

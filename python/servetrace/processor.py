@@ -1,7 +1,6 @@
 """The span processor that hands spans to the relay.
 
-1. ``on_end`` puts a sampled span on a bounded queue, without waiting; in the compact form
-   it is packed before.
+1. ``on_end`` packs a sampled span and puts it on a bounded queue, without waiting.
 2. A thread takes a batch when it is full or old enough, and makes a request of it.
 3. The batch is sent, and kept until the relay answers that it is delivered. A relay
    that is gone is started again, and gets the same batch.
@@ -15,34 +14,21 @@ import threading
 import time
 import weakref
 
-import grpc
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.any_pb2 import Any
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry import trace
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.trace import SpanProcessor
 
 from servetrace import encode
+from servetrace.client import Client
 from servetrace.relay import RelayError, seconds
-
-# The methods of a relay. Any OTLP receiver has the first.
-EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-PUT = "/servetrace.relay.v1.Spans/Put"
-# The relay must answer for what a plugin has delivered, so that a batch is not lost with it.
-WAIT_DELIVERED = (("servetrace-wait", "delivered"),)
 
 BATCH_AGE, QUEUE_SIZE = "SERVE_TRACING_BATCH_AGE", "OTEL_BSP_MAX_QUEUE_SIZE"
 
-BATCH_SPANS, MOST_SPANS = 512, 2048  # a batch is sent from the first on, and has at most the second
+# A batch is sent from the first on, and has at most the others.
+BATCH_SPANS, MOST_SPANS, MOST_BYTES = 512, 2048, 4 << 20
 _REPORT_SECONDS = 10.0
 _LONGEST_PAUSE = 2.0
 _PROVIDER_SECONDS = 1.0  # wait of the start line for the application's TracerProvider
-_Code = grpc.StatusCode
-# The codes that OTLP calls retryable. RESOURCE_EXHAUSTED is retryable with RetryInfo; without,
-# the request is too large.
-_RETRYABLE = {_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED, _Code.ABORTED, _Code.OUT_OF_RANGE, _Code.DATA_LOSS}
+_LAST_SECONDS = 1.0  # of a shutdown, for the thread to end
 
 
 class RelayProcessor(SpanProcessor):
@@ -67,22 +53,23 @@ class RelayProcessor(SpanProcessor):
     def _reset(self):
         """Sets the state of a process without thread and spans. A forked child has none of
         its parent's: the parent sends them."""
+        if client := getattr(self, "_client", None):
+            client.forget()
+        self._client = Client(self.relay)
         self._queue = collections.deque()
         self._lock = threading.Lock()
         self._lost = collections.Counter()
         self._reported, self._reported_at = 0, 0.0
-        self._details = ""  # of the last answer that was an error
-        self._missing = None  # the reason why there is no relay
+        self._fault = None  # the last that was logged
         self._some, self._full, self._over = threading.Event(), threading.Event(), threading.Event()
         self._deadline = None
-        self._thread = self._channel = self._call = None
-        self._compact = encode.msgpack is not None  # the form of the calls
+        self._thread = None
         self._taken = 0  # of the batch under way
 
     @property
     def lost(self):
-        """The number of lost spans by reason: "queue_full", "shutdown", "encode", or the
-        final code of the relay."""
+        """The number of lost spans by reason: "queue_full", "shutdown", "encode", or
+        "refused" by the relay."""
         with self._lock:
             return dict(self._lost)
 
@@ -104,7 +91,12 @@ class RelayProcessor(SpanProcessor):
             if waiting >= self._bound or self._over.is_set():
                 self._lose(1, "shutdown" if self._over.is_set() else "queue_full")
                 return
-            queue.append(encode.item(span, added, self._compact))
+            try:
+                queue.append(encode.item(span, added))
+            except Exception as e:
+                self.log.warning("servetrace: span cannot be encoded: %r", e)
+                self._lose(1, "encode")
+                return
             if not self._some.is_set():
                 self._some.set()
             if waiting >= BATCH_SPANS and not self._full.is_set():
@@ -137,12 +129,9 @@ class RelayProcessor(SpanProcessor):
         self._some.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self._channel and self._channel.close()  # cancels the call
-            self._thread.join(1.0)
-        with self._lock:
-            left = sum(not isinstance(item, threading.Event) for item in self._queue)
-            self._queue.clear()
-        self._lose(left, "shutdown")
+            self._client.cut()
+            self._thread.join(_LAST_SECONDS)
+        self._lose_rest()
         self._report(now=True)
 
     def _start(self):
@@ -159,22 +148,27 @@ class RelayProcessor(SpanProcessor):
                 self._full.wait(self._age)
                 self._some.clear()
                 self._full.clear()
-                while self._queue:
-                    self._deliver(self._take())
+                while self._queue and not self._is_late():
+                    if batch := self._take():
+                        self._deliver(batch)
                     self._report()
+                if self._is_late():
+                    self._lose_rest()
         except Exception:
             self.log.exception("servetrace: the sender ended")
         finally:
-            if self._channel:
-                self._channel.close()
+            self._client.close()
+
+    def _is_late(self, pause=0.0):
+        """Reports whether the time of a shutdown is over after the pause."""
+        return self._deadline is not None and time.monotonic() + pause >= self._deadline
 
     def _announce(self):
         """Starts the relay and logs one line about it. An empty request connects, because a
         relay without a connection ends."""
         found = self._ensure()
         if found:
-            if self._send(b"")[0] is _Code.UNIMPLEMENTED:
-                self._use(compact=False)
+            self._note(self._send(b"").text)
         end = time.monotonic() + _PROVIDER_SECONDS
         while found and not hasattr(trace.get_tracer_provider(), "sampler") and time.monotonic() < end and not self._some.wait(0.01):
             pass
@@ -182,19 +176,20 @@ class RelayProcessor(SpanProcessor):
         description = sampler.get_description() if sampler else "unknown"
         ratio = re.search(r"TraceIdRatioBased{([^}]*)}", description)
         if found:
-            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s) form=%s", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found, "compact" if self._compact else "otlp")
+            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s)", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found)
 
     def _ensure(self):
         """Returns how the relay was found, or None if there is none; logs the reason once."""
         try:
-            found = self.relay.ensure()
-            self._missing = None
-            return found
+            return self.relay.ensure()
         except Exception as e:
-            reason = str(e) if isinstance(e, RelayError) else repr(e)
-            if reason != self._missing:
-                self._missing = reason
-                self.log.error("servetrace: no relay, so spans wait: %s", reason)
+            self._note("no relay, so spans wait: " + (str(e) if isinstance(e, RelayError) else repr(e)))
+
+    def _note(self, fault):
+        """Logs a fault if it is not the last one. An empty fault ends it."""
+        if fault and fault != self._fault:
+            self.log.error("servetrace: %s", fault)
+        self._fault = fault
 
     def _take(self):
         """Returns the next batch. A flush that is first on the queue is answered."""
@@ -212,32 +207,31 @@ class RelayProcessor(SpanProcessor):
     def _deliver(self, batch):
         """Sends a batch until the relay has answered. A batch that is too large or has a span
         that the relay does not take is sent in two parts."""
-        body, batch = self._encode(batch)
-        pause = 0.0
-        while batch:
-            code, asked = self._send(body)
-            if code is _Code.UNIMPLEMENTED and self._compact:
-                self._use(compact=False)
-                body, batch = self._encode(batch)
-                continue
-            if (code is _Code.INVALID_ARGUMENT or code is _Code.RESOURCE_EXHAUSTED and asked is None) and len(batch) > 1:
-                for part in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-                    self._deliver(part)
-                return
-            if code in _RETRYABLE or code is _Code.RESOURCE_EXHAUSTED and asked is not None:
-                if self._deadline is None or time.monotonic() + pause < self._deadline:
-                    if code is _Code.UNAVAILABLE:
-                        self._redial()
-                    self._wait(asked or pause)
-                    pause = min(max(2 * pause, 0.05), _LONGEST_PAUSE)
-                    self._report()
-                    continue
-                self._lose(len(batch), "shutdown")
-            elif code:
-                self.log.error("servetrace: the relay refused %d spans: %s: %s", len(batch), code.name, self._details)
-                self._lose(len(batch), code.name.lower())
-            break
+        body = encode.compact(batch)
+        answer = self._answer(body) if len(body) <= MOST_BYTES or len(batch) == 1 else None
+        if len(batch) > 1 and (answer is None or answer.is_divisible):
+            self._deliver(batch[: len(batch) // 2])
+            self._deliver(batch[len(batch) // 2 :])
+            return
+        if answer.is_retryable:
+            self._lose(len(batch), "shutdown")
+        elif answer.status != 200:
+            self._note(f"the relay refused {len(batch)} spans: {answer.status}: {answer.text}")
+            self._lose(len(batch), "refused")
+        elif answer.text:
+            self.log.warning("servetrace: partial success: %s", answer.text)
         self._taken -= len(batch)
+
+    def _answer(self, body):
+        """Sends a request until its answer is final, or the time of a shutdown is over."""
+        pause = 0.0
+        while (answer := self._send(body)).is_retryable and not self._is_late(pause):
+            if answer.status == 0 and self._ensure() and answer.text:
+                self._note(answer.text)
+            self._wait(answer.pause or pause)
+            pause = min(max(2 * pause, 0.05), _LONGEST_PAUSE)
+            self._report()
+        return answer
 
     def _wait(self, pause):
         if self._deadline:
@@ -246,61 +240,24 @@ class RelayProcessor(SpanProcessor):
             self._over.wait(pause)
 
     def _send(self, body):
-        """Makes one call. Returns (None, None) for an answer, else the code and the pause
-        in seconds that the relay asked for."""
-        try:
-            if self._call is None:
-                self._use(self._compact)
-            timeout = self._timeout if self._deadline is None else max(0.1, self._deadline - time.monotonic())
-            answer = self._call(body, timeout=timeout, metadata=WAIT_DELIVERED)
-        except grpc.RpcError as e:
-            self._details = e.details()
-            return e.code(), _retry_delay(e)
-        except ValueError:  # the channel was closed by shutdown
-            return _Code.CANCELLED, None
-        if answer.partial_success.error_message:
-            self.log.warning("servetrace: %d spans were not delivered: %s", answer.partial_success.rejected_spans, answer.partial_success.error_message)
-        return None, None
-
-    def _use(self, compact):
-        """Connects if necessary, and chooses the form of the next calls."""
-        if self._channel is None:
-            self._channel = grpc.insecure_channel(self.relay.address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self._compact = compact
-        self._call = self._channel.unary_unary(PUT if compact else EXPORT, response_deserializer=ExportTraceServiceResponse.FromString)
-
-    def _redial(self):
-        """Ends the channel, whose backoff would delay the next call, and sees to a relay."""
-        if self._channel:
-            self._channel.close()
-        self._channel = self._call = None
-        self._ensure()
-        self._use(self._compact)
-
-    def _encode(self, batch):
-        """Returns the bytes of a batch, and the part of the batch that they have."""
-        form = encode.compact if self._compact else encode.otlp
-        try:
-            return form(batch), batch
-        except Exception:
-            alone = [(self._encode_alone(form, item), item) for item in batch]
-            return b"".join(body for body, _ in alone), [item for body, item in alone if body]
-
-    def _encode_alone(self, form, item):
-        for prepare in (lambda span: span, encode.cleaned):
-            try:
-                return form([(*item[:2], item[2] if isinstance(item[2], bytes) else (prepare(item[2][0]), item[2][1]))])
-            except Exception as e:
-                fault = e
-        self.log.warning("servetrace: span cannot be encoded: %r", fault)
-        self._lose(1, "encode")
-        self._taken -= 1
-        return b""
+        """Makes a request and returns the answer."""
+        timeout = self._timeout if self._deadline is None else max(0.1, self._deadline - time.monotonic())
+        answer = self._client.post(body, timeout)
+        if answer.status == 200:
+            self._fault = None
+        return answer
 
     def _lose(self, count, reason):
         if count:
             with self._lock:
                 self._lost[reason] += count
+
+    def _lose_rest(self):
+        """Counts the spans on the queue as lost."""
+        with self._lock:
+            left = sum(not isinstance(item, threading.Event) for item in self._queue)
+            self._queue.clear()
+        self._lose(left, "shutdown")
 
     def _report(self, now=False):
         """Logs the lost spans if there are new ones, once in a while."""
@@ -314,20 +271,3 @@ class RelayProcessor(SpanProcessor):
 def _whole_number(name, default):
     text = os.environ.get(name, "").strip()
     return int(text) if text.isdigit() and int(text) > 0 else default
-
-
-def _retry_delay(error):
-    """Returns the seconds of google.rpc.RetryInfo in the details of a status, or None."""
-    for key, value in error.trailing_metadata() or ():
-        if key != "grpc-status-details-bin":
-            continue
-        for detail in _messages(value, 3):
-            packed = Any.FromString(detail)
-            if packed.type_url.endswith("google.rpc.RetryInfo"):
-                for delay in _messages(packed.value, 1):
-                    return Duration.FromString(delay).ToTimedelta().total_seconds()
-
-
-def _messages(data, number):
-    """Returns the values of a repeated message field, without the message's type."""
-    return [f.data for f in UnknownFieldSet(Empty.FromString(data)) if f.field_number == number]

@@ -25,6 +25,7 @@ LINGER = "SERVE_RELAY_LINGER"  # of the command, too
 BINARY = "SERVE_TRACING_RELAY_BINARY"
 
 START_SECONDS = 3.0  # bound on the wait for a started relay
+_UNIX = "unix://"
 _LONGEST_SOCKET = 100  # the kernel's bound is 108 bytes
 _HASHED = ["SERVE_TRACING_*", "SERVE_RELAY_*", "SERVE_CONSOLE_*", "SERVE_DATADOG_*", "SERVE_RAY_CONTEXT", "OTEL_EXPORTER_*", "DD_*"]
 # The relay does not read these, and would warn of them.
@@ -44,7 +45,7 @@ def relay_from_env(environ=None):
         return None
     address = environ.get(RELAY, "").strip()
     if address:
-        return Relay(plugins, address if not address.startswith("/") else "unix://" + address)
+        return Relay(plugins, _checked(address))
     autostart = environ.get(AUTOSTART, "").strip().lower() or "on"
     if autostart not in ("on", "off", "true", "false"):
         raise RelayError(f'{AUTOSTART}={autostart}: write "on" or "off"')
@@ -54,15 +55,15 @@ def relay_from_env(environ=None):
     if autostart in ("on", "true"):
         linger = environ.get(LINGER, "").strip() or "30s"
         seconds(linger, LINGER)
-        command = [binary or "servetrace", "relay", "--socket", str(path), "--linger", linger]
+        command = [binary or "servetrace", "relay", "--http", f"unix://{path}", "--linger", linger]
     return Relay(plugins, f"unix://{path}", command, environ)
 
 
 class Relay:
     """The address of a relay, and the command that starts it.
 
-    ``plugins`` is the list of plugins, ``address`` a gRPC target such as
-    "unix:///path", ``command`` the command that starts the relay, or None if this
+    ``plugins`` is the list of plugins, ``address`` "unix:///path" or "host:port" of its
+    listener for HTTP, ``command`` the command that starts the relay, or None if this
     process must not start it. ``environ`` is the environment of the command.
     """
 
@@ -73,7 +74,7 @@ class Relay:
     @property
     def path(self):
         """The path of the socket, or None if the address is not a Unix socket."""
-        return self.address.removeprefix("unix:").replace("//", "", 1) if self.address.startswith("unix:") else None
+        return self.address.removeprefix(_UNIX) if self.address.startswith(_UNIX) else None
 
     def ensure(self, seconds=START_SECONDS):
         """Returns how the relay was found: "listens", "started", or "not checked" for
@@ -84,7 +85,7 @@ class Relay:
         if listens(self.path):
             return "listens"
         if self._command is None:
-            raise RelayError(f"no process listens at {self.path}: start `servetrace relay --socket {self.path}`")
+            raise RelayError(f"no process listens at {self.path}: start `servetrace relay --http unix://{self.path}`")
         if not shutil.which(self._command[0]):
             raise RelayError(f"{self._command[0]}: no such command: install the wheel for this platform, or set {BINARY} to the servetrace binary")
         _make_private(os.path.dirname(self.path))
@@ -103,6 +104,13 @@ class Relay:
             ["/bin/sh", "-c", 'log=$0; "$@" </dev/null >>"$log" 2>&1 &', self.path + ".log", *self._command],
             env=self._environ, start_new_session=True, stdin=subprocess.DEVNULL, check=True, timeout=START_SECONDS,
         )
+
+
+def _checked(address):
+    address = _UNIX + address if address.startswith("/") else address.removeprefix("http://").removesuffix("/")
+    if not re.fullmatch(r"unix:///.+|[^/]+:\d+", address):
+        raise RelayError(f"{RELAY}={address}: write unix:///path or host:port of a relay's --http")
+    return address
 
 
 def listens(path):

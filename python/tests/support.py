@@ -1,79 +1,136 @@
-"""A relay in Python, and spans, for the tests."""
+"""A receiver of spans in Python, and spans, for the tests."""
 
-import concurrent.futures
+import contextlib
+import http.server
+import json
 import logging
+import socket
+import socketserver
 import tempfile
 import threading
 from pathlib import Path
 
-import grpc
-from google.protobuf.any_pb2 import Any
-from google.protobuf.duration_pb2 import Duration
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+import msgpack
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from servetrace.relay import Relay
 
 PATIENCE = 60  # seconds that a test waits for an event
 
 
-class FakeRelay:
-    """An OTLP receiver on a Unix socket. ``answers`` are given one after the other, then
-    OK: an ExportTraceServiceResponse, a status code, (code, details, RetryInfo in
-    seconds), or a function of the context."""
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = False
+    allow_reuse_address = True
 
-    def __init__(self, path, answers=()):
-        self.path, self.answers = str(path), list(answers)
-        self.names, self.requests, self.metadata, self.calls = [], [], [], 0
+
+class Receiver:
+    """An HTTP server that takes spans, at the path of a Unix socket or at (host, port).
+    ``answers`` are given one after the other, then 200: a status, (status, headers, text),
+    None for an end of the connection, or a function that returns one of them."""
+
+    def __init__(self, address, answers=()):
+        self.address, self.answers = address, list(answers)
+        self.names, self.requests, self.headers, self.calls = [], [], [], 0
         self._changed = threading.Condition()
         self.start()
 
     def start(self):
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-        handler = grpc.unary_unary_rpc_method_handler(self._export, ExportTraceServiceRequest.FromString, lambda m: m.SerializeToString())
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("opentelemetry.proto.collector.trace.v1.TraceService", {"Export": handler}),))
-        self.server.add_insecure_port(f"unix://{self.path}")
-        self.server.start()
+        receiver, connections = self, self._connections = self, []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                receiver.answer(self)
+
+            def log_message(self, *args):
+                pass
+
+        class Server(_Server):
+            address_family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
+
+            def process_request(self, request, client_address):
+                connections.append(request)
+                super().process_request(request, client_address)
+
+            def handle_error(self, request, client_address):
+                pass  # stop has cut the connection
+
+        if isinstance(self.address, str):
+            Path(self.address).unlink(missing_ok=True)
+        self._server = Server(self.address, Handler)
+        self.address = self._server.server_address
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
 
     def stop(self):
-        self.server.stop(0).wait()
+        """Closes the listener and the connections, and waits for the threads."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.socket.close()
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._server.server_close()
 
-    def _export(self, request, context):
-        if not request.resource_spans:  # connects
-            return ExportTraceServiceResponse()
-        with self._changed:
-            self.calls += 1
-            self.metadata.append(dict(context.invocation_metadata()))
-            answer = self.answers.pop(0) if self.answers else ExportTraceServiceResponse()
-            self._changed.notify_all()
+    def answer(self, call):
+        body = call.rfile.read(int(call.headers["Content-Length"]))
+        answer = 200
+        if body:  # an empty request connects
+            with self._changed:
+                self.calls += 1
+                self.headers.append(call.headers)
+                answer = self.answers.pop(0) if self.answers else 200
+                self._changed.notify_all()
         if callable(answer):
-            answer = answer(context)
-        if isinstance(answer, grpc.StatusCode):
-            answer = (answer, "told to", None)
-        if isinstance(answer, tuple):
-            code, details, delay = answer
-            if delay is not None:
-                context.set_trailing_metadata((("grpc-status-details-bin", retry_info(delay)),))
-            context.abort(code, details)
-        with self._changed:
-            self.requests.append(request)
-            self.names += [s.name for r in request.resource_spans for x in r.scope_spans for s in x.spans]
-            self._changed.notify_all()
-        return answer
+            answer = answer()
+        if answer is None:
+            call.close_connection = True
+            return
+        status, headers, text = answer if isinstance(answer, tuple) else (answer, {}, "" if answer == 200 else "told to")
+        if status == 200 and body:
+            with self._changed:
+                self.take(body)
+                self._changed.notify_all()
+        told = {"partialSuccess": {"errorMessage": text}} if status == 200 else {"message": text}
+        data = json.dumps(told).encode() if text else b""
+        call.send_response(status)
+        for key, value in {**headers, "Content-Length": len(data)}.items():
+            call.send_header(key, value)
+        call.end_headers()
+        call.wfile.write(data)
 
     def wait(self, condition):
-        """Waits until the condition of the relay holds."""
+        """Waits until the condition of the receiver holds."""
         with self._changed:
             if not self._changed.wait_for(condition, PATIENCE):
                 raise AssertionError(f"not within {PATIENCE} s; got {self.names} in {self.calls} calls")
 
 
-def retry_info(delay):
-    """Returns a google.rpc.Status with RetryInfo, by hand: field 3 has an Any."""
-    d = Duration()
-    d.FromMilliseconds(int(delay * 1000))
-    d = d.SerializeToString()
-    packed = Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\x0a" + bytes([len(d)]) + d).SerializeToString()
-    return b"\x1a" + bytes([len(packed)]) + packed
+class FakeRelay(Receiver):
+    """A relay. Each of its requests is a list of (attributes of the resource, span)."""
+
+    def __init__(self, path, answers=()):
+        super().__init__(str(path), answers)
+
+    def take(self, body):
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(body)
+        spans = [(r[0], span) for _, groups in unpacker for r in groups for scope in r[2] for span in scope[4]]
+        self.requests.append(spans)
+        self.names += [span[5] for _, span in spans]
+
+
+class BackEnd(Receiver):
+    """An OTLP receiver at a free port."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0))
+
+    def take(self, body):
+        request = ExportTraceServiceRequest.FromString(body)
+        self.requests.append(request)
+        self.names += [s.name for r in request.resource_spans for x in r.scope_spans for s in x.spans]
 
 
 class Logs(logging.Logger):

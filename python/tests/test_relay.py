@@ -9,10 +9,10 @@ from servetrace import relay
 from servetrace.relay import RelayError, relay_from_env
 from support import PATIENCE, socket_path
 
-# A stand-in for the command: listens at the path of --socket until the test removes it.
+# A stand-in for the command: listens at the path of --http until the test removes it.
 STAND_IN = """#!{python}
 import os, socket, sys
-path = sys.argv[sys.argv.index("--socket") + 1]
+path = sys.argv[sys.argv.index("--http") + 1].removeprefix("unix://")
 s = socket.socket(socket.AF_UNIX)
 s.bind(path + ".new")
 s.listen()
@@ -40,10 +40,10 @@ class FromEnvironment(unittest.TestCase):
         self.assertIsNone(relay_from_env({"SERVE_TRACING_EXPORTER_PLUGIN": " ", "SERVE_TRACING_RELAY": "unix:///x"}))
 
     def test_named_relay_is_not_started(self):
-        for value, address, path in [("unix:///run/r.sock", "unix:///run/r.sock", "/run/r.sock"), ("/run/r.sock", "unix:///run/r.sock", "/run/r.sock"), ("127.0.0.1:4317", "127.0.0.1:4317", None)]:
+        for value, address, path in [("unix:///run/r.sock", "unix:///run/r.sock", "/run/r.sock"), ("/run/r.sock", "unix:///run/r.sock", "/run/r.sock"), ("127.0.0.1:4318", "127.0.0.1:4318", None), ("http://relay:4318/", "relay:4318", None)]:
             found = relay_from_env(self.environ(SERVE_TRACING_RELAY=value))
             self.assertEqual((found.address, found.path), (address, path))
-        with self.assertRaisesRegex(RelayError, "no process listens at .*: start `servetrace relay --socket"):
+        with self.assertRaisesRegex(RelayError, "no process listens at .*: start `servetrace relay --http unix:///"):
             relay_from_env(self.environ(SERVE_TRACING_RELAY=str(self.path))).ensure()
         self.assertEqual(found.ensure(), "not checked")
 
@@ -62,7 +62,7 @@ class FromEnvironment(unittest.TestCase):
             self.assertTrue(relay_from_env(self.environ()).path.startswith(f"/tmp/servetrace-{os.getuid()}/"))
 
     def test_wrong_values(self):
-        for name, value, message in [("SERVE_TRACING_RELAY_AUTOSTART", "maybe", '=maybe: write "on" or "off"'), ("SERVE_RELAY_LINGER", "30", "=30: not a duration such as")]:
+        for name, value, message in [("SERVE_TRACING_RELAY_AUTOSTART", "maybe", '=maybe: write "on" or "off"'), ("SERVE_RELAY_LINGER", "30", "=30: not a duration such as"), ("SERVE_TRACING_RELAY", "https://x:1", "=https://x:1: write unix:///path or host:port")]:
             with self.assertRaisesRegex(RelayError, name + message):
                 relay_from_env(self.environ(**{name: value}))
 
@@ -93,7 +93,7 @@ class FromEnvironment(unittest.TestCase):
         self.assertEqual(found.ensure(seconds=PATIENCE), "started")
         self.assertEqual(found.ensure(), "listens")
         log = Path(found.path + ".log").read_text()
-        self.assertIn(f"['relay', '--socket', '{found.path}', '--linger', '1m']", log)
+        self.assertIn(f"['relay', '--http', 'unix://{found.path}', '--linger', '1m']", log)
         self.assertNotIn(f"parent {os.getpid()} ", log)
         self.assertIn("session True ['SERVE_RELAY_LINGER', 'SERVE_TRACING_EXPORTER_PLUGIN']", log)
         self.assertEqual(os.stat(os.path.dirname(found.path)).st_mode & 0o777, 0o700)
