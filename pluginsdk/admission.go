@@ -26,6 +26,9 @@ func (s state) String() string {
 // codeUnready answers a host that breaks the order of calls. It is final.
 const codeUnready = "FAILED_PRECONDITION"
 
+// codeUnimplemented answers a call that this kind of plugin does not serve. It is final.
+const codeUnimplemented = "UNIMPLEMENTED"
+
 // admission admits calls in the right state, and counts the calls in flight.
 // newAdmission makes one. Safe for concurrent use.
 type admission struct {

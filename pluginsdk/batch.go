@@ -24,6 +24,8 @@ type Batch struct {
 	id      string
 	attempt int
 	raw     []byte // as it arrived
+	// replaced reports that raw is an argument of Replace.
+	replaced bool
 	// request is nil until the first read. It stays nil, and fault is set, if raw is
 	// malformed.
 	request *otlpwire.Request
@@ -76,10 +78,32 @@ func (b *Batch) Len() int {
 // not be changed. Without edits it is the received slice; with edits each call encodes
 // the batch again. It is empty if every span was dropped.
 func (b *Batch) Bytes() []byte {
-	if !b.Edited() {
+	if b.request == nil || !b.request.Edited() {
 		return b.raw
 	}
 	return b.AppendTo(nil)
+}
+
+// Replace makes encoded, an ExportTraceServiceRequest, the content of the batch, in place of
+// the received spans and all edits. It is for a [Processor] around a library that needs
+// whole batches; edits of spans are cheaper. Later processors may edit the new spans. It
+// returns an error, and leaves the batch as it was, if encoded is malformed or has more
+// spans than the batch. The error is final. Spans that were read earlier must not be used
+// afterwards. encoded must not change.
+func (b *Batch) Replace(encoded []byte) error {
+	request, err := otlpwire.Parse(encoded)
+	if err != nil {
+		return Permanent(fmt.Errorf("replace batch: %w", err))
+	}
+	if before := b.Len(); request.Len() > before {
+		request.Release()
+		return Permanent(fmt.Errorf("replace batch: %d spans in place of %d: a processor may drop spans and must not add any", request.Len(), before))
+	}
+	if b.request != nil {
+		b.request.Release()
+	}
+	b.raw, b.replaced, b.request = encoded, true, request
+	return nil
 }
 
 // AppendTo appends the encoded batch with the edits to dst and returns the longer slice.
@@ -94,7 +118,7 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 
 // Edited reports whether a processor has changed the batch or dropped spans. If not, Bytes
 // returns the received slice.
-func (b *Batch) Edited() bool { return b.request != nil && b.request.Edited() }
+func (b *Batch) Edited() bool { return b.replaced || b.request != nil && b.request.Edited() }
 
 // Spans returns the spans in order, without the dropped ones. Any span may be edited
 // during the iteration.

@@ -55,14 +55,17 @@ func greeting(env Env, spec Spec) string {
 	if spec.Description != "" {
 		fmt.Fprintf(&b, ": %s", spec.Description)
 	}
+	purpose := "an exporter plugin of servetrace. It does nothing on its own: a service\nstarts it, and sends it the service's spans."
+	if spec.isProcessor() {
+		purpose = "a processor plugin of servetrace. It does nothing on its own: a service\nstarts it, and exports the service's spans as it returns them."
+	}
 	fmt.Fprintf(&b, `
 
-This is an exporter plugin of servetrace. It does nothing on its own: a service
-starts it, and sends it the service's spans. Name it where the service starts:
+This is %s Name it where the service starts:
 
-    SERVE_TRACING_EXPORTER_PLUGIN=%s your-service
+    %s=%s your-service
 
-`, program(env, spec))
+`, purpose, spec.listVariable(), program(env, spec))
 	return b.String()
 }
 
@@ -138,7 +141,7 @@ func describe(w io.Writer, spec Spec) error {
 		Name:        spec.Name,
 		Version:     spec.version(),
 		Description: spec.Description,
-		Kind:        "exporter",
+		Kind:        spec.kind(),
 		SDK:         sdkDescription{sdkName, Version(), "go"},
 		Limits:      limits(spec.Limits),
 		EnvPatterns: append([]string{}, spec.Env...),

@@ -51,11 +51,13 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 	if err := nameApart(built.stages); err != nil {
 		remarks.fail("", err)
 	}
-	exporter, err := callConstructor(p.log, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
-	if err != nil {
-		remarks.fail("", err)
-	} else {
-		built.exporter = exporter
+	if !p.spec.isProcessor() {
+		exporter, err := callConstructor(p.log, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
+		if err != nil {
+			remarks.fail("", err)
+		} else {
+			built.exporter = exporter
+		}
 	}
 	if err := setup.readers.unread(setup.Config); err != nil {
 		remarks.fail("", err)

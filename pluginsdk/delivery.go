@@ -13,7 +13,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// delivery holds the processors and the exporter that the constructors have made.
+// delivery holds the processors and the exporter that the constructors have made. exporter
+// is nil in a processor plugin.
 type delivery struct {
 	log      *slog.Logger
 	stages   []stage
@@ -52,6 +53,9 @@ func (d *delivery) deliver(ctx context.Context, batch *Batch) (metadata.MD, erro
 		if batch.Len() == 0 {
 			return filtered, nil
 		}
+	}
+	if d.exporter == nil {
+		return filtered, nil
 	}
 	err := guard(d.log, "export", func() error { return d.exporter.Export(ctx, batch) })
 	for name, spans := range batch.filtered {

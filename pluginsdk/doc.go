@@ -1,7 +1,8 @@
-// Package pluginsdk is imported by the author of an exporter plugin. A plugin is a program
-// that a servetrace host starts, feeds with finished spans, and restarts if it fails. This
-// package does everything except the delivery of spans: handshake, server, signals, logs,
-// exit.
+// Package pluginsdk is imported by the author of a plugin. A plugin is a program that a
+// servetrace host starts, feeds with finished spans, and restarts if it fails. An exporter
+// plugin delivers the spans; a processor plugin edits them before all exporters. This
+// package does everything except the plugin's own work on spans: handshake, server,
+// signals, logs, exit.
 //
 // The smallest plugin prints the name of each span:
 //
@@ -28,6 +29,17 @@
 // Build it, and name it where the service starts:
 //
 //	go build -o names . && SERVE_TRACING_EXPORTER_PLUGIN=./names my-service
+//
+// A Spec with Processors and no Exporter is a processor plugin:
+//
+//	pluginsdk.Main(pluginsdk.Spec{Name: "tenant", Processors: []pluginsdk.NewProcessor{
+//		pluginsdk.EachSpan("tenant", func(span pluginsdk.Span) error {
+//			span.SetAttributes(attribute.String("tenant", "blue"))
+//			return nil
+//		}),
+//	}})
+//
+//	SERVE_TRACING_PROCESSOR_PLUGIN=./tenant SERVE_TRACING_EXPORTER_PLUGIN=otlp my-service
 //
 // The life of a plugin:
 //

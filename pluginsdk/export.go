@@ -17,7 +17,41 @@ import (
 
 // export serves one Export call. It takes OTLP bytes and returns OTLP's answer.
 func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
-	batch := incomingBatch(ctx, in.Data)
+	if p.spec.isProcessor() {
+		return nil, wrongKind(p.spec.Name, "a processor plugin, which exports no spans", processorVariable)
+	}
+	return p.call(ctx, in.Data, answerOf)
+}
+
+// process serves one Process call of a processor plugin.
+func (p *plugin) process(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
+	if !p.spec.isProcessor() {
+		return nil, wrongKind(p.spec.Name, "an exporter plugin, which returns no spans", exporterVariable)
+	}
+	_, encoded, err := wire.ReadProcess(in.Data, wire.RequestBatch)
+	if err != nil {
+		return nil, wire.ToStatus(&wire.Error{Code: wire.CodeFinal, Final: true, Err: fmt.Errorf("read request: %w", err)})
+	}
+	return p.call(ctx, encoded, resultOf)
+}
+
+// Variables of hosts that list plugins.
+const (
+	exporterVariable  = "SERVE_TRACING_EXPORTER_PLUGIN"
+	processorVariable = "SERVE_TRACING_PROCESSOR_PLUGIN"
+)
+
+// wrongKind returns the final error for a host that uses a plugin as the other kind.
+func wrongKind(plugin, kind, variable string) error {
+	return wire.ToStatus(&wire.Error{
+		Code: codeUnimplemented, Final: true,
+		Err: fmt.Errorf("plugin %q is %s: name it in %s", plugin, kind, variable),
+	})
+}
+
+// call runs the delivery over an encoded batch. answer makes the response of its result.
+func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, error) (*wire.Outgoing, error)) (*wire.Outgoing, error) {
+	batch := incomingBatch(ctx, encoded)
 	defer batch.release()
 	built, err := p.calls.enter(ready, ready)
 	if err != nil {
@@ -36,7 +70,7 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 	defer free()
 
 	filtered, err := built.deliver(ctx, batch)
-	answer, err := answerOf(batch, err)
+	out, err := answer(batch, err)
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
@@ -46,7 +80,7 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 			return nil, fmt.Errorf("name filtered spans: %w", err) // happens only outside a call
 		}
 	}
-	return answer, nil
+	return out, nil
 }
 
 // patient returns the context of a call. With --debug it does not end.
@@ -57,7 +91,7 @@ func (p *plugin) patient(ctx context.Context) context.Context {
 	return ctx
 }
 
-// slot waits for a slot among the plugin's concurrent Export calls. Each host obeys the
+// slot waits for a slot among the plugin's concurrent calls. Each host obeys the
 // Spec's limit, but several hosts do not coordinate.
 func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 	if p.slots == nil {
@@ -117,6 +151,31 @@ func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 		return &wire.Outgoing{}, err // an empty ExportTraceServiceResponse
 	}
 	rejected := min(partial.rejected, batch.Len())
-	answer := mem.BufferSlice{mem.SliceBuffer(otlpwire.PartialSuccess(rejected, wire.Sent(partial.message)))}
-	return &wire.Outgoing{Buffers: func() mem.BufferSlice { return answer }}, nil
+	return outgoing(otlpwire.PartialSuccess(rejected, wire.Sent(partial.message))), nil
+}
+
+// resultOf returns the ProcessResponse for the result of deliver, or an error. It is empty
+// if the batch is unchanged.
+func resultOf(batch *Batch, err error) (*wire.Outgoing, error) {
+	if malformed := batch.malformed(); malformed != nil {
+		return nil, malformed
+	}
+	if err != nil || !batch.Edited() {
+		return &wire.Outgoing{}, err
+	}
+	if batch.replaced {
+		whole := batch.Bytes()
+		return outgoing(wire.ProcessHead(wire.ResponseBatch, len(whole)), whole), nil
+	}
+	patch := batch.request.AppendPatch(nil)
+	return outgoing(wire.ProcessHead(wire.ResponsePatch, len(patch)), patch), nil
+}
+
+// outgoing returns a message in several pieces.
+func outgoing(pieces ...[]byte) *wire.Outgoing {
+	var buffers mem.BufferSlice
+	for _, piece := range pieces {
+		buffers = append(buffers, mem.SliceBuffer(piece))
+	}
+	return &wire.Outgoing{Buffers: func() mem.BufferSlice { return buffers }}
 }

@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(envMode) {
 	case "plugin":
 		pluginsdk.Main(testSpec)
+	case "processor":
+		pluginsdk.Main(processorSpec)
 	case "family":
 		startChild()
 		pluginsdk.Main(testSpec)

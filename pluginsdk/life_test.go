@@ -252,10 +252,13 @@ func TestRunErrors(t *testing.T) {
 				Processors: []pluginsdk.NewProcessor{nil},
 			},
 			`plugin "My Plugin": name "My Plugin": want lower-case letters, digits and dashes, beginning with a letter
-no exporter: set Spec.Exporter
 processor 1 is nil
 variable "A_*": want a name, or a prefix of three characters or more that ends in an underscore, and a star
 limit MaxConcurrency is -1: want 0 (the host's default) to 2147483647`,
+		},
+		{
+			"Spec without work", pluginsdk.Env{}, pluginsdk.Spec{Name: "idle"},
+			`plugin "idle": no exporter and no processors: set Spec.Exporter, or Spec.Processors for a processor plugin`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

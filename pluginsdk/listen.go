@@ -92,7 +92,7 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 		return byHand, err
 	}
 	return p.serve(ctx, socket, nil, func() error {
-		_, err := io.WriteString(env.Stdout, l.line(path))
+		_, err := io.WriteString(env.Stdout, l.line(spec, path))
 		if err == nil {
 			p.log.Info("plugin listens for hosts that attach; start a service with the line on standard output in front", "plugin", spec.Name)
 		}
@@ -133,8 +133,8 @@ func configureItself(ctx context.Context, p *plugin, document []byte, path, serv
 }
 
 // line returns the setting to start a service with, and a newline.
-func (l listening) line(path string) string {
-	line := "SERVE_TRACING_EXPORTER_PLUGIN=" + shellWord("unix://"+escapeForList(path))
+func (l listening) line(spec Spec, path string) string {
+	line := spec.listVariable() + "=" + shellWord("unix://"+escapeForList(path))
 	if l.debug {
 		line += " SERVE_TRACING_EXPORT_TIMEOUT=1h SERVE_TRACING_MAX_AGE=24h"
 	}

@@ -28,6 +28,7 @@ func newServer(p *plugin) *grpc.Server {
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)
+	server.RegisterService(&processService, p)
 	if p.listening == nil { // a host must not end a plugin that it only attached to
 		server.RegisterService(&controllerService, p)
 		server.RegisterService(&stdioService, p)
@@ -44,7 +45,7 @@ type checkOnly struct{ *health.Server }
 
 // Watch returns UNIMPLEMENTED. A client then uses the connection without health checks.
 func (checkOnly) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer) error {
-	return wire.ToStatus(&wire.Error{Code: "UNIMPLEMENTED", Final: true, Err: errors.New("health checks by Watch are not served: call Check")})
+	return wire.ToStatus(&wire.Error{Code: codeUnimplemented, Final: true, Err: errors.New("health checks by Watch are not served: call Check")})
 }
 
 type lifecycle struct {
@@ -61,7 +62,7 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 		Name:    spec.Name,
 		Version: spec.version(),
 		Sdk:     &pluginv1.Sdk{Name: sdkName, Version: Version(), Language: "go"},
-		Kind:    pluginv1.Kind_KIND_EXPORTER,
+		Kind:    kindOf(spec),
 		Limits: &pluginv1.Limits{
 			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // validate has checked the sign
 			MaxBatchBytes:  uint32(min(spec.Limits.MaxBatchBytes, wire.MaxMessageBytes)),
@@ -71,6 +72,13 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 		EnvAtStart:  spec.EnvAtStart,
 		Description: spec.Description,
 	}, nil
+}
+
+func kindOf(spec Spec) pluginv1.Kind {
+	if spec.isProcessor() {
+		return pluginv1.Kind_KIND_PROCESSOR
+	}
+	return pluginv1.Kind_KIND_EXPORTER
 }
 
 // Configure runs the constructors, once.
@@ -120,17 +128,30 @@ func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest)
 var traceService = grpc.ServiceDesc{
 	ServiceName: wire.ExportService,
 	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{
-		MethodName: "Export",
+	Methods:     []grpc.MethodDesc{undecoded("Export", (*plugin).export)},
+	Metadata:    "opentelemetry/proto/collector/trace/v1/trace_service.proto",
+}
+
+// processService is the Processor of the contract, also without its generated code.
+var processService = grpc.ServiceDesc{
+	ServiceName: wire.ProcessService,
+	HandlerType: (*any)(nil),
+	Methods:     []grpc.MethodDesc{undecoded("Process", (*plugin).process)},
+	Metadata:    "servetrace/plugin/v1/plugin.proto",
+}
+
+// undecoded returns a method that takes and returns encoded messages.
+func undecoded(name string, call func(*plugin, context.Context, *wire.Incoming) (*wire.Outgoing, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{
+		MethodName: name,
 		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			in := new(wire.Incoming)
 			if err := decode(in); err != nil {
 				return nil, err
 			}
-			return srv.(*plugin).export(ctx, in)
+			return call(srv.(*plugin), ctx, in)
 		},
-	}},
-	Metadata: "opentelemetry/proto/collector/trace/v1/trace_service.proto",
+	}
 }
 
 // controllerService is go-plugin's service by which a client ends the plugin. The package

@@ -33,16 +33,17 @@ type Spec struct {
 	// plugin twice: once for Describe, and once to use it. False: [Main] sets the
 	// variables before the constructors run, which suffices for most libraries.
 	EnvAtStart bool
-	// Limits bound one Export call. Zero: the host's defaults.
+	// Limits bound one Export or Process call. Zero: the host's defaults.
 	Limits Limits
 	// Processors construct the processors, in the order in which they see each batch.
 	// They run before the exporter. Nil: none.
 	Processors []NewProcessor
-	// Exporter constructs the exporter. Required.
+	// Exporter constructs the exporter. Nil: the plugin is a processor plugin, which a
+	// host runs before all exporters. Then Processors must have an element.
 	Exporter NewExporter
 }
 
-// Limits bound the Export calls of a plugin. A zero field means the host's default.
+// Limits bound the Export or Process calls of a plugin. A zero field means the host's default.
 type Limits struct {
 	// MaxBatchSpans is the largest number of spans in a batch. The default is 65,536;
 	// a host seldom makes batches of more than 2,048.
@@ -50,7 +51,7 @@ type Limits struct {
 	// MaxBatchBytes is the largest encoded batch, in bytes. The default is a little less
 	// than 4 MiB. This package accepts up to 64 MiB.
 	MaxBatchBytes int
-	// MaxConcurrency is the largest number of Export calls at a time. The default is 4.
+	// MaxConcurrency is the largest number of these calls at a time. The default is 4.
 	// With 1, a host sends batches one after another.
 	MaxConcurrency int
 }
@@ -149,7 +150,9 @@ type Flusher interface {
 }
 
 // Processor sees each batch before the exporter, and may edit it: set attributes, redact,
-// drop spans. It may also implement [Named] and [Stopper].
+// drop spans. It may also implement [Named] and [Stopper]. The exporter is in the same
+// plugin, or in other plugins if the Spec has none: the processor cannot tell, and the
+// exporter gets the same bytes.
 type Processor interface {
 	// Process edits b in place. An error has the meaning that it has in
 	// [Exporter.Export], and the batch goes no further: spans never leave half
@@ -201,6 +204,25 @@ var _ Named = (*funcProcessor)(nil)
 func (p *funcProcessor) Name() string                                { return p.name }
 func (p *funcProcessor) Process(ctx context.Context, b *Batch) error { return p.process(ctx, b) }
 
+// isProcessor reports whether the plugin is a processor plugin.
+func (s Spec) isProcessor() bool { return s.Exporter == nil }
+
+// kind returns the name of the plugin's kind in the output for people.
+func (s Spec) kind() string {
+	if s.isProcessor() {
+		return "processor"
+	}
+	return "exporter"
+}
+
+// listVariable returns the variable of a host that lists plugins of this kind.
+func (s Spec) listVariable() string {
+	if s.isProcessor() {
+		return processorVariable
+	}
+	return exporterVariable
+}
+
 // nameForm matches a valid Spec.Name. The contract has the same rule; it is checked here
 // so that the author finds the error before an operator does.
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
@@ -212,8 +234,8 @@ func (s Spec) validate() error {
 	if !nameForm.MatchString(s.Name) {
 		fault("name %q: want lower-case letters, digits and dashes, beginning with a letter", s.Name)
 	}
-	if s.Exporter == nil {
-		fault("no exporter: set Spec.Exporter")
+	if s.isProcessor() && len(s.Processors) == 0 {
+		fault("no exporter and no processors: set Spec.Exporter, or Spec.Processors for a processor plugin")
 	}
 	for i, p := range s.Processors {
 		if p == nil {
