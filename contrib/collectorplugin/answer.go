@@ -1,0 +1,33 @@
+package collectorplugin
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/consumer/consumererror"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// answer returns the plugin's answer for an error of a component. The Collector sends
+// again after each error that is not permanent, also with a final gRPC status.
+func answer(err error) error {
+	if consumererror.IsPermanent(err) {
+		return pluginsdk.Permanent(err)
+	}
+	return pluginsdk.RetryAfter(err, throttled(err))
+}
+
+// throttled returns the delay that the back end asked for, or zero. The Collector has it
+// in the text of exporterhelper.NewThrottleRetry's error only: "Throttle (5s), error: …".
+func throttled(err error) time.Duration {
+	for ; err != nil; err = errors.Unwrap(err) {
+		text, found := strings.CutPrefix(err.Error(), "Throttle (")
+		if delay, _, closed := strings.Cut(text, ")"); found && closed {
+			d, _ := time.ParseDuration(delay) // zero with an error
+			return d
+		}
+	}
+	return 0
+}

@@ -1,0 +1,68 @@
+package collectorplugin
+
+import (
+	"fmt"
+	"reflect"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// configure returns the configuration of f's component: the factory's default with the
+// values of the plugin's configuration below the component's type.
+func configure(s pluginsdk.Setup, f component.Factory) (component.Config, error) {
+	key := f.Type().String()
+	values, err := section(s, key)
+	if err != nil {
+		return nil, err
+	}
+	cfg := f.CreateDefaultConfig()
+	part := confmap.NewFromStringMap(values)
+	if err := disableQueue(s, key, cfg, part); err != nil {
+		return nil, err
+	}
+	if err := part.Unmarshal(cfg); err != nil {
+		return nil, &pluginsdk.ConfigError{Path: key, Err: err}
+	}
+	if err := confmap.Validate(cfg); err != nil {
+		return nil, &pluginsdk.ConfigError{Path: key, Err: err}
+	}
+	return cfg, nil
+}
+
+// section returns the mapping below key. The type that is decoded has a field for this key
+// only, so that the SDK reports each key that no component has.
+func section(s pluginsdk.Setup, key string) (map[string]any, error) {
+	target := reflect.New(reflect.StructOf([]reflect.StructField{{
+		Name: "Section", Type: reflect.TypeFor[map[string]any](), Tag: reflect.StructTag(fmt.Sprintf("yaml:%q", key)),
+	}}))
+	if err := s.DecodeConfig(target.Interface()); err != nil {
+		return nil, err
+	}
+	return target.Elem().Field(0).Interface().(map[string]any), nil
+}
+
+// disableQueue disables the exporter's queue and retries, unless part enables them in so
+// many words. Exporters without them have no such keys in their default.
+func disableQueue(s pluginsdk.Setup, key string, cfg component.Config, part *confmap.Conf) error {
+	defaults := confmap.New()
+	if err := defaults.Marshal(cfg); err != nil {
+		return fmt.Errorf("read the defaults of %s: %w", key, err)
+	}
+	for _, name := range []string{"sending_queue", "retry_on_failure"} {
+		enabled := part.Get(name + confmap.KeyDelimiter + "enabled")
+		switch {
+		case enabled == true:
+			s.Warn(key+"."+name+".enabled", "spans in the exporter's own queue count as delivered, and are lost if the plugin is killed")
+		case enabled != nil: // disabled, or no bool, which Unmarshal reports
+		case part.IsSet(name) || defaults.Get(name) != nil:
+			off := confmap.NewFromStringMap(map[string]any{name: map[string]any{"enabled": false}})
+			if err := part.Merge(off); err != nil {
+				return &pluginsdk.ConfigError{Path: key + "." + name, Err: err}
+			}
+		}
+	}
+	return nil
+}

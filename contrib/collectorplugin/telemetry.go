@@ -1,0 +1,101 @@
+package collectorplugin
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// telemetry returns the settings of a component. Its log is the plugin's log. It has no
+// metrics and no spans: the host counts spans and calls.
+func telemetry(s pluginsdk.Setup, f component.Factory) component.TelemetrySettings {
+	return component.TelemetrySettings{
+		Logger:         zap.New(logCore{s.Log.With("component", f.Type().String())}),
+		TracerProvider: tracenoop.NewTracerProvider(),
+		MeterProvider:  metricnoop.NewMeterProvider(),
+		Resource:       pcommon.NewResource(),
+	}
+}
+
+func buildInfo() component.BuildInfo {
+	return component.BuildInfo{Command: "servetrace", Description: "servetrace plugin", Version: pluginsdk.Version()}
+}
+
+// logCore writes the entries of a zap.Logger to a slog.Logger.
+type logCore struct{ log *slog.Logger }
+
+var _ zapcore.Core = logCore{}
+
+// Enabled implements zapcore.Core.
+func (c logCore) Enabled(level zapcore.Level) bool {
+	return c.log.Enabled(context.Background(), slogLevel(level))
+}
+
+// With implements zapcore.Core.
+func (c logCore) With(fields []zapcore.Field) zapcore.Core {
+	return logCore{c.log.With(attributes(fields)...)}
+}
+
+// Check implements zapcore.Core. It leaves out the message that the Collector's exporters
+// log for each failed call: the plugin answers with the error, and the host logs it.
+func (c logCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.HasPrefix(e.Message, "Exporting failed. Rejecting data.") || !c.Enabled(e.Level) {
+		return checked
+	}
+	return checked.AddCore(e, c)
+}
+
+// Write implements zapcore.Core.
+func (c logCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	c.log.Log(context.Background(), slogLevel(e.Level), e.Message, attributes(fields)...)
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (logCore) Sync() error { return nil }
+
+func slogLevel(level zapcore.Level) slog.Level {
+	switch {
+	case level < zapcore.InfoLevel:
+		return slog.LevelDebug
+	case level < zapcore.WarnLevel:
+		return slog.LevelInfo
+	case level < zapcore.ErrorLevel:
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+// attributes returns fields as the arguments of a slog.Logger, without stacks of errors.
+func attributes(fields []zapcore.Field) []any {
+	values := zapcore.NewMapObjectEncoder()
+	for _, field := range fields {
+		field.AddTo(values)
+	}
+	var attrs []any
+	for _, key := range slices.Sorted(maps.Keys(values.Fields)) {
+		if key != "errorVerbose" {
+			attrs = append(attrs, slog.Any(key, values.Fields[key]))
+		}
+	}
+	return attrs
+}
+
+// noExtensions is the component.Host of a plugin.
+type noExtensions struct{}
+
+// GetExtensions returns an empty map.
+func (noExtensions) GetExtensions() map[component.ID]component.Component {
+	return map[component.ID]component.Component{}
+}
