@@ -36,9 +36,10 @@ created with mode 0700, and takes only programs of the same user and of root.
 If another relay listens at the socket, the command ends with exit code 0.
 
 Flags override the environment, and the environment overrides the service file.
-SIGHUP reloads the plugins. SIGTERM or SIGINT closes the listeners, answers the
-requests in progress, sends the waiting spans within SERVE_TRACING_STOP_TIMEOUT,
-and ends the plugins. A second signal ends the relay at once.
+SIGHUP reloads the plugins, and is ignored during the stop. SIGTERM or SIGINT
+closes the listeners, answers the requests in progress, sends the waiting spans
+within SERVE_TRACING_STOP_TIMEOUT, and ends the plugins. A second signal ends the
+relay at once.
 
 Exit codes: 0 after a stop; 1 if a listener fails or spans were lost at the
 stop; 2 for a wrong setting, or an address that is not available.`
@@ -166,7 +167,12 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	r := relayProcess{log: relayLog(cmd.ErrOrStderr(), cfg)}
+	// Without a handler for SIGHUP, a reload during the start or the stop would end the
+	// process.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	r := relayProcess{log: relayLog(cmd.ErrOrStderr(), cfg), hangups: hangups}
 	for _, text := range cfg.Tracing.Warnings {
 		r.log.Warn("setting is not used", "setting", text)
 	}
@@ -219,10 +225,11 @@ func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {
 // relayProcess is a running relay: the host with its plugins, the listeners and the admin
 // listener.
 type relayProcess struct {
-	log    *slog.Logger
-	host   *host.Host
-	server *relay.Server
-	admin  *admin.Server // nil: there is no listener
+	log     *slog.Logger
+	hangups <-chan os.Signal // SIGHUP
+	host    *host.Host
+	server  *relay.Server
+	admin   *admin.Server // nil: there is no listener
 }
 
 // start starts the parts. The listeners are first: if another relay listens, no plugin
@@ -270,16 +277,13 @@ func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err er
 
 // wait blocks until the relay must stop. SIGHUP reloads the plugins meanwhile.
 func (r *relayProcess) wait(ctx context.Context) error {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reloads := make(chan struct{})
 	defer func() { <-reloads }()
 	go func() {
 		defer close(reloads)
-		r.reload(ctx, hangups)
+		r.reload(ctx)
 	}()
 	defer cancel()
 	select {
@@ -294,10 +298,10 @@ func (r *relayProcess) wait(ctx context.Context) error {
 }
 
 // reload reloads the plugins at each hangup until ctx ends.
-func (r *relayProcess) reload(ctx context.Context, hangups <-chan os.Signal) {
+func (r *relayProcess) reload(ctx context.Context) {
 	for {
 		select {
-		case <-hangups:
+		case <-r.hangups:
 			r.log.Info("reloading plugins")
 			if err := r.host.Reload(ctx); err != nil && ctx.Err() == nil {
 				r.log.Error("some plugins stay as they were", "error", err)

@@ -234,6 +234,28 @@ func TestSignalDuringStart(t *testing.T) {
 	}
 }
 
+// TestHangupDuringTheStop: a SIGHUP does not end the relay while it sends its last spans.
+func TestHangupDuringTheStop(t *testing.T) {
+	t.Setenv("SERVE_TRACING_STOP_TIMEOUT", "1s")
+	r := startRelay(t, "hang", "--grpc", "0")
+	client := coltracepb.NewTraceServiceClient(dialRelay(t, r.endpoint(t, "grpc")))
+	if _, err := client.Export(t.Context(), named("last")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.waitLog(t, "msg=stopping")
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	<-r.ended
+	_ = r.cmd.Wait() // the state has the result
+	if !r.cmd.ProcessState.Exited() || !strings.Contains(r.log.String(), "stopped; spans were lost") {
+		t.Errorf("the end of the relay: %v", r.cmd.ProcessState)
+	}
+}
+
 // TestRelayWarnsOfMisspeltVariables: a variable that nothing reads is in the log, when the
 // plugin has been ready. Variables of the program that has started the relay are not.
 func TestRelayWarnsOfMisspeltVariables(t *testing.T) {
