@@ -16,8 +16,9 @@ var (
 	// ErrMalformed: the bytes are no valid ExportTraceServiceRequest. The error names
 	// the offset of the first fault.
 	ErrMalformed = pipeline.ErrMalformed
-	// ErrTooLarge: the request is larger than the room that a sender can ever get. The
-	// error names the limit, some 40 % of Config.QueueBytes.
+	// ErrTooLarge: the request is larger than the room that a sender can ever get, some
+	// 40 % of Config.QueueBytes or 65 % of Config.SpoolBytes, or it has more than 65,536
+	// spans. The error names the limit.
 	ErrTooLarge = pipeline.ErrTooLarge
 	// ErrClosed: Shutdown has begun, or the list of plugins is empty.
 	ErrClosed = pipeline.ErrClosed

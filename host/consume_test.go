@@ -94,6 +94,10 @@ func TestConsumeRefuses(t *testing.T) {
 	if _, err := r.Consume(requestOf(t, "s", 60, 9000), ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), EnvQueueBytes) {
 		t.Errorf("a request of 540 kB: %v, want ErrTooLarge and the setting", err)
 	}
+	many := bytes.Repeat([]byte{0x0a, 4, 0x12, 2, 0x12, 0}, 1<<16+1)
+	if _, err := r.Consume(many, ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "65537 spans, at most 65536") {
+		t.Errorf("a request of 65,537 spans: %v, want ErrTooLarge and the limit", err)
+	}
 	mixed := append(requestOf(t, "large", 2, 10_000), requestOf(t, "small", 3, 10)...)
 	if taken, err := r.Consume(mixed, ""); taken != (Taken{Spans: 3, TooLarge: 2}) || err != nil {
 		t.Errorf("large and small spans: %+v, %v", taken, err)
@@ -109,6 +113,16 @@ func TestConsumeRefuses(t *testing.T) {
 	_ = r.Shutdown(t.Context())
 	if _, err := r.Consume(good, ""); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Shutdown: %v, want ErrClosed", err)
+	}
+}
+
+// TestConsumeRefusesWhatNeverFitsTheSpool: a request for which the spool never has room is
+// refused for good. Else its sender would send it for ever.
+func TestConsumeRefusesWhatNeverFitsTheSpool(t *testing.T) {
+	r := makeHost(t, func(c *Config) { c.SpoolDir, c.SpoolBytes = t.TempDir(), 8<<20 }, testplugin.Install(t, "record"))
+	request := requestOf(t, "s", 7, 900_000)
+	if _, err := r.Consume(request, ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), EnvSpoolBytes) {
+		t.Errorf("a request of %d bytes: %v, want ErrTooLarge and the setting", len(request), err)
 	}
 }
 

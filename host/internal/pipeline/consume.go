@@ -64,8 +64,7 @@ type consumer struct {
 	pushedBack                uint64 // spans that are in none of the counts above
 }
 
-// load is the bytes that a request counts against its sender, until the first exporter
-// is done with them.
+// load is the bytes that a request counts against its sender, see claim.settleLocked.
 type load struct {
 	of     *senders
 	sender string
@@ -148,9 +147,12 @@ func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, 
 		return Taken{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	size := int64(len(request))
-	if most := p.senders.most(); size > most {
+	if most, setting := p.largest(); size > most {
 		return Taken{}, fmt.Errorf("%w: %d bytes, at most %d are accepted at once; send smaller requests or raise %s",
-			ErrTooLarge, size, most, EnvQueueBytes)
+			ErrTooLarge, size, most, setting)
+	}
+	if t.Spans > maxRequestSpans {
+		return Taken{}, fmt.Errorf("%w: %d spans, at most %d are accepted at once; send smaller requests", ErrTooLarge, t.Spans, maxRequestSpans)
 	}
 	if t.TooLarge > 0 {
 		t.Spans -= t.TooLarge
@@ -160,6 +162,20 @@ func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, 
 	p.encoder.mu.Lock()
 	defer p.encoder.mu.Unlock()
 	return p.consumer.acceptLocked(request, t, &load{sender: sender, bytes: size}, r)
+}
+
+// maxRequestSpans bounds the spans of a request. A queue cuts it into parts for its
+// plugin, and each cut reads the whole request.
+const maxRequestSpans = 1 << 16
+
+// largest returns the size of the largest request that is ever accepted, and the setting
+// that bounds it.
+func (p *Pipeline) largest() (size int64, setting string) {
+	size, setting = p.senders.most(), EnvQueueBytes
+	if p.Spool.store != nil && p.Spool.senders.most() < size {
+		size, setting = p.Spool.senders.most(), EnvSpoolBytes
+	}
+	return size, setting
 }
 
 // withoutLarge returns the request without its spans above the cap.

@@ -181,6 +181,7 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	p.seq++
 	now := time.Now()
 	o.receipt.expect(uint64(spans * len(p.queues)))
+	o.left = len(p.queues)
 	if len(p.queues) == 0 {
 		release(o.loads)
 	}

@@ -155,7 +155,7 @@ func (q *Queue) Load() (spans uint64, retries int) {
 // they were moved to parts.
 func (q *Queue) doneLocked(it *Item, o Outcome) {
 	if o != (Outcome{}) {
-		release(it.claim.of.loads)
+		it.claim.settleLocked(it.Left(), o.Dropped > 0)
 		it.claim.of.receipt.add(o)
 		q.p.Spool.settleLocked(q, it)
 	}

@@ -31,6 +31,7 @@ type origin struct {
 	// records are the batch in the spool, with their bytes; nil: it is not there.
 	records []*spool.Record
 	bytes   int64
+	left    int // exporters that are not done with it
 	// loads and receipt are of the requests that the batch was made of, nil for spans
 	// of OnEnd. The pipeline's mutex guards them.
 	loads   []*load
@@ -52,6 +53,18 @@ type claim struct {
 	// loading is true while a lane reads the bytes from the spool, and gone when the
 	// item of the whole batch is no longer in the queue.
 	loading, gone bool
+}
+
+// settleLocked counts spans that the exporter is done with. The senders get their room
+// back when one exporter has answered the whole batch, or all exporters have dropped it: an
+// exporter that only drops batches must not make room at the cost of one that works.
+func (c *claim) settleLocked(spans int, dropped bool) {
+	if c.left -= spans; c.left > 0 {
+		return
+	}
+	if c.of.left--; !dropped || c.of.left == 0 {
+		release(c.of.loads)
+	}
 }
 
 // stored reports whether the batch is in the spool.
@@ -146,7 +159,6 @@ func (s *Spool) settleLocked(q *Queue, it *Item) {
 		return
 	}
 	of := it.claim.of
-	it.claim.left -= it.Left()
 	last := it.claim.left == 0
 	if last {
 		q.books.stored -= of.bytes
@@ -270,6 +282,7 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 			it := recovered(f, o, done, now)
 			it.seq = uint64(i)
 			items[q] = append(items[q], it)
+			o.left++
 			p.mem.chargeBatch(unloadedBytes)
 			q.books.add(it)
 			q.books.recovered += uint64(left)
