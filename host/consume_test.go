@@ -119,7 +119,7 @@ func TestConsumeRefuses(t *testing.T) {
 // TestConsumeRefusesWhatNeverFitsTheSpool: a request for which the spool never has room is
 // refused for good. Else its sender would send it for ever.
 func TestConsumeRefusesWhatNeverFitsTheSpool(t *testing.T) {
-	r := makeHost(t, func(c *Config) { c.SpoolDir, c.SpoolBytes = t.TempDir(), 8<<20 }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *Config) { c.SpoolDir, c.SpoolBytes = t.TempDir(), 8<<20 }, testplugin.Install(t, "record"))
 	request := requestOf(t, "s", 7, 900_000)
 	if _, err := r.Consume(request, ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), EnvSpoolBytes) {
 		t.Errorf("a request of %d bytes: %v, want ErrTooLarge and the setting", len(request), err)

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/internal/otlpjson"
 )
@@ -15,8 +17,10 @@ import (
 const (
 	// maxUnzips bounds the requests that are decompressed at a time.
 	maxUnzips = 4
-	// maxJSONBytes bounds a request in JSON. Decoded, it may need forty times as much.
-	maxJSONBytes = 4 << 20
+	// maxJSONBytes and maxJSONObjects bound a request in JSON. Decoded, an object needs
+	// hundreds of bytes, even if it is empty.
+	maxJSONBytes   = 4 << 20
+	maxJSONObjects = 1 << 18
 )
 
 // decoder decompresses requests, a few at a time, and converts them, one at a time,
@@ -51,10 +55,19 @@ func (d *decoder) Do(r io.Reader) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// fromJSON converts a request of OTLP/JSON to protobuf.
+// fromJSON converts a request of OTLP/JSON to protobuf. The error is a gRPC status.
 func (d *decoder) fromJSON(document []byte) ([]byte, error) {
+	if len(document) > maxJSONBytes {
+		return nil, status.Errorf(codes.ResourceExhausted, "the request has %d bytes, more than the %d that are allowed in JSON", len(document), maxJSONBytes)
+	}
+	if n := bytes.Count(document, []byte("{")); n > maxJSONObjects { // or texts with braces
+		return nil, status.Errorf(codes.ResourceExhausted, "the request has %d opening braces, more than the %d that are allowed in JSON", n, maxJSONObjects)
+	}
 	d.converting.Lock()
 	defer d.converting.Unlock()
 	data, _, err := otlpjson.ToProto(document)
-	return data, err
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return data, nil
 }

@@ -131,11 +131,8 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 		}
 		defer release()
 	case typeJSON:
-		if len(body) > maxJSONBytes {
-			return nil, status.Errorf(codes.ResourceExhausted, "the request has %d bytes, more than the %d that are allowed in JSON", len(body), maxJSONBytes)
-		}
 		if body, err = s.decoder.fromJSON(body); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
+			return nil, err
 		}
 	}
 	return s.export(r.Context(), arrival.conn, body, r.Header.Get(HeaderWait))

@@ -185,6 +185,18 @@ func TestHTTPAnswers(t *testing.T) {
 	r.wantSpans(t, "z", 1)
 }
 
+// TestManyObjectsInJSON: a small document with a million empty spans would need 450 MB.
+func TestManyObjectsInJSON(t *testing.T) {
+	r := startRig(t, "record", overHTTP)
+	for n, want := range map[int]string{1<<18 - 3: "262141 spans, at most 65536", 1<<18 - 2: "262145 opening braces, more than the 262144 that are allowed in JSON"} {
+		document := `{"resourceSpans":[{"scopeSpans":[{"spans":[{}` + strings.Repeat(`,{}`, n-1) + `]}]}]}`
+		resp, body := r.post(t, "/v1/traces", typeJSON, []byte(document))
+		if resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(body), want) {
+			t.Errorf("%d spans: %d %s, want 413 and %q", n, resp.StatusCode, body, want)
+		}
+	}
+}
+
 func TestLargeJSON(t *testing.T) {
 	r := startRig(t, "record", overHTTP)
 	document := []byte(`{"resourceSpans":[` + strings.Repeat("{},", 2<<20) + `{}]}`)
