@@ -147,7 +147,7 @@ func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, 
 		return Taken{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	size := int64(len(request))
-	if most, setting := p.largest(); size > most {
+	if most, setting := p.consumer.largest(); size > most {
 		return Taken{}, fmt.Errorf("%w: %d bytes, at most %d are accepted at once; send smaller requests or raise %s",
 			ErrTooLarge, size, most, setting)
 	}
@@ -170,10 +170,10 @@ const maxRequestSpans = 1 << 16
 
 // largest returns the size of the largest request that is ever accepted, and the setting
 // that bounds it.
-func (p *Pipeline) largest() (size int64, setting string) {
-	size, setting = p.senders.most(), EnvQueueBytes
-	if p.Spool.store != nil && p.Spool.senders.most() < size {
-		size, setting = p.Spool.senders.most(), EnvSpoolBytes
+func (c *consumer) largest() (size int64, setting string) {
+	size, setting = c.p.senders.most(), EnvQueueBytes
+	if s := c.p.Spool; s.store != nil && s.senders.most() < size {
+		size, setting = s.senders.most(), EnvSpoolBytes
 	}
 	return size, setting
 }
