@@ -64,11 +64,13 @@ func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
 	write(w, "text/html; charset=utf-8", out.Bytes())
 }
 
-// counts formats counts by name, sorted by name: "a 1, b 2".
+// counts formats the counts above zero by name, sorted by name: "a 1, b 2".
 func counts(by map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		parts = append(parts, fmt.Sprintf("%s %d", printable.Lines(name), by[name]))
+		if by[name] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", printable.Lines(name), by[name]))
+		}
 	}
 	return strings.Join(parts, ", ")
 }

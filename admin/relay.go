@@ -15,6 +15,9 @@ type Relay struct {
 	// Closed counts the connections that a limit closed, by reason: "peer" (another
 	// user), "connections" or "bytes".
 	Closed map[string]uint64 `json:"closed"`
+	// Lost counts the spans that senders lost before the relay had them, as they report
+	// it, by reason: "queue_full", "shutdown", "encode", "refused" or "other".
+	Lost map[string]uint64 `json:"lost"`
 	// Senders are the programs with open connections, at most twenty: the programs that
 	// were pushed back most often are first, then the programs with most spans.
 	Senders []RelaySender `json:"senders"`
@@ -30,6 +33,8 @@ type RelaySender struct {
 	Requests   uint64 `json:"requests"`
 	PushedBack uint64 `json:"pushed_back"`
 	Spans      uint64 `json:"spans"`
+	// Lost is Relay.Lost of this program. Null if it has lost none.
+	Lost map[string]uint64 `json:"lost,omitempty"`
 }
 
 // Metrics of a relay.
@@ -42,11 +47,13 @@ var (
 		"Spans that were taken.", "protocol")
 	relayClosed = newMetric("counter", "servetrace_relay_closed_connections_total",
 		"Connections that a limit closed: peer (another user), connections or bytes.", "reason")
+	relayLost = newMetric("counter", "servetrace_relay_sender_lost_spans_total",
+		"Spans that senders lost before the relay had them, as they report it: queue_full, shutdown, encode, refused by the relay, or other.", "reason")
 )
 
 // relayMetrics lists the families of a relay, in the order of
 // docs/reference/metrics.md.
-var relayMetrics = []*metric{relayConnections, relayRequests, relaySpans, relayClosed}
+var relayMetrics = []*metric{relayConnections, relayRequests, relaySpans, relayClosed, relayLost}
 
 // ShowRelay adds a relay to the status and the metrics. relay is called once per answer,
 // possibly concurrently, and must not block. It returns an error if it was called before.
@@ -76,4 +83,5 @@ func (c relayCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	out.putEach(relaySpans, r.Spans)
 	out.putEach(relayClosed, r.Closed)
+	out.putEach(relayLost, r.Lost)
 }

@@ -27,6 +27,7 @@ type connections struct {
 	held    int64 // the sum of conn.held
 	timer   *time.Timer
 	refused map[string]uint64 // connections that a limit closed, by reason
+	lost    map[string]uint64 // spans that senders lost, by reason
 }
 
 // Reasons for which the relay closes a connection.
@@ -39,7 +40,7 @@ const (
 func newConnections(cfg Config, unused func(), log *slog.Logger) *connections {
 	return &connections{
 		most: cfg.MaxConnections, mostBytes: cfg.ReceiveBytes, linger: cfg.Linger, unused: unused, log: log,
-		open: map[*conn]struct{}{}, refused: map[string]uint64{},
+		open: map[*conn]struct{}{}, refused: map[string]uint64{}, lost: zeroLost(),
 	}
 }
 
@@ -51,8 +52,7 @@ type conn struct {
 	sender   string // the key of the host's fair share
 	local    bool   // a Unix socket
 	since    time.Time
-
-	requests, spans, pushedBack atomic.Uint64
+	tally    tally
 
 	// Guarded by all.mu.
 	read     int64      // bytes read so far
@@ -61,6 +61,13 @@ type conn struct {
 	busy     int        // requests without an answer
 	used     time.Time  // when the last request ended; zero: there was none
 	closed   bool
+}
+
+// tally counts the answered requests of a connection, the spans that were taken, the
+// requests for which there was no room, and the spans that the sender lost.
+type tally struct {
+	requests, spans, pushedBack atomic.Uint64
+	lost                        map[string]uint64 // by reason, guarded by all.mu
 }
 
 // arrival is a request that arrives.

@@ -61,7 +61,7 @@ func (s *service) export(ctx context.Context, c *conn, request []byte, wait stri
 		return nil, status.Errorf(codes.InvalidArgument, "%s: %q: want %s or %s", HeaderWait, wait, WaitDelivered, WaitAccepted)
 	}
 	if errors.Is(err, host.ErrFull) {
-		c.pushedBack.Add(1)
+		c.tally.pushedBack.Add(1)
 	}
 	if err != nil {
 		return nil, statusOf(err)

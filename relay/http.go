@@ -103,6 +103,9 @@ func (s httpService) serveTraces(w http.ResponseWriter, r *http.Request) {
 		response, err = s.exportHTTP(w, r, kind, arrival)
 	}
 	s.counts.addRequest(c, status.Code(err))
+	if err == nil {
+		c.addLost(r.Header.Get(HeaderLost))
+	}
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // a connection without deadlines cannot happen
 	writeAnswer(w, kind, response, err)

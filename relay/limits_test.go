@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -206,8 +207,15 @@ func TestStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.post(t, "/v1/traces", typeProto, []byte("\x0a\xff"))
+	for _, lost := range []string{"queue_full=3,encode=1", "", "queue_full=1,aged=2,x,=,encode=-1,refused=99999999999"} {
+		r.post(t, "/v1/traces", typeProto, nil, relay.HeaderLost, lost)
+	}
+	r.post(t, "/v1/traces", typeProto, []byte("\x0a\xff"), relay.HeaderLost, "queue_full=100")
 	s := r.Status()
+	want := map[string]uint64{"queue_full": 4, "shutdown": 0, "encode": 1, "refused": 0, "other": 2}
+	if diff := cmp.Diff(want, s.Lost); diff != "" {
+		t.Errorf("lost spans (-want +got):\n%s", diff)
+	}
 	if s.Requests["grpc"]["OK"] != 3 || s.Requests["http"]["INVALID_ARGUMENT"] != 1 || s.Spans["grpc"] != 15 || len(s.Endpoints) != 3 {
 		t.Errorf("status %+v", s)
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
@@ -25,7 +27,7 @@ func newCounts() *counts {
 
 // addSpans counts spans that the host has taken.
 func (c *counts) addSpans(from *conn, spans int) {
-	from.spans.Add(uint64(spans)) //nolint:gosec // a length
+	from.tally.spans.Add(uint64(spans)) //nolint:gosec // a length
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spans[from.protocol] += uint64(spans) //nolint:gosec // as above
@@ -33,7 +35,7 @@ func (c *counts) addSpans(from *conn, spans int) {
 
 // addRequest counts a request that was answered with a gRPC code.
 func (c *counts) addRequest(from *conn, answer codes.Code) {
-	from.requests.Add(1)
+	from.tally.requests.Add(1)
 	name, ok := code.Code_name[int32(answer)] //nolint:gosec // codes are small
 	if !ok {
 		name = code.Code_UNKNOWN.String()
@@ -44,6 +46,42 @@ func (c *counts) addRequest(from *conn, answer codes.Code) {
 		c.requests[from.protocol] = map[string]uint64{}
 	}
 	c.requests[from.protocol][name]++
+}
+
+// HeaderLost is the header of an HTTP request with the spans that its sender lost since
+// its last request with status 200: "queue_full=3,encode=1".
+const HeaderLost = "servetrace-lost"
+
+// otherLost is the reason for which a sender lost spans, if zeroLost lacks the sender's.
+const otherLost = "other"
+
+// zeroLost returns the reasons for which a sender loses spans.
+func zeroLost() map[string]uint64 {
+	return map[string]uint64{"queue_full": 0, "shutdown": 0, "encode": 0, "refused": 0, otherLost: 0}
+}
+
+// addLost adds the value of HeaderLost. It ignores malformed parts.
+func (c *conn) addLost(header string) {
+	if header == "" {
+		return
+	}
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if c.tally.lost == nil {
+		c.tally.lost = map[string]uint64{}
+	}
+	for part := range strings.SplitSeq(header, ",") {
+		reason, count, _ := strings.Cut(part, "=")
+		n, err := strconv.ParseUint(count, 10, 32)
+		if err != nil {
+			continue
+		}
+		if _, known := c.all.lost[reason]; !known {
+			reason = otherLost
+		}
+		c.tally.lost[reason] += n
+		c.all.lost[reason] += n
+	}
 }
 
 // maxSenders bounds the senders in a status.
@@ -70,7 +108,7 @@ func (s *Server) Status() admin.Relay {
 func (a *connections) describe(r *admin.Relay) {
 	senders := map[string]*admin.RelaySender{}
 	a.mu.Lock()
-	r.Closed = maps.Clone(a.refused)
+	r.Closed, r.Lost = maps.Clone(a.refused), maps.Clone(a.lost)
 	for c := range a.open {
 		r.Connections[c.protocol]++
 		one := senders[c.sender]
@@ -79,9 +117,15 @@ func (a *connections) describe(r *admin.Relay) {
 			senders[c.sender] = one
 		}
 		one.Connections++
-		one.Requests += c.requests.Load()
-		one.PushedBack += c.pushedBack.Load()
-		one.Spans += c.spans.Load()
+		one.Requests += c.tally.requests.Load()
+		one.PushedBack += c.tally.pushedBack.Load()
+		one.Spans += c.tally.spans.Load()
+		for reason, n := range c.tally.lost {
+			if one.Lost == nil {
+				one.Lost = map[string]uint64{}
+			}
+			one.Lost[reason] += n
+		}
 	}
 	a.mu.Unlock()
 	r.Senders = []admin.RelaySender{}

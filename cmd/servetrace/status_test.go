@@ -80,7 +80,8 @@ func TestStatusOfRelay(t *testing.T) {
 			Requests:    map[string]map[string]uint64{"grpc": {"OK": 3, "RESOURCE_EXHAUSTED": 1}},
 			Spans:       map[string]uint64{"grpc": 15},
 			Closed:      map[string]uint64{"bytes": 4},
-			Senders:     []admin.RelaySender{{Name: "pid 7 (uid 0)", Connections: 2, Requests: 4, PushedBack: 1, Spans: 15}},
+			Lost:        map[string]uint64{"queue_full": 5, "refused": 1, "encode": 0},
+			Senders:     []admin.RelaySender{{Name: "pid 7 (uid 0)", Connections: 2, Requests: 4, PushedBack: 1, Spans: 15, Lost: map[string]uint64{"queue_full": 3}}},
 		},
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -91,14 +92,15 @@ func TestStatusOfRelay(t *testing.T) {
 	_, got, _ := strings.Cut(out, "\nrelay ")
 	want := `   grpc unix:///run/relay.sock, http http://127.0.0.1:4318
          50 spans pushed back, connections closed by a limit: bytes 4
+         spans lost by senders: queue_full 5, refused 1
 plugins  none: tracing is off, or its folders have none
 
 PROTOCOL  CONNECTIONS  SPANS  REQUESTS
 grpc      2            15     OK 3, RESOURCE_EXHAUSTED 1
 http      0            0      0
 
-SENDER         CONNECTIONS  SPANS  REQUESTS  PUSHED BACK
-pid 7 (uid 0)  2            15     4         1
+SENDER         CONNECTIONS  SPANS  REQUESTS  PUSHED BACK  LOST
+pid 7 (uid 0)  2            15     4         1            queue_full 3
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

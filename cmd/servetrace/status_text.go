@@ -31,6 +31,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	if r := s.Relay; r != nil {
 		fmt.Fprintf(service, "relay\t%s\n", printable.Text(strings.Join(r.Endpoints, ", ")))
 		fmt.Fprintf(service, "\t%d spans pushed back, connections closed by a limit: %s\n", s.Spans.PushedBack, countsOf(r.Closed))
+		fmt.Fprintf(service, "\tspans lost by senders: %s\n", countsOf(r.Lost))
 	}
 	if s.BooksError != "" {
 		fmt.Fprintf(service, "account\t%s; this is a bug of servetrace\n", printable.Text(s.BooksError))
@@ -75,10 +76,10 @@ func writeRelay(w io.Writer, r *admin.Relay) error {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", printable.Text(protocol), r.Connections[protocol], r.Spans[protocol], countsOf(r.Requests[protocol]))
 	}
 	if len(r.Senders) > 0 {
-		fmt.Fprint(table, "\nSENDER\tCONNECTIONS\tSPANS\tREQUESTS\tPUSHED BACK\n")
+		fmt.Fprint(table, "\nSENDER\tCONNECTIONS\tSPANS\tREQUESTS\tPUSHED BACK\tLOST\n")
 	}
 	for _, one := range r.Senders {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\n", printable.Text(one.Name), one.Connections, one.Spans, one.Requests, one.PushedBack)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\n", printable.Text(one.Name), one.Connections, one.Spans, one.Requests, one.PushedBack, countsOf(one.Lost))
 	}
 	return table.Flush()
 }
@@ -182,7 +183,9 @@ func lostBy(f admin.Failure) string {
 func countsOf(counts map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", printable.Text(name), counts[name]))
+		if counts[name] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", printable.Text(name), counts[name]))
+		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "0")
 }

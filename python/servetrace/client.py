@@ -14,6 +14,7 @@ from typing import NamedTuple
 PATH = "/v1/traces"
 # The compact form, whose definition is in internal/pywire; its answers are in JSON. The
 # relay must answer for the spans that a plugin has delivered, so that none is lost with it.
+LOST = "servetrace-lost"  # spans that this process lost since its last answer with status 200
 _HEADERS = {"Content-Type": "application/vnd.servetrace.spans", "servetrace-wait": "delivered"}
 _RETRYABLE = {0, 408, 429, 502, 503, 504}
 
@@ -56,8 +57,10 @@ class Client(http.client.HTTPConnection):
             raise
         self.sock = sock
 
-    def post(self, body, timeout):
-        """Sends a request and returns the Answer. Blocks for some ``timeout`` seconds."""
+    def post(self, body, timeout, lost=None):
+        """Sends a request, with the spans that were lost by reason, and returns the Answer.
+        Blocks for some ``timeout`` seconds."""
+        headers = _HEADERS | ({LOST: counts(lost)} if lost else {})
         try:
             self.timeout = timeout
             if self.sock is None:
@@ -65,7 +68,7 @@ class Client(http.client.HTTPConnection):
             self.sock.settimeout(timeout)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 # The relay may answer, and close, before it has read the whole body.
-                self.request("POST", PATH, body, _HEADERS)
+                self.request("POST", PATH, body, headers)
             response = self.getresponse()
             return _answer(response, response.read())
         except (OSError, http.client.HTTPException) as e:
@@ -84,6 +87,11 @@ class Client(http.client.HTTPConnection):
         """Closes the connection in a forked child. Its parent keeps it."""
         if (sock := self.sock) and (fd := sock.detach()) >= 0:
             os.close(fd)
+
+
+def counts(by_reason):
+    """Returns "a=1,b=2"."""
+    return ",".join(f"{reason}={n}" for reason, n in sorted(by_reason.items()))
 
 
 def _answer(response, body):

@@ -18,7 +18,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor
 
 from servetrace import encode
-from servetrace.client import Client
+from servetrace.client import Client, counts
 from servetrace.relay import RelayError, seconds
 
 BATCH_AGE, QUEUE_SIZE = "SERVE_TRACING_BATCH_AGE", "OTEL_BSP_MAX_QUEUE_SIZE"
@@ -59,6 +59,7 @@ class RelayProcessor(SpanProcessor):
         self._queue = collections.deque()
         self._lock = threading.Lock()
         self._lost = collections.Counter()
+        self._told = collections.Counter()  # of the lost spans, the relay knows these
         self._reported, self._reported_at = 0, 0.0
         self._fault = None  # the last that was logged
         self._some, self._full, self._over = threading.Event(), threading.Event(), threading.Event()
@@ -154,6 +155,8 @@ class RelayProcessor(SpanProcessor):
                     self._report()
                 if self._is_late():
                     self._lose_rest()
+                if self._untold():
+                    self._send(b"")
         except Exception:
             self.log.exception("servetrace: the sender ended")
         finally:
@@ -242,10 +245,17 @@ class RelayProcessor(SpanProcessor):
     def _send(self, body):
         """Makes a request and returns the answer."""
         timeout = self._timeout if self._deadline is None else max(0.1, self._deadline - time.monotonic())
-        answer = self._client.post(body, timeout)
+        untold = self._untold()
+        answer = self._client.post(body, timeout, untold)
         if answer.status == 200:
             self._fault = None
+            self._told += untold
         return answer
+
+    def _untold(self):
+        """Returns the lost spans by reason that the relay does not know of."""
+        with self._lock:
+            return self._lost - self._told
 
     def _lose(self, count, reason):
         if count:
@@ -264,7 +274,7 @@ class RelayProcessor(SpanProcessor):
         lost = self.lost
         total = sum(lost.values())
         if total > self._reported and (now or time.monotonic() - self._reported_at > _REPORT_SECONDS):
-            self.log.warning("servetrace: %d spans are lost: %s", total, ", ".join(f"{k}={v}" for k, v in sorted(lost.items())))
+            self.log.warning("servetrace: %d spans are lost: %s", total, counts(lost))
             self._reported, self._reported_at = total, time.monotonic()
 
 

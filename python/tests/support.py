@@ -13,6 +13,7 @@ from pathlib import Path
 import msgpack
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
+from servetrace.client import LOST
 from servetrace.relay import Relay
 
 PATIENCE = 60  # seconds that a test waits for an event
@@ -30,7 +31,7 @@ class Receiver:
 
     def __init__(self, address, answers=()):
         self.address, self.answers = address, list(answers)
-        self.names, self.requests, self.headers, self.calls = [], [], [], 0
+        self.names, self.requests, self.headers, self.lost, self.calls = [], [], [], [], 0
         self._changed = threading.Condition()
         self.start()
 
@@ -88,6 +89,8 @@ class Receiver:
             call.close_connection = True
             return
         status, headers, text = answer if isinstance(answer, tuple) else (answer, {}, "" if answer == 200 else "told to")
+        if status == 200 and LOST in call.headers:
+            self.lost.append(call.headers[LOST])
         if status == 200 and body:
             with self._changed:
                 self.take(body)

@@ -230,6 +230,25 @@ class Processor(unittest.TestCase):
         self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
         self.assertEqual((fake.names, [len(r) for r in fake.requests], self.processor.lost), (["a", "b", "c"], [1, 1, 1], {}))
 
+    def test_relay_is_told_of_lost_spans(self):
+        """Each lost span is in one request that was answered with status 200."""
+        fake = self.relay(503, 400, 400)
+        tracer = self.tracer(queue_spans=3, age=PATIENCE)
+        self.log.wait("plugins=console")
+        self.end(tracer, *map(str, range(8)))
+        self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
+        self.end(tracer, "a")
+        self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
+        self.end(tracer, "b")
+        self.provider.shutdown()
+        self.assertEqual((fake.lost, self.processor.lost), (["queue_full=5,refused=1"], {"queue_full": 5, "refused": 1}))
+
+    def test_relay_is_told_of_the_last_lost_span(self):
+        fake, tracer = self.relay(400), self.tracer()
+        self.end(tracer, "a")
+        self.provider.shutdown()
+        self.assertEqual(fake.lost, ["refused=1"])
+
     def test_server_of_another_protocol(self):
         """A server that does not speak HTTP gives one line, and spans wait."""
         server = socket.socket(socket.AF_UNIX)
@@ -250,6 +269,7 @@ class Processor(unittest.TestCase):
         self.log.wait(f"ERROR: servetrace: unix://{self.path} does not speak HTTP/1.1; start the relay with --http and this address")
         answering.join()
         self.assertEqual((self.processor.lost, self.processor.waiting, len(self.log.lines)), ({}, 1, 2))
+        self.processor.shutdown(0)
 
     def test_never_raises(self):
         self.relay()

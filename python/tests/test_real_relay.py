@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 from pathlib import Path
 from unittest import mock
 
@@ -140,6 +141,21 @@ class RealRelay(Environment):
         got = self.back_end.requests[0].resource_spans[0].scope_spans[0].spans[0]
         values = {a.key: a.value.string_value for a in got.attributes}
         self.assertEqual((got.name, values), ("lone ?", {"big": str((1 << 64) - 1), "bigger": str(1 << 64), "text": "?"}))
+        pid = listener(self.relay.path)
+        self.processor.shutdown()
+        ended(pid)
+
+    def test_relay_counts_lost_spans(self):
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = s.getsockname()[1]
+        with mock.patch.dict(os.environ, {"SERVE_ADMIN_PORT": str(port)}):
+            self.relay = relay_from_env()
+        tracer = self.tracer(queue_spans=1, age=PATIENCE)
+        for name in "abc":
+            tracer.start_span(name).end()
+        self.flush()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            self.assertIn('servetrace_relay_sender_lost_spans_total{reason="queue_full"} 2\n', answer.read().decode())
         pid = listener(self.relay.path)
         self.processor.shutdown()
         ended(pid)
