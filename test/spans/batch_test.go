@@ -135,8 +135,8 @@ func (b *batched) together(ids []string, header ...string) {
 	}
 }
 
-// TestBatchFirstMemberUnsampled: the batch belongs to the first request that is
-// sampled. Upstream's then runs under whatever context its task began with.
+// TestBatchFirstMemberUnsampled: the batch belongs to the first request that is sampled.
+// In Ray Serve, it runs in the context in which its task began.
 func TestBatchFirstMemberUnsampled(t *testing.T) {
 	b := newBatched(patience)
 	b.rig = serve(t, serving.Config{}, b.app)

@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// noHandler is that of deployments which are called by handle alone.
+// noHandler is for deployments that are called by handle alone.
 var noHandler http.Handler
 
 // chain is an app of three deployments: A answers requests, and calls B's
@@ -24,12 +24,12 @@ type chain struct {
 	rig  *rig
 	app  *serving.App
 	b, c *serving.Deployment
-	// predict and call are what B and C do; the defaults are below.
+	// predict and call are the work of B and C. The defaults are below.
 	predict, call func(context.Context, string) (string, error)
 	toB, toC      *serving.Handle[string, string]
 }
 
-// newChain makes the app, whose A answers with what B says.
+// newChain makes the app, whose A answers with the answer of B.
 func newChain(options ...serving.DeploymentOption) *chain {
 	ch := &chain{
 		b: serving.NewDeployment("B", noHandler),
@@ -75,8 +75,8 @@ func Test15Composition(t *testing.T) {
 	})
 }
 
-// Test15Failures: what a callee fails with is an event of each replica span that
-// it passes, and of the proxy span if it gets there. Router spans have none.
+// Test15Failures: the error of a callee is an event of each replica span that it passes,
+// and of the proxy span if it gets there. Router spans have none.
 func Test15Failures(t *testing.T) {
 	failed := answer{Status: 500, Body: "Internal Server Error"}
 	t.Run("an error", func(t *testing.T) {
@@ -116,8 +116,8 @@ func Test15Failures(t *testing.T) {
 	})
 }
 
-// Test15ParallelCalls: goroutines that share a context make siblings, and what
-// one of them fails with is on no other's span.
+// Test15ParallelCalls: goroutines that share a context make siblings, and the error of
+// one of them is on its spans only.
 func Test15ParallelCalls(t *testing.T) {
 	ch := newChain()
 	var together sync.WaitGroup

@@ -17,8 +17,8 @@ import (
 
 func ok(http.ResponseWriter, *http.Request) {}
 
-// Test11Resource: what every span says of its process. The rest of table 1.1 is
-// checked of every tree, by checkCommon.
+// Test11Resource: the resource of every span. checkCommon checks the rest of table 1.1
+// for all trees.
 func Test11Resource(t *testing.T) {
 	r := one(t, serving.Config{}, http.HandlerFunc(ok))
 	r.get(client(t, "HTTP/1.1"), "r", "/")

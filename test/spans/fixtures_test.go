@@ -21,9 +21,9 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// A fixture is what Ray Serve's own end-to-end test compares with: the spans of
-// one request by the process that they come from, the newest start first, in the
-// form of its span files, with ids and times blanked.
+// fixture is the data with which Ray Serve's own end-to-end test compares: the spans of
+// one request by process, the newest start first, in the form of its span files, with ids
+// and times blanked.
 type fixture struct{ Upstream, Proxy, Replica []fixtureSpan }
 
 type fixtureSpan struct {
@@ -66,8 +66,8 @@ func number(t *testing.T, text string) (n float64) {
 	return n
 }
 
-// asFixture gives a span in the form of the files, without what no checker may
-// compare: ids, and the keys that are ours.
+// asFixture returns a span in the form of the files, without ids and without our own
+// keys.
 func asFixture(t *testing.T, s sdktrace.ReadOnlySpan) fixtureSpan {
 	t.Helper()
 	out := fixtureSpan{
@@ -91,7 +91,7 @@ func asFixture(t *testing.T, s sdktrace.ReadOnlySpan) fixtureSpan {
 	for _, l := range s.Links() {
 		out.Links = append(out.Links, l.SpanContext.SpanID().String())
 	}
-	text, err := json.Marshal(out) // numbers become those of JSON
+	text, err := json.Marshal(out) // numbers become JSON numbers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +102,9 @@ func asFixture(t *testing.T, s sdktrace.ReadOnlySpan) fixtureSpan {
 	return plain
 }
 
-// checkFixture waits until the three spans of the request and those of user code
-// have ended, sorts them into the files that Ray would write, and compares. Then
-// it follows the parents, from application_span on: every span is on the way,
-// once.
+// checkFixture waits until the three spans of the request and the spans of user code have
+// ended, sorts them into the files that Ray would write, and compares. Then it follows
+// the parents from application_span: each span is on the way once.
 func (r *rig) checkFixture(name, id string, upstream sdktrace.ReadOnlySpan) {
 	t := r.t.(*testing.T)
 	t.Helper()
@@ -153,7 +152,7 @@ func upstreamApp(t *testing.T) (upstream func() sdktrace.ReadOnlySpan, header ht
 	}, header
 }
 
-// applicationSpan is what the fixtures' models start.
+// applicationSpan starts the span that the fixtures' models start.
 func applicationSpan(ctx context.Context, r *rig) trace.Span {
 	info, _ := serving.ReplicaContext(ctx)
 	_, span := r.tracing.TracerProvider().Tracer(userScope).Start(ctx, "application_span")

@@ -9,10 +9,9 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// TestH05InstrumentedApp: a ServeMux whose handler otelhttp instruments stands
-// where Ray has a FastAPI app and its instrumentor. What its handler fails with
-// is as in H4, and the instrumentation's span is a child of the replica's, with
-// the user's below it.
+// TestH05InstrumentedApp: a ServeMux whose handler is instrumented by otelhttp stands for
+// Ray's FastAPI app with its instrumentor. The error of the handler appears as in H4. The
+// instrumentation's span is a child of the replica's, and has the user's span below it.
 func TestH05InstrumentedApp(t *testing.T) {
 	overBoth(t, func(t *testing.T, c *http.Client) {
 		var r *rig

@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// instance is what each replica of these tests constructs.
+// instance is the value that each replica of these tests constructs.
 type instance struct{ sick *atomic.Bool }
 
 // CheckHealth implements [serving.HealthChecker].
@@ -25,9 +25,9 @@ func (i *instance) CheckHealth(context.Context) error {
 	return nil
 }
 
-// TestH14Unavailable: each try to start a replica has failed. Requests that came
-// while it was tried are answered the same way as those that come later, and
-// neither has a replica span. H6 says the same of a nested call.
+// TestH14Unavailable: all attempts to start a replica have failed. Requests during the
+// attempts get the same answer as later requests, and neither have a replica span. H6 is
+// the same for a nested call.
 func TestH14Unavailable(t *testing.T) {
 	t.Parallel() // three tries take three seconds
 	const text = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
@@ -167,9 +167,9 @@ func TestH17ReplicaDiesBeforeItAccepts(t *testing.T) {
 	}
 }
 
-// TestH18ReplicaDiesWhileRunning: a replica that is unhealthy is ended, and what
-// runs in it beyond its graceful shutdown is cut off. Unlike a process that is
-// gone, it can still tell of it: its span is not lost.
+// TestH18ReplicaDiesWhileRunning: an unhealthy replica is ended, and its requests are cut
+// off after its graceful shutdown. Unlike the end of a process in Ray Serve, this loses
+// no span.
 func TestH18ReplicaDiesWhileRunning(t *testing.T) {
 	overBoth(t, func(t *testing.T, c *http.Client) {
 		entered := make(chan struct{}, 1)
@@ -192,9 +192,9 @@ func TestH18ReplicaDiesWhileRunning(t *testing.T) {
 	})
 }
 
-// TestH19ArgumentLost: handles give values, not references to what may come. A
-// caller that needs the result of B for its call of C waits for it first; so
-// where B is lost, C is never called, and has no span.
+// TestH19ArgumentLost: handles return values, not references to later values. A caller
+// that needs the result of B for its call of C waits for it first. If B is lost, C is
+// never called and has no span.
 func TestH19ArgumentLost(t *testing.T) {
 	b, c := serving.NewDeployment("B", noHandler), serving.NewDeployment("C", noHandler)
 	first := serving.AddFunction(b, "", func(context.Context, int) (int, error) { return 0, errBoom })

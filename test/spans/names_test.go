@@ -13,7 +13,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// attributesOf are those of a span, but for the identity.
+// attributesOf returns the attributes of a span without the identity.
 func attributesOf(s sdktrace.ReadOnlySpan) attributes {
 	got := attributes{}
 	for _, kv := range s.Attributes() {

@@ -120,9 +120,9 @@ func (r *recorder) request(t testing.TB, id string) []sdktrace.ReadOnlySpan {
 	}
 }
 
-// complete gives the spans of the trace, but for those of other requests of it,
-// which a caller's traceparent can have put there. A span that hangs on nothing
-// is among them.
+// complete returns the spans of the trace, without the spans of other requests, which
+// a caller's traceparent may have put into the trace. A span without a parent in the
+// trace is among them.
 func (r *recorder) complete(id string) ([]sdktrace.ReadOnlySpan, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +176,7 @@ func attributeOf(s sdktrace.ReadOnlySpan, key attribute.Key) (attribute.Value, b
 	return attribute.Value{}, false
 }
 
-// inOrder sorts spans by name, and those of one name by their start.
+// inOrder sorts spans by name and start.
 func inOrder(spans []sdktrace.ReadOnlySpan) {
 	slices.SortFunc(spans, func(a, b sdktrace.ReadOnlySpan) int {
 		return cmp.Or(cmp.Compare(a.Name(), b.Name()), a.StartTime().Compare(b.StartTime()))

@@ -25,7 +25,7 @@ const patience = 30 * time.Second
 // jobID is Ray's job id in these tests, which every task id ends in.
 const jobID = "0badc0de"
 
-// rig is a running server with what it recorded.
+// rig is a running server with its recordings.
 type rig struct {
 	t       testing.TB
 	server  *serving.Server
@@ -120,8 +120,8 @@ func providerOf(t testing.TB, spans sdktrace.SpanProcessor, change func(*tracing
 	return p
 }
 
-// check compares the trace of a request with what the tables say, and its line
-// in the access log with the trace. It gives the root's span as it was recorded.
+// check compares the trace of a request with the tables, and its line in the access log
+// with the trace. It returns the root's span as it was recorded.
 func (r *rig) check(id string, want *span) sdktrace.ReadOnlySpan {
 	r.t.Helper()
 	root, got := treeOf(r.t, r.spans.request(r.t, id))
@@ -130,7 +130,7 @@ func (r *rig) check(id string, want *span) sdktrace.ReadOnlySpan {
 	return root
 }
 
-// compare compares the tree of a request with what the tables say.
+// compare compares the tree of a request with the tables.
 func compare(t testing.TB, id string, got, want *span) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -138,8 +138,8 @@ func compare(t testing.TB, id string, got, want *span) {
 	}
 }
 
-// checkLine: the request has one line in the access log, and it says what the
-// proxy span says.
+// checkLine: the request has one line in the access log, which agrees with the proxy
+// span.
 func (r *rig) checkLine(id string, proxy sdktrace.ReadOnlySpan) {
 	r.t.Helper()
 	lines := r.access.of(r.t, id)
@@ -199,7 +199,7 @@ func overBoth(t *testing.T, scenario func(t *testing.T, c *http.Client)) {
 	}
 }
 
-// answer is what a client saw.
+// answer is the response that a client got.
 type answer struct {
 	Status int // 0: no response
 	Body   string
@@ -240,7 +240,7 @@ func (r *rig) request(ctx context.Context, method, id, path string, header ...st
 	return req
 }
 
-// checkAnswer compares what a client saw.
+// checkAnswer compares the response that a client got.
 func checkAnswer(t testing.TB, got, want answer) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -260,7 +260,7 @@ func receive[T any](t testing.TB, what string, ch <-chan T) T {
 	}
 }
 
-// accessLog keeps what the server logs.
+// accessLog keeps the log of the server.
 type accessLog struct {
 	mu    sync.Mutex
 	lines []string

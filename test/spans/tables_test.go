@@ -2,8 +2,8 @@ package spans
 
 import "slices"
 
-// span is a span as the tables describe it, with all below it. What cannot be
-// known before it is recorded has one of the placeholders below in its place.
+// span is a span in the form of the tables, with all spans below it. A value that is not
+// known in advance is one of the placeholders below.
 type span struct {
 	Name, Kind, Status, Description string
 	Attributes                      attributes
@@ -26,7 +26,7 @@ const (
 	someStack   = "(a stack)"
 )
 
-// call is what the tables' rows are filled with: one call of one deployment.
+// call has the values for the rows of the tables: one call of one deployment.
 type call struct {
 	id         string // of the request
 	app        string
@@ -130,7 +130,7 @@ func (c call) router(below ...*span) *span {
 	return s
 }
 
-// refused is table 1.3 where no replica was looked for: without what is written
+// refused is table 1.3 if no replica was looked for: without the attributes that are set
 // at the end.
 func (c call) refused() *span {
 	s := c.router()
@@ -143,7 +143,7 @@ func (c call) refused() *span {
 // noStatus is the status of a replica span that has none.
 const noStatus = 0
 
-// replica is table 1.4. The status is that of HTTP.
+// replica is table 1.4. The status is an HTTP status.
 func (c call) replica(status int, below ...*span) *span {
 	name := "replica_handle_request " + c.deployment + " " + c.method
 	s := &span{Name: name, Kind: "server", Status: "Unset", Children: below, Attributes: attributes{
@@ -169,7 +169,7 @@ func (c call) replica(status int, below ...*span) *span {
 	return s
 }
 
-// rpc adds what router and replica spans of a call other than HTTP end with.
+// rpc adds the last attributes of the router and replica spans of a call without HTTP.
 func (s *span) rpc(c call) {
 	s.Attributes["rpc.system"] = "UNDEFINED"
 	if c.protocol == "grpc" {
@@ -230,5 +230,5 @@ var families = []string{
 	"proxy_http_request", "proxy_websocket_request", "proxy_grpc_request", "route_to_replica", "replica_handle_request",
 }
 
-// isFamily tells a span of the runtime's from those of user code.
+// isFamily reports whether a span is one of the runtime, and not of user code.
 func isFamily(name string) bool { return slices.Contains(families, familyOf(name)) }

@@ -17,19 +17,19 @@ func familyOf(name string) string {
 	return family
 }
 
-// scope is what 1.1 has for the scope's name: the import path of our package.
+// scope is the scope's name in table 1.1: the import path of our package.
 const scope = "github.com/servetrace/servetrace/tracing"
 
-// userScope is that of spans which tests start in their own code.
+// userScope is the scope of spans that tests start in their own code.
 const userScope = "user"
 
-// foreign stands for the attributes of a span of somebody's instrumentation,
-// whose affair they are.
+// foreign stands for the attributes of a span of another instrumentation, which are not
+// checked.
 func foreign(scope string) attributes { return attributes{"(those of the scope)": scope} }
 
-// treeOf joins the spans of one trace by their parents. It checks what holds for
-// every tree (1.1, 1.6 and the identity), and gives the root as it was recorded
-// and the tree as it is compared.
+// treeOf joins the spans of one trace by their parents. It checks the rules for all
+// trees (1.1, 1.6 and the identity), and returns the root as it was recorded, and the
+// tree in the form for comparison.
 func treeOf(t testing.TB, spans []sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, *span) {
 	t.Helper()
 	b := &builder{t: t, below: map[trace.SpanID][]sdktrace.ReadOnlySpan{}, names: map[trace.SpanID]string{}}
@@ -113,9 +113,9 @@ func (b *builder) checkCommon(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// checkTimes: 1.6, and what every child has of its parent. A router span may end
-// before its replica span, and so does the span of a proxy that did not wait for
-// a handler whose time was over, or whose client had left.
+// checkTimes: 1.6, and the times of each child against its parent. A router span may end
+// before its replica span. So may the span of a proxy that did not wait for a handler,
+// because its time was over or its client had left.
 func (b *builder) checkTimes(s, parent sdktrace.ReadOnlySpan) {
 	b.t.Helper()
 	if s.StartTime().Before(parent.StartTime()) {
@@ -130,7 +130,7 @@ func (b *builder) checkTimes(s, parent sdktrace.ReadOnlySpan) {
 	}
 }
 
-// wasCutShort reports whether a span tells of a timeout or a client that left.
+// wasCutShort reports whether a span has a timeout or a client that left.
 func wasCutShort(s sdktrace.ReadOnlySpan) bool {
 	return slices.ContainsFunc(s.Events(), func(e sdktrace.Event) bool {
 		return slices.ContainsFunc(e.Attributes, func(kv attribute.KeyValue) bool {
@@ -144,10 +144,10 @@ var (
 	taskForm    = regexp.MustCompile(`^[0-9a-f]{40}` + jobID + `$`)
 )
 
-// checkIdentity: every span of a request names request, task and, inside a
-// replica, the replica. A proxy and a replica span begin a task of their own; all
-// others have that of their parent. A program that calls by handle outside of a
-// request is none of the runtime's, and has no task.
+// checkIdentity: each span of a request names request, task and, inside a replica, the
+// replica. A proxy span and a replica span begin a task of their own. All other spans
+// have the task of their parent. A program that calls by handle outside of a request is
+// not part of the runtime, and has no task.
 func (b *builder) checkIdentity(s, parent sdktrace.ReadOnlySpan) {
 	b.t.Helper()
 	b.checkSameRequest(s, parent)
@@ -193,8 +193,8 @@ func (b *builder) checkSameRequest(s, parent sdktrace.ReadOnlySpan) {
 	}
 }
 
-// attributes gives the attributes with their types. What checkIdentity has
-// checked is left out; what cannot be known becomes a placeholder.
+// attributes returns the attributes with their types, without those that checkIdentity
+// has checked. Values that are not known in advance become placeholders.
 func (b *builder) attributes(list []attribute.KeyValue) attributes {
 	b.t.Helper()
 	out := attributes{}

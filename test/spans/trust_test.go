@@ -42,7 +42,7 @@ var trustRows = []trustRow{
 	{"false", "1", unsampledParent, true},
 }
 
-// row is what is to come of it: the trace is the caller's in any case.
+// row returns the expected result: the trace is always the caller's.
 func (tt trustRow) row() w3cRow {
 	flags := map[bool]string{true: "01", false: "00"}[tt.sampled]
 	return w3cRow{

@@ -104,7 +104,7 @@ func parented(parent string) []string {
 	return []string{"traceparent", parent}
 }
 
-// ownSpan is user code. What it has OpenTelemetry's SDK do is its own affair.
+// ownSpan is user code. Its allocations in OpenTelemetry's SDK do not count.
 func ownSpan(ctx context.Context, r *rig) {
 	_, span := r.tracing.TracerProvider().Tracer(userScope).Start(ctx, "own")
 	span.End()
@@ -123,7 +123,7 @@ func TestUnsampledChain(t *testing.T) {
 					send("several", parent)
 				}
 			}
-			several(unsampledParent) // what is made once
+			several(unsampledParent) // values that are made once
 			for _, stack := range allocatedForSpans(t, func() { several(unsampledParent) }) {
 				if !strings.Contains(stack, "spans.(*Tracer).StartProxy") {
 					t.Errorf("for unsampled requests there was an allocation in\n%s", stack)
@@ -139,8 +139,8 @@ func TestUnsampledChain(t *testing.T) {
 	}
 }
 
-// TestUnsampledRoot: where nobody has decided before, the proxy asks the sampler,
-// once, and its decision holds for the whole chain.
+// TestUnsampledRoot: if there is no decision yet, the proxy asks the sampler once, and
+// the decision holds for the whole chain.
 func TestUnsampledRoot(t *testing.T) {
 	var r *rig
 	none := func(t testing.TB, spans *recorder) *tracing.Provider {
@@ -164,7 +164,7 @@ func TestSampledChain(t *testing.T) {
 	var r *rig
 	r = serve(t, serving.Config{}, everything(&r))
 	ways := r.ways()
-	// below is what the service does for each message.
+	// below are the spans that the service makes for each message.
 	below := func(a call) []*span {
 		b, c := a.nested("B", "tokens"), a.nested("C", "double")
 		b.streaming = true
@@ -202,8 +202,8 @@ func TestSampledChain(t *testing.T) {
 	}
 }
 
-// allocatedForSpans gives the stacks in which what makes spans has allocated
-// memory while work ran. It looks at every allocation, not at a sample.
+// allocatedForSpans returns the stacks in which code for spans has allocated memory while
+// work ran. It sees every allocation, not a sample.
 func allocatedForSpans(t *testing.T, work func()) []string {
 	t.Helper()
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
@@ -219,8 +219,8 @@ func allocatedForSpans(t *testing.T, work func()) []string {
 	return found
 }
 
-// makesSpans tells the code that builds spans and what is on them: the SDK, the
-// attributes of ours, and the ids of a task.
+// makesSpans reports whether a stack is in code that makes spans or their data: the SDK,
+// our attributes, and the ids of a task.
 func makesSpans(stack string) bool {
 	if strings.Contains(stack, "test/spans.ownSpan") {
 		return false
@@ -240,7 +240,7 @@ func makesSpans(stack string) bool {
 // allocations counts all allocations up to now by their stacks.
 func allocations(t *testing.T) map[string]int64 {
 	t.Helper()
-	runtime.GC() // the profile is that of the collection before last
+	runtime.GC() // the profile is older by one collection
 	runtime.GC()
 	var records []runtime.MemProfileRecord
 	for n, ok := 1000, false; !ok; n *= 2 {

@@ -32,7 +32,7 @@ type w3cRow struct {
 // sentParent is the parent that most rows send.
 const sentParent = "traceparent: " + sampledParent
 
-// w3cRows follow the W3C's own test suite, and add what it leaves open.
+// w3cRows follow the W3C's own test suite, and add cases that it leaves open.
 //
 // Source: https://github.com/w3c/trace-context/blob/main/test/test.py
 func w3cRows() []w3cRow {
@@ -53,7 +53,7 @@ func w3cRows() []w3cRow {
 		{"flag 00", lines{"traceparent: " + unsampledParent, "tracestate: foo=1"}, unsampledParent, "foo=1"},
 		{"random flag", lines{"traceparent: 00-" + id + "-" + span + "-03"}, "00-" + id + "-" + span + "-03", ""},
 		{"random flag, unsampled", lines{"traceparent: 00-" + id + "-" + span + "-02"}, "00-" + id + "-" + span + "-02", ""},
-		// What is not known is not passed on: https://www.w3.org/TR/trace-context-2/#other-flags
+		// Unknown flags are not passed on: https://www.w3.org/TR/trace-context-2/#other-flags
 		{"flags of the future", lines{"traceparent: 00-" + id + "-" + span + "-ff"}, "00-" + id + "-" + span + "-03", ""},
 
 		{"version cc", lines{"traceparent: cc-" + id + "-" + span + "-01"}, sampledParent, ""},
@@ -99,7 +99,7 @@ func w3cRows() []w3cRow {
 	return append(rows, stateRows()...)
 }
 
-// stateRows are those of tracestate. What is wrong with it leaves the parent.
+// stateRows are the cases of tracestate. An invalid state leaves the parent valid.
 func stateRows() []w3cRow {
 	var rows []w3cRow
 	add := func(name, state string, sent ...string) {
@@ -155,7 +155,7 @@ func long(n, length int) string {
 	return strings.Join(list, ",")
 }
 
-// passed is what a handler would send on.
+// passed are the headers that a handler would send on.
 type passed struct{ Traceparent, Tracestate string }
 
 // goesOut is a handler that answers with the context that it would send on.
@@ -192,8 +192,8 @@ func (r *rig) raw(id string, header lines) string {
 	return string(body)
 }
 
-// checkPassed holds what went out against a row: the caller's trace goes on, or
-// a new one began, and the flags and the state are right.
+// checkPassed compares the outgoing headers with a row: the caller's trace goes on, or a
+// new one began, and the flags and the state are right.
 func checkPassed(t *testing.T, row w3cRow, body string) {
 	t.Helper()
 	var out passed

@@ -175,8 +175,8 @@ func Test21WebSocketEnds(t *testing.T) {
 	})
 }
 
-// upgraded has a handler take the connection over by itself, leave it open and
-// return what end does.
+// upgraded returns a handler that takes the connection over by itself, leaves it open and
+// returns the result of end.
 func upgraded(end func() error) serving.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		_, rw, err := http.NewResponseController(w).Hijack()

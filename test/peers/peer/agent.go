@@ -13,8 +13,8 @@ import (
 	pb "github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace"
 )
 
-// DatadogAgent is the running core of Datadog's trace agent, with a back end
-// behind it that writes down what the agent would have sent to Datadog.
+// DatadogAgent is the running core of Datadog's trace agent. A back end behind it
+// records the payloads that the agent sends to Datadog.
 type DatadogAgent struct {
 	tb      testing.TB
 	options agentOptions
@@ -30,7 +30,7 @@ type DatadogAgent struct {
 	hits       map[string]uint64
 	spans      []AgentSpan
 	chunks     int
-	// collector stands before the OTLP receiver; nil until somebody asks for it.
+	// collector is in front of the OTLP receiver. It is nil until a test needs it.
 	collector *Collector
 }
 
@@ -40,7 +40,7 @@ type agentOptions struct {
 	statistics bool
 }
 
-// AgentOption changes what StartDatadogAgent starts.
+// AgentOption changes the agent that StartDatadogAgent starts.
 type AgentOption func(*agentOptions)
 
 // WithSocket has the agent listen on a Unix socket, too. The path must be short
@@ -125,8 +125,8 @@ func (a *DatadogAgent) start() (_ *process, err error) {
 
 func (a *DatadogAgent) logFile() string { return filepath.Join(a.dir, "log") }
 
-// URL is where it takes traces, http://127.0.0.1:PORT: what DD_TRACE_AGENT_URL
-// is set to. Safe for concurrent use.
+// URL returns the address for traces, http://127.0.0.1:PORT, which is the value for
+// DD_TRACE_AGENT_URL. Safe for concurrent use.
 func (a *DatadogAgent) URL() string { return "http://" + loopback(a.port) }
 
 // OTLPHTTP is an endpoint for OTLP/HTTP that leads to the agent, as port 4318
@@ -144,9 +144,8 @@ func (a *DatadogAgent) OTLPHTTP() string {
 // OTLPGRPC is the agent's own endpoint for OTLP/gRPC. Safe for concurrent use.
 func (a *DatadogAgent) OTLPGRPC() string { return "http://" + loopback(a.otlp) }
 
-// Spans is everything that has left the agent by now, in the order that it did.
-// The spans are the caller's to read, not to change. What a client was answered
-// for may be some 200 ms ahead of it.
+// Spans returns all spans that have left the agent, in order. The caller must not change
+// them. Spans that the agent has accepted in the last 200 ms may be missing.
 func (a *DatadogAgent) Spans() []AgentSpan {
 	a.tb.Helper()
 	for _, frame := range a.file.next() {
@@ -187,8 +186,8 @@ func (a *DatadogAgent) Hits() map[string]uint64 {
 	return a.hits
 }
 
-// WaitSpans blocks until at least n spans have left the agent and gives what
-// Spans does. It ends the test when nothing new has come for a minute.
+// WaitSpans blocks until at least n spans have left the agent, and returns the result of
+// Spans. It ends the test if nothing new arrives for a minute.
 func (a *DatadogAgent) WaitSpans(n int) []AgentSpan {
 	a.tb.Helper()
 	waitFor(a.tb, fmt.Sprintf("%d spans at the Datadog agent", n), n, func() int { return len(a.Spans()) })
@@ -198,11 +197,11 @@ func (a *DatadogAgent) WaitSpans(n int) []AgentSpan {
 // Raw is the file of payloads itself, to look for bytes that must not be there.
 func (a *DatadogAgent) Raw() []byte { a.tb.Helper(); return a.file.raw() }
 
-// Log is what the agent has printed, its last 32 KiB where that is long.
+// Log returns the output of the agent, at most the last 32 KiB.
 func (a *DatadogAgent) Log() string { return logText(a.logFile()) }
 
-// Stop ends the agent as an operator would: what it has taken, it writes first.
-// Its ports refuse connections then, and Spans goes on to work.
+// Stop ends the agent as an operator does: it writes all accepted spans first. Then its
+// ports refuse connections. Spans still works.
 func (a *DatadogAgent) Stop() {
 	a.tb.Helper()
 	if a.process == nil {
@@ -247,7 +246,7 @@ func parseHigh(text string) uint64 {
 	return high
 }
 
-// isTraceID tells whether text is 32 hex digits.
+// isTraceID reports whether text is 32 hex digits.
 func isTraceID(text string) bool {
 	raw, err := hex.DecodeString(text)
 	return err == nil && len(raw) == 16

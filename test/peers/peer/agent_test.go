@@ -26,7 +26,7 @@ import (
 // none from before the year 2000.
 const start = 1_700_000_000_123_456_789
 
-// chunk is what a Datadog tracer sends by protocol 0.4: a root and its child.
+// chunk returns a root and its child, as a Datadog tracer sends them by protocol 0.4.
 func chunk() pb.Traces {
 	return pb.Traces{{
 		{
@@ -76,7 +76,7 @@ func wantChunk() []AgentSpan {
 	return []AgentSpan{root, child}
 }
 
-// tagsOfAgent are what the agent adds to tags of its own accord.
+// tagsOfAgent are the tags that the agent adds by itself.
 var tagsOfAgent = []cmp.Option{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreMapEntries(func(key string, _ float64) bool { return key[0] == '_' }),
@@ -245,7 +245,7 @@ func TestAgentIsAwayForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	post(t, http.DefaultTransport, a.URL()+"/v0.4/traces", body)
-	a.Stop() // at once: what it has taken is written before it ends
+	a.Stop() // at once: the agent writes all accepted spans before it ends
 	if got := len(a.Spans()); got != 2 {
 		t.Errorf("%d spans after the stop, want 2", got)
 	}
@@ -255,7 +255,7 @@ func TestAgentIsAwayForAWhile(t *testing.T) {
 	a.WaitSpans(4)
 }
 
-// endpoints are those that the agent says it has.
+// endpoints returns the endpoints that the agent reports.
 func endpoints(t *testing.T, a *DatadogAgent) []string {
 	t.Helper()
 	response, err := http.Get(a.URL() + "/info")

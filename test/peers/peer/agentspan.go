@@ -11,7 +11,7 @@ import (
 	"github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace/idx"
 )
 
-// What AgentSpan.Protocol says.
+// The values of AgentSpan.Protocol.
 const (
 	// ProtocolV04 is msgpack of protocol 0.4 and its kin, 0.3 to 0.7.
 	ProtocolV04 = "v0.4"
@@ -21,8 +21,8 @@ const (
 	ProtocolOTLP = "otlp"
 )
 
-// AgentSpan is one span as the agent sends it to Datadog, in the same words
-// whatever protocol it came by.
+// AgentSpan is a span as the agent sends it to Datadog. It has the same form for each
+// protocol.
 type AgentSpan struct {
 	// TraceID is all 128 bits in 32 hex digits. With protocol 0.4 the high half
 	// stands in one span of the chunk, with OTLP in every span's tag
@@ -34,27 +34,27 @@ type AgentSpan struct {
 	// Start is in nanoseconds since 1970, Duration in nanoseconds.
 	Start, Duration int64
 	Error           int32
-	// Meta and Metrics are tags. Protocol 1.0 has more kinds of values: what is a
-	// string, bool, list or map there is in Meta, the latter two as JSON, and
-	// numbers are in Metrics, but a whole number that a float64 does not hold is
-	// in Meta, in decimal. Its fields env, version, component and kind are in
-	// Meta under the names that they have in protocol 0.4.
+	// Meta and Metrics are tags. Protocol 1.0 has more types of values. Its strings,
+	// bools, lists and maps are in Meta, lists and maps as JSON. Its numbers are in
+	// Metrics, except for integers that a float64 cannot hold, which are in Meta in
+	// decimal. Its fields env, version, component and kind are in Meta under their
+	// names in protocol 0.4.
 	Meta    map[string]string
 	Metrics map[string]float64
 	// MetaStruct is bytes, msgpack by convention.
 	MetaStruct map[string][]byte
 	Links      []AgentLink
 	Events     []AgentEvent
-	// Priority, ChunkTags, Origin and DroppedTrace are those of the chunk, and
-	// Chunk is its number, from 0 on in the order of arrival: spans of one chunk
-	// have the same. DroppedTrace: the agent keeps the span only for its own use.
+	// Priority, ChunkTags, Origin and DroppedTrace are fields of the chunk. Chunk is
+	// its number in the order of arrival, from 0. DroppedTrace: the agent keeps the
+	// span only for its own use.
 	Priority     int32
 	ChunkTags    map[string]string
 	Origin       string
 	DroppedTrace bool
 	Chunk        int
-	// Env, Version, Hostname and Language are those of the payload, which the
-	// tracer fills in.
+	// Env, Version, Hostname and Language are fields of the payload, which the tracer
+	// sets.
 	Env, Version, Hostname, Language string
 	// Protocol is one of the constants above.
 	Protocol string

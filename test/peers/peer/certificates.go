@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Certificates are PEM files of a certificate authority that is made for one
-// test and of what it has signed, all good for a day.
+// Certificates are PEM files of a certificate authority that is made for one test, and
+// of the certificates that it has signed. They are valid for a day.
 type Certificates struct {
 	// CA is the authority's certificate.
 	CA string

@@ -26,7 +26,7 @@ type Collector struct {
 	http, grpc, healthAt int
 	process              *process
 	file                 *frameFile
-	// batches is what has been read of the file, spans how many are in it.
+	// batches are the contents of the file that were read, and spans is their number.
 	batches []*tracepb.ResourceSpans
 	spans   int
 }
@@ -41,17 +41,17 @@ type collectorOptions struct {
 	starved bool
 }
 
-// CollectorOption changes what StartCollector starts.
+// CollectorOption changes the Collector that StartCollector starts.
 type CollectorOption func(*collectorOptions)
 
-// WithToken has the Collector refuse whoever does not send the header
+// WithToken makes the Collector refuse clients without the header
 // "Authorization: Bearer TOKEN": with status 401, and code Unauthenticated.
 func WithToken(token string) CollectorOption {
 	return func(o *collectorOptions) { o.token = token }
 }
 
-// WithTokenIn has the Collector refuse whoever does not send the header "NAME:
-// TOKEN", as WithToken does: a vendor's way of taking keys.
+// WithTokenIn makes the Collector refuse clients without the header "NAME: TOKEN",
+// as WithToken does. Some vendors take keys in this way.
 func WithTokenIn(header, token string) CollectorOption {
 	return func(o *collectorOptions) { o.tokenHeader, o.token = header, token }
 }
@@ -62,21 +62,20 @@ func WithTLS(cert, key string) CollectorOption {
 	return func(o *collectorOptions) { o.cert, o.key = cert, key }
 }
 
-// WithoutMemory has the Collector refuse whatever it is sent until Restart, as
-// one does whose memory is used up: the memory_limiter gets a bound that it
-// always exceeds.
+// WithoutMemory makes the Collector refuse everything until Restart, like a Collector
+// whose memory is used up: the memory_limiter gets a bound that it always exceeds.
 func WithoutMemory() CollectorOption {
 	return func(o *collectorOptions) { o.starved = true }
 }
 
-// WithClientCA has the Collector demand a client certificate that is signed by
-// one of those in a PEM file. It needs WithTLS.
+// WithClientCA makes the Collector demand a client certificate that an authority in a
+// PEM file has signed. It needs WithTLS.
 func WithClientCA(ca string) CollectorOption {
 	return func(o *collectorOptions) { o.clients = ca }
 }
 
-// forwardTo hands every batch on to an address by OTLP/gRPC before the sender
-// is answered, and answers what came of it.
+// forwardTo makes the Collector send every batch to an address by OTLP/gRPC before it
+// answers the sender, and pass on the result.
 func forwardTo(address string) CollectorOption {
 	return func(o *collectorOptions) { o.forward = address }
 }
@@ -150,8 +149,8 @@ type object = map[string]any
 
 func (c *Collector) settings() object {
 	receiver := func(port int, limit string, most int) object {
-		// Above what a Collector takes by default, 20 MiB and 4: the tests send
-		// spans as large as the host takes them.
+		// Above the defaults of a Collector, 20 MiB and 4 MiB: the tests send spans as
+		// large as the host accepts.
 		o := object{"endpoint": loopback(port), limit: most}
 		if c.options.token != "" {
 			o["auth"] = object{"authenticator": "bearertokenauth"}
@@ -175,9 +174,9 @@ func (c *Collector) settings() object {
 		extensions["bearertokenauth"] = auth
 		names = append(names, "bearertokenauth")
 	}
-	// Length and bytes of each message, not JSON, which has no words for some
-	// values (NaN) and changes others (invalid UTF-8). No queue: what was
-	// answered is in the file after a flush, and what did not go on is an error.
+	// Length and bytes of each message. JSON cannot express some values (NaN) and
+	// changes others (invalid UTF-8). There is no queue: an answered message is in
+	// the file after a flush, and a message that was not passed on is an error.
 	exporter, settings := "file", object{
 		"path": c.file.path, "format": "proto", "append": true, "flush_interval": "50ms",
 	}
@@ -244,8 +243,8 @@ func (c *Collector) Spans() []*tracepb.ResourceSpans {
 	return c.batches
 }
 
-// WaitSpans blocks until at least n spans have arrived and gives what Spans
-// does. It ends the test when nothing new has come for a minute.
+// WaitSpans blocks until at least n spans have arrived, and returns the result of
+// Spans. It ends the test if nothing new arrives for a minute.
 func (c *Collector) WaitSpans(n int) []*tracepb.ResourceSpans {
 	c.tb.Helper()
 	waitFor(c.tb, fmt.Sprintf("%d spans at the Collector", n), n, func() int {
@@ -255,11 +254,11 @@ func (c *Collector) WaitSpans(n int) []*tracepb.ResourceSpans {
 	return c.batches
 }
 
-// Raw is the file itself: what has arrived, as protobuf, to look for bytes that
-// must not be there.
+// Raw returns the file itself, all messages as protobuf, in which a test can search for
+// bytes that must not be there.
 func (c *Collector) Raw() []byte { c.tb.Helper(); return c.file.raw() }
 
-// Log is what the Collector has printed, its last 32 KiB where that is long.
+// Log returns the output of the Collector, at most the last 32 KiB.
 func (c *Collector) Log() string { return logText(c.logFile()) }
 
 // Stop ends the Collector as an operator would. Its ports refuse connections

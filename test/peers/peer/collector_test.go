@@ -176,7 +176,7 @@ func TestCollectorTakesTheTakenPortOfNobody(t *testing.T) {
 	c.WaitSpans(1)
 }
 
-// TestCollectorOfTheManual starts the one that CONTRIBUTING.md tells of.
+// TestCollectorOfTheManual starts the Collector that CONTRIBUTING.md describes.
 func TestCollectorOfTheManual(t *testing.T) {
 	t.Parallel()
 	c := &Collector{tb: t, program: program(t, "otelcol", "otelcol"), dir: t.TempDir()}
@@ -237,7 +237,7 @@ func TestNoPeerOutlivesAKilledTest(t *testing.T) {
 		t.Skip("this system has no death pact")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	// What is killed does not tidy up.
+	// A process that is killed leaves files behind.
 	cmd.Env = append(os.Environ(), envHold+"=1", "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -272,7 +272,7 @@ func TestNoPeerOutlivesAKilledTest(t *testing.T) {
 	})
 }
 
-// alive tells whether a process runs; one that nobody has waited for does not.
+// alive reports whether a process runs. A zombie does not run.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
@@ -285,7 +285,7 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// wantRefused wants nobody to listen where a peer was.
+// wantRefused fails the test if a process listens at the URL of a peer that has ended.
 func wantRefused(t *testing.T, url string) {
 	t.Helper()
 	connection, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))

@@ -22,8 +22,8 @@ const connectFeatures = `features:
   supportsTls: false
 `
 
-// What the suite prints: a line for each failure with its reasons indented below
-// it, and a line with the counts at the end.
+// The output of the suite: a line for each failure, its reasons indented below it, and a
+// line with the counts at the end.
 var (
 	connectFailure = regexp.MustCompile(`(?m)^FAILED: (.+):\n((?:\t.*\n)*)`)
 	connectCounts  = regexp.MustCompile(`(?m)^(\d+) passed, (\d+) failed$`)

@@ -108,8 +108,8 @@ func (j *Jaeger) GRPC() string { return "http://" + loopback(j.grpc) }
 // Safe for concurrent use.
 func (j *Jaeger) Query() string { return "http://" + loopback(j.query) + j.base }
 
-// Trace is what Jaeger has of a trace by now, whose id is 32 hex digits; nil
-// where it knows none. Times are exact to the nanosecond.
+// Trace returns the spans that Jaeger has of a trace, whose id is 32 hex digits. It
+// returns nil for an unknown trace. Times are exact to the nanosecond.
 func (j *Jaeger) Trace(id string) []*tracepb.ResourceSpans {
 	j.tb.Helper()
 	// All of time: spans of a test may have any.
@@ -124,8 +124,8 @@ func (j *Jaeger) Trace(id string) []*tracepb.ResourceSpans {
 	return spans
 }
 
-// WaitTrace blocks until Jaeger has at least n spans of a trace and gives what
-// Trace does. It ends the test when nothing new has come for a minute.
+// WaitTrace blocks until Jaeger has at least n spans of a trace, and returns the result
+// of Trace. It ends the test if nothing new arrives for a minute.
 func (j *Jaeger) WaitTrace(id string, n int) []*tracepb.ResourceSpans {
 	j.tb.Helper()
 	var spans []*tracepb.ResourceSpans

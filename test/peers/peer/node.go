@@ -13,17 +13,16 @@ import (
 // nodePatience bounds the run of a script: they make a few requests.
 const nodePatience = 2 * time.Minute
 
-// Node runs a script of folder node of this module with variables
-// ("NAME=value") beside the environment of peers, and gives what it printed to
-// standard output. It blocks until the script has ended. A script that fails
-// fails the test, which is skipped where there is no node, or its packages are
-// not there.
+// Node runs a script of the folder node of this module, with variables ("NAME=value")
+// beside the environment of peers, and returns its standard output. It blocks until the
+// script has ended. A script that fails fails the test. The test is skipped if node or
+// its packages are missing.
 func Node(tb testing.TB, script string, env ...string) string {
 	tb.Helper()
 	return runScript(tb, "node", script, env)
 }
 
-// Web is Node for the scripts of folder web, which do what a browser does.
+// Web is Node for the scripts of the folder web, which act as a browser.
 func Web(tb testing.TB, script string, env ...string) string {
 	tb.Helper()
 	return runScript(tb, "web", script, env)

@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/test/peers/recipe"
 )
 
-// modulePath is what the go.mod of this module declares.
+// modulePath is the path in the go.mod of this module.
 const modulePath = "github.com/servetrace/servetrace/test/peers"
 
 // moduleDir finds the folder of this module's go.mod, upwards from the test's.

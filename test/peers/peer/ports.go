@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// Ports are drawn below those that the kernel hands out for connections (from
-// 32768 on), so that nobody gets one while its peer is down for a while.
+// Ports are below the ports that the kernel assigns to connections (from 32768 on), so
+// that no other process gets the port of a peer that is down for a while.
 const (
 	firstPort = 12000
 	lastPort  = 31999
 )
 
-// freePorts gives ports of the loopback that nobody listens on right now. A
-// neighbour may draw the same before the peer listens: whoever starts a peer
-// tries again with others then.
+// freePorts returns ports of the loopback on which no process listens now. Another test
+// may draw the same port before the peer listens. The caller then tries again with
+// other ports.
 func freePorts(tb testing.TB, n int) []int {
 	tb.Helper()
 	var ports []int

@@ -80,7 +80,7 @@ func launch(name, path string, args, env []string, log string) (*process, error)
 	return p, nil
 }
 
-// baseEnvironment is what a peer gets of the test's environment.
+// baseEnvironment returns the part of the test's environment that peers get.
 func baseEnvironment() []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG"} {
@@ -91,7 +91,7 @@ func baseEnvironment() []string {
 	return env
 }
 
-// ended tells whether the process has ended. Safe for concurrent use.
+// ended reports whether the process has ended. Safe for concurrent use.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -176,7 +176,7 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return errors.Join(err, response.Body.Close())
 }
 
-// logText is what the process has printed, its end where it is long.
+// logText returns the output of the process, or the end of a long output.
 func logText(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -188,8 +188,8 @@ func logText(file string) string {
 	return string(text)
 }
 
-// portTaken tells from what is in a log behind offset whether other ports may
-// help.
+// portTaken reports whether the log, from an offset on, has an error that other ports
+// may avoid.
 func portTaken(file string, offset int64) bool {
 	text, err := os.ReadFile(file)
 	return err == nil && int64(len(text)) >= offset && bytes.Contains(text[offset:], []byte("address already in use"))

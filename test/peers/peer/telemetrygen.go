@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Telemetrygen runs OpenTelemetry's load generator against an endpoint of OTLP,
-// HOST:PORT without TLS, until it has sent all it was told to, and gives what it
-// printed. It sends as fast as it can, each trace by itself: with its own batches
-// it would drop what its queue does not hold. More arguments say what: "--traces
-// 500 --child-spans 3" makes 500 times 4 spans. Without overHTTP it speaks gRPC.
-// It ends the test where a call fails, or after a minute.
+// Telemetrygen runs OpenTelemetry's load generator against an OTLP endpoint, HOST:PORT
+// without TLS, until it has sent all spans, and returns its output. It sends as fast as
+// it can, each trace by itself: with its own batches it would drop spans that its queue
+// cannot hold. more are further arguments: "--traces 500 --child-spans 3" makes 500
+// times 4 spans. Without overHTTP it sends gRPC. It ends the test if a call fails, or
+// after a minute.
 func Telemetrygen(tb testing.TB, endpoint string, overHTTP bool, more ...string) string {
 	tb.Helper()
 	args := []string{"traces", "--rate", "0", "--batch=false", "--otlp-insecure", "--otlp-endpoint", endpoint}

@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ToxicProxy is a Toxiproxy before an address, in this process: what goes
-// through it can be made slow, cut or held.
+// ToxicProxy is a Toxiproxy in front of an address, in this process. It can delay, cut
+// or hold the traffic.
 type ToxicProxy struct {
 	tb    testing.TB
 	proxy *toxiproxy.Proxy
@@ -22,14 +22,14 @@ type ToxicProxy struct {
 
 // Where in a connection a toxic acts.
 const (
-	// Upstream is what the client sends.
+	// Upstream is the direction from the client to the peer.
 	Upstream = "upstream"
-	// Downstream is what the peer answers.
+	// Downstream is the direction from the peer to the client.
 	Downstream = "downstream"
 )
 
-// Toxic starts a proxy in front of an address, HOST:PORT, where nobody need
-// listen yet. At first it changes nothing. It is stopped when the test ends.
+// Toxic starts a proxy in front of an address, HOST:PORT, at which no process needs to
+// listen yet. At first it changes nothing. It stops when the test ends.
 func Toxic(tb testing.TB, upstream string) *ToxicProxy {
 	tb.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
