@@ -161,7 +161,7 @@ func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.pipeline.Stats()
-	s := Stats{Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, PushedBack: now.PushedBack, Bytes: now.Bytes, LimitBytes: now.LimitBytes, Spool: spoolStats(now.Spool)}
+	s := Stats{Instance: h.pipeline.Instance, Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, PushedBack: now.PushedBack, Bytes: now.Bytes, LimitBytes: now.LimitBytes, Spool: spoolStats(now.Spool)}
 	for _, x := range h.allLocked() {
 		s.Exporters = append(s.Exporters, exporterStats(x.Status(), now.Queues[x.Queue]))
 	}

@@ -17,6 +17,9 @@ import (
 // All counts are of spans and only grow, except for Waiting, which counts the spans in
 // the queues.
 type Stats struct {
+	// Instance identifies the Host. The id of a batch, pluginsdk.Batch.ID, is Instance, a
+	// dash and a number.
+	Instance string
 	// Ended is the number of sampled spans that were passed to OnEnd, and of the spans
 	// in requests that Consume and Deliver accepted.
 	Ended uint64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,13 @@ const (
 	WaitAccepted = "accepted"
 )
 
+// headerBatchID is the metadata or header with which a host and the plugin otlp name the
+// batch that they send.
+const headerBatchID = "servetrace-batch-id"
+
+// asked are the metadata or headers of a request, empty if it has none.
+type asked struct{ wait, batchID string }
+
 // retryDelay is the pause that the relay asks of a sender if it has no room.
 const retryDelay = time.Second
 
@@ -38,6 +46,7 @@ const retryDelay = time.Second
 type service struct {
 	cfg      Config
 	host     *host.Host
+	instance string // of the host
 	log      *slog.Logger
 	counts   *counts
 	decoder  *decoder
@@ -46,13 +55,15 @@ type service struct {
 }
 
 // export passes a request to the host and returns the answer of OTLP. The error is a
-// gRPC status. wait is the value of HeaderWait, or empty.
-func (s *service) export(ctx context.Context, c *conn, request []byte, wait string) (*coltracepb.ExportTraceServiceResponse, error) {
+// gRPC status.
+func (s *service) export(ctx context.Context, c *conn, request []byte, a asked) (*coltracepb.ExportTraceServiceResponse, error) {
 	var out host.Outcome
 	var err error
-	switch {
+	switch wait := a.wait; {
 	case s.stopping.Load():
 		err = host.ErrClosed
+	case strings.HasPrefix(a.batchID, s.instance+"-"): // final, so that the plugin does not send it again
+		return nil, status.Error(codes.FailedPrecondition, "the spans come from this relay: one of its plugins sends to the relay itself; set the plugin's endpoint to a back end, for example by OTEL_EXPORTER_OTLP_ENDPOINT")
 	case wait == WaitDelivered, wait == "" && s.cfg.WaitForResult:
 		out, err = s.host.Deliver(ctx, request, c.sender)
 	case wait == WaitAccepted, wait == "":

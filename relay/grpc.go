@@ -135,21 +135,21 @@ func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	err := s.authorize(c, first(md.Get("authorization")))
 	if err == nil {
-		err = s.answer(ctx, arrival, stream, first(md.Get(HeaderWait)))
+		err = s.answer(ctx, arrival, stream, asked{first(md.Get(HeaderWait)), first(md.Get(headerBatchID))})
 	}
 	s.counts.addRequest(c, status.Code(err))
 	return err
 }
 
 // answer receives a request, exports it and sends the answer.
-func (s grpcService) answer(ctx context.Context, arrival *arrival, stream grpc.ServerStream, wait string) error {
+func (s grpcService) answer(ctx context.Context, arrival *arrival, stream grpc.ServerStream, a asked) error {
 	request, err := s.receive(stream)
 	arrival.done()
 	if err != nil {
 		return err
 	}
 	defer request.Buffer.Free()
-	response, err := s.export(ctx, arrival.conn, request.Buffer.ReadOnlyData(), wait)
+	response, err := s.export(ctx, arrival.conn, request.Buffer.ReadOnlyData(), a)
 	if err != nil {
 		return err
 	}

@@ -138,7 +138,7 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 			return nil, err
 		}
 	}
-	return s.export(r.Context(), arrival.conn, body, r.Header.Get(HeaderWait))
+	return s.export(r.Context(), arrival.conn, body, asked{r.Header.Get(HeaderWait), r.Header.Get(headerBatchID)})
 }
 
 // readBody returns the decompressed body of a request.

@@ -73,7 +73,7 @@ func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("relay settings: %w", err)
 	}
 	s := &Server{
-		service: &service{cfg: cfg, host: h, log: log, counts: newCounts(), decoder: newDecoder(cfg.MaxRequestBytes), token: readToken},
+		service: &service{cfg: cfg, host: h, instance: h.Stats().Instance, log: log, counts: newCounts(), decoder: newDecoder(cfg.MaxRequestBytes), token: readToken},
 		drained: make(chan struct{}),
 		ending:  ending{done: make(chan struct{})},
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
+	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -30,7 +31,7 @@ import (
 func TestMain(m *testing.M) {
 	testplugin.Main()
 	switch filepath.Base(os.Args[0]) {
-	case "console", "stuck", "echo", "terminal", "servetrace":
+	case "console", "stuck", "echo", "terminal", "otlp", "servetrace":
 		testplugin.Hurry()
 	}
 	switch filepath.Base(os.Args[0]) {
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 			Name: "console", Version: "1.2.3", Description: "writes each span",
 			Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
 		})
+	case "otlp":
+		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
 	case "stuck":
 		pluginsdk.Main(pluginsdk.Spec{Name: "stuck", Exporter: newStuck})
 	case "echo":

@@ -47,17 +47,32 @@ type relayInTest struct {
 // startRelay starts a relay with a plugin of a mode, and returns when it listens.
 func startRelay(t *testing.T, mode string, args ...string) *relayInTest {
 	t.Helper()
+	return startRelayWith(t, testplugin.Install(t, mode), nil, args...)
+}
+
+// ownBinary returns a link to this test binary under a name, which TestMain takes for a
+// command or a plugin.
+func ownBinary(t *testing.T, name string) string {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := filepath.Join(t.TempDir(), "servetrace")
-	if err := os.Symlink(exe, command); err != nil {
+	link := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(exe, link); err != nil {
 		t.Fatal(err)
 	}
-	r := &relayInTest{plugin: testplugin.Install(t, mode), ended: make(chan struct{})}
-	r.cmd = exec.Command(command, append([]string{"relay"}, args...)...)
+	return link
+}
+
+// startRelayWith starts a relay with a plugin and variables ("NAME=value"), and returns
+// when it listens.
+func startRelayWith(t *testing.T, plugin string, env []string, args ...string) *relayInTest {
+	t.Helper()
+	r := &relayInTest{plugin: plugin, ended: make(chan struct{})}
+	r.cmd = exec.Command(ownBinary(t, "servetrace"), append([]string{"relay"}, args...)...)
 	r.cmd.Env = append(os.Environ(), "SERVE_TRACING_EXPORTER_PLUGIN="+r.plugin, "SERVE_TRACING_BATCH_AGE=20ms")
+	r.cmd.Env = append(r.cmd.Env, env...)
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +190,36 @@ func TestRelayLosesNothing(t *testing.T) {
 }
 
 // shortTempDir returns a folder whose path is short enough for sockets.
+// TestRelayRefusesItsOwnSpans points the plugin otlp at the relay itself, as it does by
+// default. The relay refuses the spans that come back.
+func TestRelayRefusesItsOwnSpans(t *testing.T) {
+	for protocol, flag := range map[string]string{"http/protobuf": "--http", "grpc": "--grpc"} {
+		t.Run(flag, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := l.Addr().String()
+			_ = l.Close()
+			socket := filepath.Join(shortTempDir(t), "relay.sock")
+			r := startRelayWith(t, ownBinary(t, "otlp"), []string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
+			}, flag, addr, "--socket", socket)
+			client := coltracepb.NewTraceServiceClient(dialRelay(t, "unix://"+socket))
+			wait := metadata.AppendToOutgoingContext(t.Context(), relay.HeaderWait, relay.WaitDelivered)
+			answer, err := client.Export(wait, named("a"))
+			if err != nil || answer.GetPartialSuccess().GetRejectedSpans() != 1 {
+				t.Errorf("answer %v, error %v; want one span rejected", answer, err)
+			}
+			r.waitLog(t, "one of its plugins sends to the relay itself")
+			r.stop(t)
+			if text := r.log.String(); !strings.Contains(text, "msg=stopped spans=1 ") {
+				t.Error("the relay has taken its own spans")
+			}
+		})
+	}
+}
+
 func shortTempDir(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "rl")

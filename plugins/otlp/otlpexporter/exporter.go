@@ -140,7 +140,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	within, limit := e.callTimeout(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	c := &call{}
+	c := &call{batchID: b.ID()}
 	err = e.connection.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
 	switch {
 	case c.answered:
@@ -188,6 +188,7 @@ func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit
 // call carries a call's result from the transport to Export, because the client passes
 // on only a part of it. The transport writes it, and Export reads it after the call.
 type call struct {
+	batchID  string
 	answered bool     // the back end answered
 	answer   error    // the answer to the host; nil for delivered
 	fault    error    // why there is no answer

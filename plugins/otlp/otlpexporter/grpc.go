@@ -76,6 +76,9 @@ func (i *interceptor) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	of := callOf(ctx)
+	if of.batchID != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, headerBatchID, of.batchID)
+	}
 	var head, trailer metadata.MD
 	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.Header(&head), grpc.Trailer(&trailer))...)
 	of.connected.Store(conn.GetState() == connectivity.Ready)

@@ -10,6 +10,10 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
+// headerBatchID is the header with the batch's id. A relay that gets one of its own
+// batches refuses it.
+const headerBatchID = "servetrace-batch-id"
+
 // reservedHeaders lists headers that describe the message or the connection. The client
 // sets them; other values would break the message.
 var reservedHeaders = []string{

@@ -98,6 +98,10 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	if req.Response == nil { // not a redirect: the client drops the query and may change the path's escapes
 		out.URL = t.answers.settings.endpoint.url
 	}
+	out.Header = req.Header.Clone()
+	if c.batchID != "" {
+		out.Header.Set(headerBatchID, c.batchID)
+	}
 	if !t.answers.settings.gzip {
 		return out, nil
 	}
@@ -105,7 +109,6 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	if err != nil {
 		return nil, err
 	}
-	out.Header = req.Header.Clone()
 	out.Header.Set("Content-Encoding", compressionGzip)
 	out.ContentLength = int64(len(body))
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
