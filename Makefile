@@ -163,11 +163,14 @@ test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of 
 	@$(call gotest,contrib/autoexport,./...)
 	@$(call gotest,test/deploy,./...)
 
-# The Collector's packages take long to compile. The test of the examples builds them as
-# `make peers` does, so that they are compiled once, and has no -race.
+# The Collector's packages take long to compile. All but the first module
+# are compiled as `make peers` does, so that they are compiled once, and without -race.
 test-collector: ## Run the Collector's exporters and processors in plugins
 	@$(call gotest,contrib/collectorplugin,./...)
-	CGO_ENABLED=0 $(GO) -C contrib/collectorplugin/examples test -trimpath -timeout 10m $(TESTFLAGS) ./...
+	@for module in contrib/collectorplugin/examples contrib/ottl; do \
+	  echo "$(GO) -C $$module test -trimpath -timeout 10m $(TESTFLAGS) ./..."; \
+	  CGO_ENABLED=0 $(GO) -C $$module test -trimpath -timeout 10m $(TESTFLAGS) ./... || exit 1; \
+	done
 
 # A module of its own too: what each peer is built of is in its recipe package.
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
@@ -246,6 +249,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/deploy && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/collectorplugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/collectorplugin/examples && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd contrib/ottl && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/contrib/otlp-client-plugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
@@ -275,6 +279,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C test/deploy mod tidy -diff
 	$(GO) -C contrib/collectorplugin mod tidy -diff
 	$(GO) -C contrib/collectorplugin/examples mod tidy -diff
+	$(GO) -C contrib/ottl mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C test/peers/connect mod tidy -diff

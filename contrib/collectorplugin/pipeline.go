@@ -81,11 +81,9 @@ func (p *pipeline) build(s pluginsdk.Setup, f exporter.Factory, front []processo
 	}
 	p.parts, p.first = []component.Component{p.exporter}, sink{p}
 	for i, factory := range slices.Backward(front) {
-		stage, err := factory.CreateTraces(p.life, processor.Settings{
-			ID: component.NewID(factory.Type()), TelemetrySettings: telemetry(s, factory), BuildInfo: buildInfo(),
-		}, configs[i], gate{i, p.first})
+		stage, err := create(p.life, s, factory, configs[i], gate{i, p.first})
 		if err != nil {
-			return fmt.Errorf("create the processor %s: %w", factory.Type(), err)
+			return err
 		}
 		p.first = stage
 		p.parts = slices.Insert(p.parts, 0, component.Component(stage))

@@ -1,11 +1,15 @@
-// Package collectorplugin makes a plugin of an exporter of the OpenTelemetry Collector.
-// The plugin's program is one line:
+// Package collectorplugin makes plugins of exporters and processors of the OpenTelemetry
+// Collector. The program of a plugin is one line:
 //
 //	func main() { collectorplugin.Main(kafkaexporter.NewFactory()) }
 //
 // The Collector's processors can be in front of the exporter, in the same process:
 //
 //	func main() { collectorplugin.Main(otlphttpexporter.NewFactory(), tailsamplingprocessor.NewFactory()) }
+//
+// Without an exporter they are a processor plugin, which a host runs before all exporters:
+//
+//	func main() { collectorplugin.MainProcessors("attributes", attributesprocessor.NewFactory()) }
 //
 // The plugin's configuration has a key for each component: its type in the Collector.
 // The value is the component's configuration, as in the Collector's file. The processors
@@ -25,6 +29,8 @@
 //     error of the Collector is final, and any other error is retryable.
 //  3. At the end the processors are shut down in their order, then the exporter.
 //
+// In a processor plugin, each batch that a [Processor] changes is the plugin's answer.
+//
 // The exporter's own queue and retries (sending_queue, retry_on_failure) are off unless
 // the configuration enables them, so that an answer means that the batch is delivered. The
 // host has a queue, retries and counts losses.
@@ -34,7 +40,7 @@
 // delivered.
 //
 // The package is a module of its own, because it depends on the Collector. Open this file,
-// then pipeline.go. The folder examples has plugins.
+// then pipeline.go and processor.go. The folder examples has plugins.
 package collectorplugin
 
 import (

@@ -320,3 +320,55 @@ func TestStartFails(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// renaming returns a processor that prefixes the names of spans. A span "late" is released
+// after its call.
+func renaming(kind, prefix string) processor.Factory {
+	create := func(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Traces) (processor.Traces, error) {
+		return processorhelper.NewTraces(ctx, set, cfg, next, func(ctx context.Context, td ptrace.Traces) (ptrace.Traces, error) {
+			for _, rs := range td.ResourceSpans().All() {
+				for _, ss := range rs.ScopeSpans().All() {
+					for _, span := range ss.Spans().All() {
+						switch span.Name() {
+						case "bad":
+							return td, consumererror.NewPermanent(errors.New("bad span"))
+						case "late":
+							_ = next.ConsumeTraces(context.Background(), td) // the error is in the log
+							return ptrace.NewTraces(), processorhelper.ErrSkipProcessingData
+						}
+						span.SetName(prefix + span.Name())
+					}
+				}
+			}
+			return td, nil
+		})
+	}
+	return processor.NewFactory(component.MustNewType(kind), func() component.Config { return &struct{}{} },
+		processor.WithTraces(create, component.StabilityLevelStable))
+}
+
+func TestProcessorReplacesBatch(t *testing.T) {
+	b := &backEnd{}
+	spec := collectorplugin.ProcessorSpec("edit", dropping("drop", "a"), renaming("rename", "x-"))
+	spec.Exporter = collectorplugin.Exporter(b.factory())
+	p := plugintest.Run(t, spec)
+	if got := export(t, p, "a", "b", "c"); !got.Delivered() || got.Filtered["drop"] != 1 || len(got.Filtered) != 1 || b.taken() != "x-b x-c" {
+		t.Errorf("answer %v, and the back end has %q", got, b.taken())
+	}
+	if got := export(t, p, "a"); !got.Delivered() || got.Filtered["drop"] != 1 {
+		t.Errorf("answer %v for a batch of which nothing is left", got)
+	}
+	if got := export(t, p, "bad"); got.Delivered() || got.Retryable || !strings.Contains(got.Message, "bad span") {
+		t.Errorf("answer %v, want a final error", got)
+	}
+	if got := export(t, p, "late"); got.Filtered["rename"] != 1 || !strings.Contains(p.Log(), "the processor must not keep spans") {
+		t.Errorf("answer %v, and the log is\n%s", got, p.Log())
+	}
+}
+
+func TestHoldingProcessorIsRefused(t *testing.T) {
+	got := plugintest.Diagnose(t, collectorplugin.ProcessorSpec("tail", holding()))
+	if len(got) != 1 || !got[0].Error || !strings.Contains(got[0].Text, "the processor tail_sampling releases spans later") {
+		t.Errorf("got %+v", got)
+	}
+}
