@@ -114,7 +114,7 @@ python-test: python-binaries ## Test the Python package in python/: needs Python
 
 python-wheel: python-binaries ## Build the wheel of python/ for this platform, with the commands in it: bin/servetrace-*.whl
 	@$(call venv,package,python/requirements.txt) && \
-	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cp -R python "$$work/python" && rm -rf "$$work/python/build" && \
+	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cp -R python "$$work/python" && rm -rf "$$work/python/build" && cp LICENSE NOTICE "$$work/python" && \
 	rm -f bin/servetrace-*.whl && \
 	"$$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation --no-index \
 	  --config-settings="--build-option=--plat-name=$$("$$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_platform())')" \
@@ -124,7 +124,9 @@ python-wheel: python-binaries ## Build the wheel of python/ for this platform, w
 bench-python: python-binaries ## Measure the CPU per span in Python, against OpenTelemetry's batch processor and OTLP exporter
 	@$(call venv,package,python/requirements.txt) && cd python && PYTHONPATH=$$PWD "$$venv/bin/python" -B bench/cost.py && \
 	site=$$("$$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
-	for complete in $(TOOLS)/ray-*/complete; do [ ! -e "$$complete" ] || PYTHONPATH=$$PWD:$$site "$${complete%/complete}/bin/python" -B bench/cost.py --ray 2>&1 | sed -n '/^CPU/,$$p'; done
+	for complete in $(TOOLS)/ray-*/complete; do [ -e "$$complete" ] || continue; \
+	  out=$$(PYTHONPATH=$$PWD:$$site "$${complete%/complete}/bin/python" -B bench/cost.py --ray 2>&1) || { echo "$$out"; exit 1; }; \
+	  echo "$$out" | sed -n '/^CPU/,$$p'; done
 
 # The commands that the wheel carries; git ignores them.
 python-binaries:

@@ -24,6 +24,7 @@ AUTOSTART = "SERVE_TRACING_RELAY_AUTOSTART"
 LINGER = "SERVE_RELAY_LINGER"  # of the command, too
 BINARY = "SERVE_TRACING_RELAY_BINARY"
 
+NO_COMMAND = f"no such command: install the wheel for this platform, or set {BINARY} to the servetrace binary"
 START_SECONDS = 3.0  # bound on the wait for a started relay
 _UNIX = "unix://"
 _LONGEST_SOCKET = 100  # the kernel's bound is 108 bytes
@@ -49,7 +50,7 @@ def relay_from_env(environ=None):
     autostart = environ.get(AUTOSTART, "").strip().lower() or "on"
     if autostart not in ("on", "off", "true", "false"):
         raise RelayError(f'{AUTOSTART}={autostart}: write "on" or "off"')
-    binary = _find_binary(environ)
+    binary = find_binary(environ)
     command = None
     path = _folder() / f"relay-{_variables_hash(environ, binary)}.sock"
     if autostart in ("on", "true"):
@@ -87,7 +88,7 @@ class Relay:
         if self._command is None:
             raise RelayError(f"no process listens at {self.path}: start `servetrace relay --http unix://{self.path}`")
         if not shutil.which(self._command[0]):
-            raise RelayError(f"{self._command[0]}: no such command: install the wheel for this platform, or set {BINARY} to the servetrace binary")
+            raise RelayError(f"{self._command[0]}: {NO_COMMAND}")
         _make_private(os.path.dirname(self.path))
         self._spawn()
         end = time.monotonic() + seconds
@@ -133,7 +134,8 @@ def seconds(text, name):
     return sum(float(n) * units[u] for n, u in parts)
 
 
-def _find_binary(environ):
+def find_binary(environ):
+    """Returns the path of the servetrace binary, or None."""
     named = environ.get(BINARY, "").strip()
     if named:
         return named

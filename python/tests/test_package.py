@@ -1,8 +1,12 @@
+import os
+import subprocess
+import sys
 import tomllib
 import unittest
 from pathlib import Path
 
 import servetrace
+from servetrace.relay import NO_COMMAND
 
 PYTHON = Path(servetrace.__file__).parents[1]
 
@@ -15,6 +19,16 @@ class Package(unittest.TestCase):
         pinned = {name(line) for line in (PYTHON / "requirements.txt").read_text().splitlines() if "==" in line}
         project = tomllib.loads((PYTHON / "pyproject.toml").read_text())["project"]
         self.assertEqual({name(line) for line in project["dependencies"]} - pinned, set())
+
+    @unittest.skipUnless((PYTHON / "servetrace/bin/servetrace").exists(), "make python-binaries")
+    def test_command(self):
+        """Runs with its arguments, and finds the plugins of the package."""
+        ran = subprocess.run([sys.executable, "-m", "servetrace", "plugin", "info", "console"], cwd=PYTHON, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
+        self.assertEqual((ran.returncode, ran.stdout.split()[:2], ran.stderr), (0, ["name", "console"], ""))
+
+    def test_command_that_is_missing(self):
+        ran = subprocess.run([sys.executable, "-m", "servetrace"], cwd=PYTHON, env={"SERVE_TRACING_RELAY_BINARY": "/none"}, capture_output=True, text=True)
+        self.assertEqual((ran.returncode, ran.stderr), (1, f"/none: {NO_COMMAND}\n"))
 
 
 if __name__ == "__main__":
