@@ -11,7 +11,6 @@ with --ray a new actor of a local Ray; the kinds take turns. The result is the m
 CPU time above "none", and its ratio to "stock".
 """
 
-import concurrent.futures
 import json
 import os
 import socket
@@ -22,6 +21,10 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "tests"))
+
+from receiver import Receiver
+
 SPANS, WARM_UP = 20_000, 4_000
 KINDS = ["none", "stock", "own"]
 ATTRIBUTES = {
@@ -81,16 +84,12 @@ def lap(kind):
     return used / SPANS * 1e6
 
 
-def back_end():
-    """Starts an OTLP receiver that decodes nothing. Returns it and its port."""
-    import grpc
+class BackEnd(Receiver):
+    """An OTLP receiver that decodes nothing. It is no server of grpcio, because Ray forks
+    this process."""
 
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2), options=[("grpc.max_receive_message_length", -1)])
-    export = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("opentelemetry.proto.collector.trace.v1.TraceService", {"Export": export}),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    return server, port
+    def take(self, body):
+        pass
 
 
 def free_port():
@@ -128,12 +127,12 @@ def in_process(kind):
 
 
 def main(laps, with_ray):
-    server, port = back_end()
+    back_end = BackEnd(("127.0.0.1", 0))
     with tempfile.TemporaryDirectory(prefix="cost") as place:
         os.environ |= {
             "TMPDIR": place, "HOME": place, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
             "SERVE_TRACING_EXPORTER_PLUGIN": "otlp", "SERVE_RELAY_LINGER": "2s", "SERVE_RELAY_GRPC": f"127.0.0.1:{free_port()}", "RAY_USAGE_STATS_ENABLED": "0",
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://%s:%d" % back_end.address,
         }
         run, end = in_ray(place) if with_ray else (in_process, lambda: None)
         kinds = KINDS + ["ray"] if with_ray else KINDS
@@ -144,7 +143,7 @@ def main(laps, with_ray):
                     took[kind].append(run(kind))
         finally:
             end()
-            server.stop(0).wait()
+            back_end.stop()
     stock = [x - n for x, n in zip(took["stock"], took["none"])]
     print(f"CPU per span in microseconds, median of {laps} laps of {SPANS} spans{' in an actor of Ray' if with_ray else ''}")
     print(f"none     {statistics.median(took['none']):6.1f}")

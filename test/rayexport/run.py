@@ -9,7 +9,6 @@ fail. Everything is on 127.0.0.1, in a temporary folder; no process is left behi
 """
 
 import collections
-import concurrent.futures
 import glob
 import http.client
 import json
@@ -25,9 +24,10 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "ray"))
+sys.path[:0] = [os.path.join(HERE, "..", "ray"), os.path.join(HERE, "..", "..", "python", "tests")]
 
 import record as recorder  # of test/ray
+from receiver import Receiver
 
 KILLS = 3
 CALLERS = 8
@@ -48,29 +48,23 @@ def wait_for(what, condition):
     return value
 
 
-class BackEnd:
-    """An OTLP/gRPC receiver that keeps every span with the times of its arrivals."""
+class BackEnd(Receiver):
+    """An OTLP receiver that keeps every span with the times of its arrivals. It is no
+    server of grpcio, because Ray forks this process."""
 
     def __init__(self):
-        import grpc
+        self.spans, self.arrivals = {}, collections.defaultdict(list)
+        super().__init__(("127.0.0.1", 0))
+
+    def take(self, body):
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-        self.spans, self.arrivals, self.lock = {}, collections.defaultdict(list), threading.Lock()
-        handler = grpc.unary_unary_rpc_method_handler(self.export, ExportTraceServiceRequest.FromString)
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", 64 << 20)])
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("opentelemetry.proto.collector.trace.v1.TraceService", {"Export": handler}),))
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
-        self.server.start()
-
-    def export(self, request, context):
         now = time.time()
-        with self.lock:
-            for group in request.resource_spans:
-                for scope in group.scope_spans:
-                    for span in scope.spans:
-                        self.spans[span.span_id.hex()] = (group.resource, scope.scope, span)
-                        self.arrivals[span.span_id.hex()].append(now)
-        return b""
+        for group in ExportTraceServiceRequest.FromString(body).resource_spans:
+            for scope in group.scope_spans:
+                for span in scope.spans:
+                    self.spans[span.span_id.hex()] = (group.resource, scope.scope, span)
+                    self.arrivals[span.span_id.hex()].append(now)
 
 
 class Load:
@@ -268,7 +262,7 @@ def run(place, spans):
     import exporting
 
     backend = BackEnd()
-    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{backend.port}"
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://%s:%d" % backend.address
     http_port, grpc_port = recorder.free_ports(2)
 
     def deploy():
@@ -301,7 +295,7 @@ def run(place, spans):
             print(os.path.basename(name), *lines[:3], sep="\n  ")
     finally:
         ray.shutdown()
-        backend.server.stop(0).wait()
+        backend.stop()
 
 
 def main(wheel, spans):
@@ -318,7 +312,6 @@ def main(wheel, spans):
         "SERVE_TRACING_EXPORTER_PLUGIN": "otlp",
         "SERVE_RELAY_LINGER": "3s",
         "SERVE_RAY_CONTEXT": "on",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
     }
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
     tempfile.tempdir = place
