@@ -15,8 +15,8 @@ import (
 // length, or messages nested deeper than 100 levels. Servers written with the stock
 // libraries refuse a whole request for each of them. Unknown fields are allowed.
 func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
-	c := checker{maxSpan: maxSpan}
-	err = c.check(part{req, 0}, formRequest, 0)
+	c := checker{req: req, maxSpan: maxSpan}
+	err = c.check(0, len(req), formRequest, 0)
 	return c.spans, c.tooLarge, err
 }
 
@@ -24,42 +24,125 @@ func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
 const maxLevels = 100
 
 type checker struct {
+	req             []byte
 	maxSpan         int
 	spans, tooLarge int
 }
 
-// check reads the message p of the given form, at a depth below the request.
-func (c *checker) check(p part, of formID, depth int) error {
+// check reads the message of the given form from pos to end in the request, at a depth
+// below the request. Each byte of a request passes here, so check reads known fields by
+// itself, without a cursor.
+func (c *checker) check(pos, end int, of formID, depth int) error {
 	if of == formSpan {
-		c.spans++
-		if len(p.raw) > c.maxSpan {
-			c.tooLarge++
-		}
+		c.count(end - pos)
 	}
-	rules := messageForms[of]
-	f := p.fields()
-	for f.next() {
-		if int(f.num) >= len(rules) || rules[f.num].want == wantNothing {
+	raw, rules := c.req[:end], &rulesByTag[of]
+	start := pos
+	for pos < end {
+		start = pos
+		tag, n := uint64(raw[pos]), 1
+		if tag >= 0x80 {
+			tag, n = protowire.ConsumeVarint(raw[pos:])
+		}
+		pos += n
+		if n < 0 {
+			return faultAt(start, faultVarint)
+		}
+		r := rules[min(tag, uint64(maxTag+1))]
+		switch r.want {
+		case wantNothing:
+			var err error
+			if pos, err = c.skip(start, end, of); err != nil {
+				return err
+			}
+			continue
+		case wantFixed32:
+			pos += 4
+			continue
+		case wantFixed64:
+			pos += 8
 			continue
 		}
-		r := rules[f.num]
-		if fault := r.fault(&f); fault != faultNone {
-			f.fail(fault)
-			break
+		if pos == end {
+			return faultAt(start, faultVarint)
 		}
+		length, n := uint64(raw[pos]), 1 // or the number
+		if length >= 0x80 {
+			length, n = protowire.ConsumeVarint(raw[pos:])
+		}
+		pos += n
+		switch {
+		case n < 0:
+			return faultAt(start, faultVarint)
+		case r.want == wantVarint:
+			continue
+		case length > uint64(end-pos):
+			return faultAt(start, faultLength)
+		}
+		body := pos
+		pos += int(length)
 		if r.want != wantMessage {
-			continue
-		}
-		if depth == maxLevels {
-			f.fail(faultDepth)
-			break
-		}
-		if err := c.check(f.here(), r.of, depth+1); err != nil {
+			if fault := r.fault(raw[body:pos]); fault != faultNone {
+				return faultAt(start, fault)
+			}
+		} else if depth == maxLevels {
+			return faultAt(start, faultDepth)
+		} else if err := c.check(body, pos, r.of, depth+1); err != nil {
 			return err
 		}
 	}
-	return f.err()
+	if pos > end { // only a number of fixed length can be too long here
+		return faultAt(start, faultFixed)
+	}
+	return nil
 }
+
+// fault returns the reason that text, bytes or an id breaks the rule. An id may be empty.
+func (r rule) fault(content []byte) fault {
+	switch {
+	case r.want == wantText && !utf8.Valid(content):
+		return faultText
+	case len(content) == 0:
+		return faultNone
+	case r.want == wantTraceID && len(content) != 16, r.want == wantSpanID && len(content) != 8:
+		return faultID
+	}
+	return faultNone
+}
+
+// count counts a span of some bytes.
+func (c *checker) count(bytes int) {
+	c.spans++
+	if bytes > c.maxSpan {
+		c.tooLarge++
+	}
+}
+
+// skip returns the end of a field that is unknown, or has another type.
+func (c *checker) skip(start, end int, of formID) (int, error) {
+	f := part{c.req[:end], 0}.fields()
+	f.pos = start
+	if f.next() && int(f.num) < len(messageForms[of]) && messageForms[of][f.num].want != wantNothing {
+		f.fail(faultType)
+	}
+	return f.pos, f.err()
+}
+
+// rulesByTag lists the rules of messageForms by tag: the field number, and the type. The
+// last rule is for all larger tags.
+var rulesByTag = func() (list [len(messageForms)][maxTag + 2]rule) {
+	for form, rules := range messageForms {
+		for num, r := range rules {
+			if r.want != wantNothing {
+				list[form][num<<3|int(wireTypes[r.want])] = r
+			}
+		}
+	}
+	return list
+}()
+
+// maxTag is the largest tag of a known field.
+const maxTag = field.SpanFlags<<3 | int(protowire.Fixed32Type)
 
 // A want is the type of a known field.
 type want uint8
@@ -91,33 +174,6 @@ var wireTypes = [...]protowire.Type{
 type rule struct {
 	want want
 	of   formID
-}
-
-// fault returns the reason that the current field breaks the rule. It does not read
-// inside a message.
-func (r rule) fault(f *cursor) fault {
-	if f.typ != wireTypes[r.want] {
-		return faultType
-	}
-	switch r.want {
-	case wantText:
-		if !utf8.Valid(f.content()) {
-			return faultText
-		}
-	case wantTraceID:
-		return faultOfID(f.content(), 16)
-	case wantSpanID:
-		return faultOfID(f.content(), 8)
-	}
-	return faultNone
-}
-
-// faultOfID checks an id, which may be empty.
-func faultOfID(id []byte, length int) fault {
-	if len(id) != 0 && len(id) != length {
-		return faultID
-	}
-	return faultNone
 }
 
 // A formID names a form of message.

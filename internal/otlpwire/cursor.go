@@ -164,5 +164,10 @@ func (c *cursor) err() error {
 	if c.fault == faultNone {
 		return nil
 	}
-	return fmt.Errorf("malformed OTLP at byte %d: %s", c.at(), faultTexts[c.fault])
+	return faultAt(c.at(), c.fault)
+}
+
+// faultAt returns the error for a fault of the field at an offset of the request.
+func faultAt(offset int, f fault) error {
+	return fmt.Errorf("malformed OTLP at byte %d: %s", offset, faultTexts[f])
 }
