@@ -30,6 +30,9 @@ const (
 	keepaliveTimeout = 20 * time.Second
 	// keepaliveMinTime is the least time between pings of a sender.
 	keepaliveMinTime = 10 * time.Second
+	// streamWorkers is the number of goroutines that gRPC keeps for calls. Each further
+	// call starts a goroutine, whose stack must grow.
+	streamWorkers = 16
 )
 
 // grpcService is the TraceService of OTLP, and grpc.health.v1.
@@ -47,6 +50,7 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 	}
 	server := grpc.NewServer(
 		grpc.Creds(creds),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.InTapHandle(beginCall),
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor is for the whole process, and bounds nothing

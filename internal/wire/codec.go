@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"sync"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -47,8 +49,36 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 		in.Data = data.Materialize()
 		return nil
 	case *Lent:
-		in.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		in.Buffer = data.MaterializeToBuffer(&lent)
 		return nil
 	}
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)
+}
+
+// lent has the buffers of messages that arrive in several frames.
+var lent bufferPool
+
+// maxPooledBytes is the largest buffer that a bufferPool keeps.
+const maxPooledBytes = 4 << 20
+
+// bufferPool keeps buffers without clearing them, because a message fills its buffer.
+// gRPC's own pool clears 1 MiB for each message of more than 32 KiB.
+type bufferPool struct{ free sync.Pool }
+
+// Get implements [mem.BufferPool].
+func (p *bufferPool) Get(length int) *[]byte {
+	buffer, ok := p.free.Get().(*[]byte)
+	if !ok || cap(*buffer) < length {
+		fresh := make([]byte, length)
+		return &fresh
+	}
+	*buffer = (*buffer)[:length]
+	return buffer
+}
+
+// Put implements [mem.BufferPool].
+func (p *bufferPool) Put(buffer *[]byte) {
+	if cap(*buffer) <= maxPooledBytes {
+		p.free.Put(buffer)
+	}
 }

@@ -29,6 +29,19 @@ func TestCodecPassesBytes(t *testing.T) {
 	}
 }
 
+// TestLentHasTheMessageOnly reuses the buffer of a longer message.
+func TestLentHasTheMessageOnly(t *testing.T) {
+	for _, want := range []string{"a long message", "short", "a much longer message than both"} {
+		half := len(want) / 2
+		var in Lent
+		err := Codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(want[:half]), mem.SliceBuffer(want[half:])}, &in)
+		if err != nil || string(in.Buffer.ReadOnlyData()) != want {
+			t.Errorf("read %q, %v; want %q", in.Buffer.ReadOnlyData(), err, want)
+		}
+		in.Buffer.Free()
+	}
+}
+
 func TestCodecLeavesMessagesToProtobuf(t *testing.T) {
 	want := &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: 7}}
 	data, err := Codec{}.Marshal(want)

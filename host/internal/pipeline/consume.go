@@ -59,6 +59,7 @@ type consumer struct {
 	spans   int     // in open
 	of      *origin // of open, with a load for each request
 	charged int64   // the capacity of open, which is on the account
+	last    int     // the length of the batch before
 
 	ended, accepted, tooLarge uint64
 	pushedBack                uint64 // spans that are in none of the counts above
@@ -266,12 +267,17 @@ func (c *consumer) moveLocked(l *load) bool {
 	return l.of.admit(l)
 }
 
-// appendLocked adds a request to the open batch. If the batch needs more room, it gets
-// twice as much, but not more than a full batch has.
+// appendLocked adds a request to the open batch. A batch begins with the room that the
+// batch before needed. If it needs more, it gets twice as much, but not more than a full
+// batch has.
 func (c *consumer) appendLocked(request []byte) {
 	need := len(c.open) + len(request)
 	if need > cap(c.open) {
-		larger := c.p.mem.arena(max(need, min(2*need, c.p.cfg.BatchBytes)))
+		room := 2 * need
+		if c.open == nil {
+			room = c.last
+		}
+		larger := c.p.mem.arena(max(need, min(room, c.p.cfg.BatchBytes)))
 		c.open = append(larger, c.open...)
 		c.p.mem.charge(int64(cap(c.open)) - c.charged)
 		c.charged = int64(cap(c.open))
@@ -288,6 +294,7 @@ func (c *consumer) sealLocked(r *receipt) {
 	o.receipt = r
 	c.addRest(b.charged)
 	c.p.mem.charge(-c.charged)
+	c.last = len(c.open)
 	c.open, c.spans, c.of, c.charged = nil, 0, nil, 0
 	c.p.enqueue(b, o, spans)
 }
