@@ -30,8 +30,8 @@ const (
 	keepaliveTimeout = 20 * time.Second
 	// keepaliveMinTime is the least time between pings of a sender.
 	keepaliveMinTime = 10 * time.Second
-	// streamWorkers is the number of goroutines that gRPC keeps for calls. Each further
-	// call starts a goroutine, whose stack must grow.
+	// streamWorkers is the number of goroutines that gRPC keeps for calls. Further calls
+	// start goroutines, and their stacks must grow.
 	streamWorkers = 16
 )
 
