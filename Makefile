@@ -165,10 +165,11 @@ test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of 
 	@$(call gotest,contrib/autoexport,./...)
 	@$(call gotest,test/deploy,./...)
 
-# The Collector's packages take long to compile. All but the first module
+# The Collector's packages take long to compile. The modules in the loop
 # are compiled as `make peers` does, so that they are compiled once, and without -race.
-test-collector: ## Run the Collector's exporters and processors in plugins
+test-collector: ## Run the Collector's exporters and processors in plugins, and test the exporter for a Collector
 	@$(call gotest,contrib/collectorplugin,./...)
+	@$(call gotest,contrib/pluginexporter,./...)
 	@for module in contrib/collectorplugin/examples contrib/ottl; do \
 	  echo "$(GO) -C $$module test -trimpath -timeout 10m $(TESTFLAGS) ./..."; \
 	  CGO_ENABLED=0 $(GO) -C $$module test -trimpath -timeout 10m $(TESTFLAGS) ./... || exit 1; \
@@ -251,6 +252,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/deploy && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/collectorplugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/collectorplugin/examples && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd contrib/pluginexporter && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/ottl && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/contrib/otlp-client-plugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
@@ -282,6 +284,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C contrib/collectorplugin mod tidy -diff
 	$(GO) -C contrib/collectorplugin/examples mod tidy -diff
 	$(GO) -C contrib/ottl mod tidy -diff
+	$(GO) -C contrib/pluginexporter mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C test/peers/connect mod tidy -diff

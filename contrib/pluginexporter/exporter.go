@@ -1,0 +1,118 @@
+// Package pluginexporter is an exporter for the OpenTelemetry Collector that sends spans to
+// plugins of servetrace. A Collector that the Collector Builder (ocb) has built with it
+// loads, replaces and removes back ends without another build:
+//
+//	exporters:
+//	  servetraceplugin:
+//	    exporter_plugin: otlp,./mine
+//	    plugins:
+//	      otlp: {config: {processors: [redact: {}]}}
+//
+// The life of the exporter:
+//
+//  1. The Collector validates the [Config] and calls Start, which starts a host.Host. The
+//     plugins start in the background, as processes of their own. An entry such as
+//     unix:///run/p.sock attaches to a plugin that another program has started.
+//  2. Each batch is encoded as OTLP and given to the Host, which queues it for each plugin,
+//     sends it again after a failure, and restarts plugins.
+//  3. A plugin whose file has changed is replaced within some seconds, without a loss.
+//  4. Shutdown sends the remaining spans and stops the plugins.
+//
+// The metric servetraceplugin_spans of the Collector has the accounting of the Host.
+//
+// The package is a module of its own, because it depends on the Collector. Open this file,
+// then config.go.
+package pluginexporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/exporterhelper"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap/exp/zapslog"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// Type is the exporter's type in the Collector's file.
+const Type = "servetraceplugin"
+
+// NewFactory returns the factory of the exporter, for traces only.
+func NewFactory() exporter.Factory {
+	return exporter.NewFactory(component.MustNewType(Type), defaultConfig,
+		exporter.WithTraces(newTraces, component.StabilityLevelDevelopment))
+}
+
+func newTraces(ctx context.Context, set exporter.Settings, c component.Config) (exporter.Traces, error) {
+	cfg := c.(*Config)
+	settings, err := cfg.host(os.Getenv) //nolint:forbidigo // the Collector has no other form of the environment
+	if err != nil {
+		return nil, err
+	}
+	h, err := host.New(settings, host.WithLogger(slog.New(zapslog.NewHandler(set.Logger.Core()))))
+	if err != nil {
+		return nil, err
+	}
+	x := &traces{host: h, sender: set.ID.String(), wait: cfg.WaitForResult}
+	return exporterhelper.NewTraces(ctx, set, cfg, x.push,
+		exporterhelper.WithStart(func(context.Context, component.Host) error {
+			return errors.Join(x.observe(set.MeterProvider), h.Start(context.Background()))
+		}),
+		exporterhelper.WithShutdown(x.shutdown),
+		exporterhelper.WithQueue(cfg.Queue),
+		exporterhelper.WithRetry(cfg.Retry),
+		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
+		exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{Timeout: 0})) // the host has its own
+}
+
+// traces gives batches to a Host. Safe for concurrent use.
+type traces struct {
+	host     *host.Host
+	sender   string
+	wait     bool
+	observed metric.Registration
+}
+
+func (x *traces) push(ctx context.Context, td ptrace.Traces) error {
+	request, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
+	if err != nil {
+		return consumererror.NewPermanent(err)
+	}
+	var out host.Outcome
+	if x.wait {
+		out, err = x.host.Deliver(ctx, request, x.sender)
+	} else {
+		out.Taken, err = x.host.Consume(request, x.sender)
+	}
+	switch {
+	case errors.Is(err, host.ErrFull):
+		return exporterhelper.NewThrottleRetry(err, time.Second)
+	case errors.Is(err, host.ErrMalformed), errors.Is(err, host.ErrTooLarge):
+		return consumererror.NewPermanent(err)
+	case err != nil:
+		return err
+	case out.Dropped > 0:
+		return fmt.Errorf("%d of %d spans were dropped before a plugin delivered them", out.Dropped, out.Spans)
+	case out.Rejected > 0:
+		return consumererror.NewPermanent(fmt.Errorf("%d of %d spans were rejected by a plugin; the log has the reason", out.Rejected, out.Spans))
+	}
+	return nil
+}
+
+func (x *traces) shutdown(ctx context.Context) error {
+	err := x.host.Shutdown(ctx)
+	if x.observed != nil {
+		err = errors.Join(err, x.observed.Unregister())
+	}
+	return err
+}
