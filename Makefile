@@ -12,11 +12,15 @@ unexport KUBERNETES_SERVICE_HOST
 
 BUF_VERSION := v1.55.1
 GOLANGCI_LINT_VERSION := v2.15.0
+NFPM_VERSION := v2.43.4
+CYCLONEDX_VERSION := v1.10.0
 PROTOC_GEN_GO_VERSION := v1.36.12
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 
 TOOLS := $(CURDIR)/.tools
 BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
+NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
+CYCLONEDX := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 PROTOC_GEN_GO_GRPC := $(TOOLS)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)/protoc-gen-go-grpc
@@ -68,7 +72,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -77,6 +81,14 @@ build: plugins examples ## Put the commands, examples and plugins into bin/
 
 plugins: ## Put the plugins into bin/plugins/, as small as they can be
 	$(BUILD) $(SMALL) -o bin/plugins/ ./plugins/...
+
+# RELEASE names platforms: make release RELEASE=linux/amd64.
+release: $(NFPM) $(CYCLONEDX) ## Make archives, deb and rpm packages, bills of materials and checksums in bin/release/
+	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) deploy/release.sh $(RELEASE)
+
+test-release: ## Make the packages of this platform, and install, run and remove them: needs root
+	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH)
+	@$(call gotest,test/deploy,-count=1 -run Package ./...)
 
 examples: ## Put the examples into bin/
 	$(BUILD) -o bin/ ./examples/...
@@ -303,6 +315,12 @@ $(BUF):
 
 $(GOLANGCI_LINT):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(NFPM):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+
+$(CYCLONEDX):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
 
 $(PROTOC_GEN_GO):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)

@@ -34,7 +34,8 @@ type Config struct {
 	// %2C, %3D and %40. Empty: the Host does nothing at all.
 	Plugins string
 	// PluginDirs are the folders for bare names, in order. Default: the folder
-	// "plugins" beside the executable, then /usr/local/lib/servetrace/plugins.
+	// "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
+	// /usr/lib/servetrace/plugins.
 	PluginDirs []string
 	// QueueBytes bounds the memory of spans that wait in this process, ended
 	// spans and encoded batches together. Default 32 MiB, at least 1 MiB.

@@ -156,7 +156,7 @@ func (r *reader) otelNumber(name string) int64 {
 }
 
 func defaultPluginDirs() []string {
-	dirs := []string{"/usr/local/lib/servetrace/plugins"}
+	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // the second is for packages
 	if exe, err := os.Executable(); err == nil {
 		dirs = append([]string{filepath.Join(filepath.Dir(exe), "plugins")}, dirs...)
 	}

@@ -3,6 +3,7 @@
 //	servetrace version
 //	servetrace status
 //	servetrace relay
+//	servetrace man
 //	servetrace config check
 //	servetrace plugin list | info | explain | run | test | new | pin
 //

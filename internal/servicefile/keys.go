@@ -83,7 +83,7 @@ var keys = []Key{
 	{Path: "tracing_config.semconv", Variable: "SERVE_TRACING_SEMCONV", Default: "ray", form: text,
 		Meaning: "[names of attributes](spans.md#names): `ray`, `stable` or `dup` (both)"},
 	{Path: "tracing_config.plugin_dir", Variable: "SERVE_TRACING_PLUGIN_DIR", form: list(":"),
-		Meaning: "folders for bare names. Unset: `plugins` beside the executable, then `/usr/local/lib/servetrace/plugins`"},
+		Meaning: "folders for bare names. Unset: `plugins` beside the executable, then `servetrace/plugins` in `/usr/local/lib` and `/usr/lib`"},
 	{Path: "tracing_config.queue_bytes", Variable: "SERVE_TRACING_QUEUE_BYTES", Default: "32MiB", form: size,
 		Meaning: "bound on the [memory](#memory) of waiting spans, 1MiB or more"},
 	{Path: "tracing_config.max_span_bytes", Variable: "SERVE_TRACING_MAX_SPAN_BYTES", Default: "1MiB", atMost: "a quarter of queue_bytes", form: size,
