@@ -96,7 +96,7 @@ func (p *pipeline) build(s pluginsdk.Setup, f exporter.Factory, front []processo
 // down.
 func (p *pipeline) start(ctx context.Context) error {
 	for i, part := range slices.Backward(p.parts) {
-		if err := part.Start(ctx, noExtensions{}); err != nil {
+		if err := part.Start(ctx, componentHost{p.log}); err != nil {
 			for _, started := range p.parts[i+1:] {
 				err = errors.Join(err, started.Shutdown(ctx))
 			}

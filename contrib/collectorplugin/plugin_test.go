@@ -1,15 +1,18 @@
 package collectorplugin_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/config/configretry"
 	"go.opentelemetry.io/collector/consumer"
@@ -25,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/contrib/collectorplugin"
+	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
@@ -307,6 +311,7 @@ func TestStartFails(t *testing.T) {
 	create := func(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces, error) {
 		return exporterhelper.NewTraces(ctx, set, cfg, (&backEnd{}).take,
 			exporterhelper.WithStart(func(_ context.Context, host component.Host) error {
+				componentstatus.ReportStatus(host, componentstatus.NewFatalErrorEvent(errors.New("port in use")))
 				if len(host.GetExtensions()) == 0 {
 					return errors.New(`extension "oauth2client" not found`)
 				}
@@ -315,6 +320,11 @@ func TestStartFails(t *testing.T) {
 	}
 	f := exporter.NewFactory(component.MustNewType("needy"), func() component.Config { return &struct{}{} },
 		exporter.WithTraces(create, component.StabilityLevelStable))
+	var log bytes.Buffer
+	_, err := collectorplugin.Exporter(f)(t.Context(), pluginsdk.Setup{Log: slog.New(slog.NewTextHandler(&log, nil)), Warn: func(string, string) {}})
+	if err == nil || !strings.Contains(log.String(), `status=StatusFatalError error="port in use"`) {
+		t.Errorf("error %v, and the log is %s", err, &log)
+	}
 	got := plugintest.Diagnose(t, collectorplugin.Spec(f))
 	if len(got) != 1 || !got[0].Error || !strings.Contains(got[0].Text, `start the exporter: extension "oauth2client" not found`) {
 		t.Errorf("got %+v", got)

@@ -56,7 +56,7 @@ func Processor(f processor.Factory) pluginsdk.NewProcessor {
 		p.end = end
 		p.part, err = create(life, s, f, cfg, collector{s.Log})
 		if err == nil {
-			err = p.part.Start(ctx, noExtensions{})
+			err = p.part.Start(ctx, componentHost{s.Log})
 		}
 		if err != nil {
 			end()

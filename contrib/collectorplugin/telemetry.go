@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
@@ -92,10 +93,20 @@ func attributes(fields []zapcore.Field) []any {
 	return attrs
 }
 
-// noExtensions is the component.Host of a plugin.
-type noExtensions struct{}
+// componentHost is the component.Host of a plugin. It has no extensions.
+type componentHost struct{ log *slog.Logger }
 
-// GetExtensions returns an empty map.
-func (noExtensions) GetExtensions() map[component.ID]component.Component {
+var _ componentstatus.Reporter = componentHost{}
+
+// GetExtensions implements component.Host.
+func (componentHost) GetExtensions() map[component.ID]component.Component {
 	return map[component.ID]component.Component{}
+}
+
+// Report implements componentstatus.Reporter. It logs errors. A Collector would end after
+// a fatal error; the plugin goes on, and answers with the errors of its calls.
+func (h componentHost) Report(e *componentstatus.Event) {
+	if componentstatus.StatusIsError(e.Status()) {
+		h.log.Error("component reports a failure", "status", e.Status().String(), "error", e.Err())
+	}
 }

@@ -221,6 +221,7 @@ func TestOTLPHTTPConformance(t *testing.T) {
 		plugintest.WithReceived(sink.spanIDs),
 		plugintest.WithState(plugintest.Retryable, always(http.StatusServiceUnavailable)),
 		plugintest.WithState(plugintest.Permanent, always(http.StatusBadRequest)),
+		plugintest.WithState(plugintest.Slow, sink.hold),
 		plugintest.WithPatience(time.Minute))
 }
 
@@ -324,7 +325,8 @@ type receiver struct {
 	*httptest.Server
 
 	refusal  sync.Mutex
-	statuses []int // the answers to the next requests
+	statuses []int         // the answers to the next requests
+	held     chan struct{} // requests wait until it is closed; nil: they do not
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -341,7 +343,30 @@ func (r *receiver) answers(statuses ...int) {
 	r.statuses = statuses
 }
 
+// hold makes requests wait until the result is called.
+func (r *receiver) hold() (restore func() error, err error) {
+	held := make(chan struct{})
+	r.refusal.Lock()
+	defer r.refusal.Unlock()
+	r.held = held
+	return func() error {
+		r.refusal.Lock()
+		defer r.refusal.Unlock()
+		r.held = nil
+		close(held)
+		return nil
+	}, nil
+}
+
+// refuses returns the status with which a request is refused, or zero. It waits while
+// requests are held.
 func (r *receiver) refuses() (status int) {
+	r.refusal.Lock()
+	held := r.held
+	r.refusal.Unlock()
+	if held != nil {
+		<-held
+	}
 	r.refusal.Lock()
 	defer r.refusal.Unlock()
 	if len(r.statuses) > 0 {
