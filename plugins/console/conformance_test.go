@@ -16,8 +16,8 @@ processors:
   - filter: {drop: [{name: "dropped *"}]}
 `
 
-// TestConformance holds the plugin to every rule of the contract: drawing, as a
-// process and in this one, and with files of JSON, which tell what has arrived.
+// TestConformance: the plugin obeys every rule of the contract: with drawings, as a process
+// and in this one, and with files of JSON, which show the spans that have arrived.
 func TestConformance(t *testing.T) {
 	filtered := request("dropped span")
 	filtered.ResourceSpans = append(filtered.ResourceSpans, request("kept span").GetResourceSpans()...)
@@ -59,8 +59,8 @@ func spansIn(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Other rules fill the files with megabytes: too much to decode. Deeper
-		// ids are those of links.
+		// Other rules fill the files with megabytes, too much to decode. Deeper ids are ids
+		// of links.
 		for _, part := range bytes.Split(content, []byte("\n        \"span_id\": \"0x"))[1:] {
 			id, _, _ := strings.Cut(string(part[:min(len(part), 17)]), `"`)
 			ids = append(ids, id)

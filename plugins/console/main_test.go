@@ -44,8 +44,8 @@ func (connPlugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc
 	return conn, nil
 }
 
-// start runs the plugin under go-plugin's own client, and configures it. What
-// it prints goes to shared.
+// start runs the plugin under go-plugin's own client, and configures it. Its output goes to
+// shared.
 func start(t *testing.T, shared *os.File, env map[string]string) *grpc.ClientConn {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -112,8 +112,8 @@ func TestSpansReachTheHostsStandardOutput(t *testing.T) {
 	}
 }
 
-// TestStandardOutputIsGone: whoever read it has ended. No span counts as
-// delivered, and the plugin lives on.
+// TestStandardOutputIsGone: its reader has ended. No span counts as delivered, and the
+// plugin goes on.
 func TestStandardOutputIsGone(t *testing.T) {
 	for _, format := range []string{"json", "pretty"} {
 		r, w, err := os.Pipe()

@@ -54,8 +54,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalWithoutColours has a user who wants none, and a locale that is not
-// UTF-8.
+// TestTerminalWithoutColours: a user who wants no colours, and a locale that is not UTF-8.
 func TestTerminalWithoutColours(t *testing.T) {
 	screen, shell := testplugin.OpenTerminal(t, 50)
 	conn := start(t, shell, map[string]string{"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C"})

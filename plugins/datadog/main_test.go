@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agent is a Datadog agent that does what the name of a span tells it.
+// agent is a Datadog agent that acts as the name of a span says.
 type agent struct {
 	*httptest.Server
 
@@ -129,7 +129,7 @@ func (a *agent) count(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asked tells whether the agent was asked for a path that begins so.
+// asked reports whether the agent got a request for a path with a prefix.
 func (a *agent) asked(prefix string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,7 +142,7 @@ func (a *agent) received() ([]string, error) {
 	return slices.Clone(a.ids), nil
 }
 
-// order makes a batch of one span that tells the agent what to do.
+// order makes a batch of one span whose name tells the agent how to act.
 func order(name string, trace ...byte) *coltracepb.ExportTraceServiceRequest {
 	id := append(make([]byte, 16-len(trace)), trace...)
 	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
@@ -181,10 +181,10 @@ func binary(t *testing.T) plugintest.Target {
 	return plugintest.Binary(os.Args[0], envPlugin+"=1", "GOCOVERDIR="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
 }
 
-// TestUnderAHost sends batches through a real host and a real process, which the
-// agent refuses at first: the host sends them again, each span arrives once, the
-// statistics count each once, and what a rule leaves out is filtered in the books.
-// Variables that would lead a tracer astray are in the operator's environment.
+// TestUnderAHost sends batches through a real host and a real process. The agent refuses
+// them at first, so the host sends them again. Each span arrives once, the statistics count
+// each once, and spans that a rule omits are filtered in the ledger. The operator's
+// environment has variables that would mislead a tracer.
 func TestUnderAHost(t *testing.T) {
 	const spans = 2000
 	for name, test := range map[string]struct {
@@ -253,8 +253,8 @@ func TestUnderAHost(t *testing.T) {
 	}
 }
 
-// TestPinnedUnderLockdown: what runs is a sealed copy in memory, and it gets
-// nothing that is not granted to it.
+// TestPinnedUnderLockdown: the running binary is a sealed copy in memory, and it gets no
+// variable that is not granted.
 func TestPinnedUnderLockdown(t *testing.T) {
 	a := startAgent(t)
 	path, err := os.Executable()

@@ -32,7 +32,7 @@ func BenchmarkExporter(b *testing.B) {
 	perSpan(b, func() error { return e.Export(b.Context(), pluginsdk.NewBatch(encoded)) })
 }
 
-// BenchmarkDecode is what OTLP's own messages cost, for comparison.
+// BenchmarkDecode measures OTLP's own messages, for comparison.
 func BenchmarkDecode(b *testing.B) {
 	encoded := benchSpans()
 	perSpan(b, func() error {

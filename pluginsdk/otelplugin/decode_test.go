@@ -22,7 +22,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// everyValue has each kind of attribute, and those that are likely to be lost.
+// everyValue has each kind of attribute, and the values that are likely to be lost.
 func everyValue() []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.Bool("bool", true), attribute.Bool("bool.false", false),
@@ -177,8 +177,7 @@ func TestRoundTripOfSDK(t *testing.T) {
 	}
 }
 
-// TestForeignSenders holds what becomes of spans that the SDK for Go would not
-// have sent.
+// TestForeignSenders: spans that the SDK for Go would not have sent.
 func TestForeignSenders(t *testing.T) {
 	str := func(key, value string) *commonpb.KeyValue {
 		return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}

@@ -35,7 +35,7 @@ type look struct {
 
 func (look) Error() string { return "look" }
 
-// TestAnswers holds what an exporter's error becomes, on every way to it.
+// TestAnswers: the answer for each error of an exporter, on every way to it.
 func TestAnswers(t *testing.T) {
 	partial := PartialSuccess{ErrorMessage: "odd", RejectedItems: 1}
 	final, later := pluginsdk.Permanent(errBackEnd), pluginsdk.RetryAfter(errBackEnd, 1)
@@ -70,8 +70,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// sameAnswer tells whether err has want in its chain. A Partial has no identity
-// but its text.
+// sameAnswer reports whether err has want in its chain. Two Partials are the same if their
+// texts are.
 func sameAnswer(err, want error) bool {
 	if errors.Is(err, want) {
 		return true
@@ -79,8 +79,8 @@ func sameAnswer(err, want error) bool {
 	return err != nil && want != nil && err.Error() == want.Error() && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", want)
 }
 
-// TestPipelineCounts: what is final of some pieces does not end the others, and
-// the answer is about all.
+// TestPipelineCounts: a final error of some pieces does not end the others, and the answer
+// covers all.
 func TestPipelineCounts(t *testing.T) {
 	final := pluginsdk.Permanent(errBackEnd)
 	grpcFinal := status.Error(3, "no such tenant") // INVALID_ARGUMENT

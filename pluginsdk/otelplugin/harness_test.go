@@ -84,7 +84,7 @@ func stubs(n int) tracetest.SpanStubs {
 // numbered is a batch of stubs.
 func numbered(n int) *pluginsdk.Batch { return batchOf(stubs(n).Snapshots()...) }
 
-// recorder is an exporter that keeps what it is given, and fails as told.
+// recorder is an exporter that keeps its spans, and can be told to fail.
 type recorder struct {
 	// fail gives the error of a call, by its number from 0. Nil: none.
 	fail func(call int) error
@@ -132,7 +132,7 @@ func (r *recorder) sizes() []int {
 	return all
 }
 
-// spans are those of all calls.
+// spans returns the spans of all calls.
 func (r *recorder) spans() tracetest.SpanStubs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +195,7 @@ func decoded(t *testing.T, b *pluginsdk.Batch) tracetest.SpanStubs {
 	return r.spans()
 }
 
-// hooks is a span processor made of functions; those that are nil do nothing.
+// hooks is a span processor made of functions. A nil function does nothing.
 type hooks struct {
 	start    func(context.Context, sdktrace.ReadWriteSpan)
 	end      func(sdktrace.ReadOnlySpan)
@@ -239,7 +239,7 @@ var sameSpan = cmp.Options{
 	cmp.Comparer(func(a, b *resource.Resource) bool { return a.Equal(b) && a.SchemaURL() == b.SchemaURL() }),
 }
 
-// receive waits for what comes from c.
+// receive waits for a value from c.
 func receive[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {

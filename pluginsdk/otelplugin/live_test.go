@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// inService is the span that a service ends in which processor starts spans,
-// body is what the service does with them.
+// inService returns the span that a service ends in which processors start spans. body is
+// the work of the service with them.
 func inService(t *testing.T, body func(trace.Span), processors ...sdktrace.SpanProcessor) tracetest.SpanStub {
 	t.Helper()
 	var live tracetest.InMemoryExporter
@@ -40,7 +40,7 @@ func inService(t *testing.T, body func(trace.Span), processors ...sdktrace.SpanP
 	return spans[0]
 }
 
-// sameWritten compares what a processor can write, whatever its order.
+// sameWritten compares the values that a processor can write, in any order.
 var sameWritten = cmp.Options{sameSpan, cmp.Transformer("written", func(s tracetest.SpanStub) map[string]any {
 	attributes := map[attribute.Key]attribute.Value{}
 	for _, kv := range s.Attributes {
@@ -130,7 +130,7 @@ func TestReplayIsAsInTheService(t *testing.T) {
 	}
 }
 
-// TestSetName counts, whatever the span was called.
+// TestSetName: a new name counts, regardless of the former one.
 func TestSetName(t *testing.T) {
 	batch := numbered(1)
 	rename := hooks{start: func(_ context.Context, s sdktrace.ReadWriteSpan) { s.SetName(s.Name() + "!") }}
@@ -142,8 +142,8 @@ func TestSetName(t *testing.T) {
 	}
 }
 
-// TestOnStartSees holds what a processor reads in OnStart, and of the span that
-// it has kept, later.
+// TestOnStartSees: the values that a processor reads in OnStart, and later from the span
+// that it has kept.
 func TestOnStartSees(t *testing.T) {
 	full := fullStub(t)
 	var kept sdktrace.ReadWriteSpan
@@ -227,7 +227,7 @@ func TestEventTimes(t *testing.T) {
 	}
 }
 
-// TestRootHasNoParent: what a root's OnStart finds in its context.
+// TestRootHasNoParent: the context in a root's OnStart.
 func TestRootHasNoParent(t *testing.T) {
 	err := enriched(t, numbered(1), hooks{start: func(ctx context.Context, _ sdktrace.ReadWriteSpan) {
 		if got := trace.SpanContextFromContext(ctx); got.IsValid() {

@@ -20,7 +20,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/otelplugin"
 )
 
-// TestBatchProcessorIsFedInPieces: whatever its queue, everything is delivered
+// TestBatchProcessorIsFedInPieces: for each length of its queue, everything is delivered
 // when Export returns, and nothing is dropped.
 func TestBatchProcessorIsFedInPieces(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -111,8 +111,8 @@ func TestErrorNamesTheProcessor(t *testing.T) {
 	}
 }
 
-// TestBatchEndsWithTheFirstPieceThatMustComeAgain: what is behind it would only
-// be delivered twice.
+// TestBatchEndsWithTheFirstPieceThatMustComeAgain: the pieces behind it would only be
+// delivered twice.
 func TestBatchEndsWithTheFirstPieceThatMustComeAgain(t *testing.T) {
 	back := recorder{fail: failOnce(1, errBackEnd)}
 	e := pipeline(t, sdktrace.NewBatchSpanProcessor(&back))
@@ -158,9 +158,9 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestLateReport: the SDK's batch processor delivers from a goroutine of its own
-// too, when its timer says so, and ForceFlush does not wait until that has
-// reported what failed. The next ForceFlush does.
+// TestLateReport: the SDK's batch processor delivers also from a goroutine of its own,
+// after a timer, and ForceFlush does not wait for the error of that delivery. The next
+// ForceFlush does.
 func TestLateReport(t *testing.T) {
 	flushes := 0
 	e := pipeline(t, hooks{flush: func(context.Context) error {
@@ -177,9 +177,9 @@ func TestLateReport(t *testing.T) {
 	}
 }
 
-// TestQueueIsEmptiedFirst: a back end that hangs, whatever its context says,
-// leaves the queue full of spans of batches that were given up. What comes when
-// it works again must not be dropped for them.
+// TestQueueIsEmptiedFirst: a back end that hangs beyond its context leaves the queue full
+// of spans of batches that were given up. When it works again, the next spans must not be
+// dropped for them.
 func TestQueueIsEmptiedFirst(t *testing.T) {
 	const piece = 4
 	entered, release := make(chan struct{}, 1), make(chan struct{})
@@ -319,7 +319,7 @@ func TestConstructorsRefuse(t *testing.T) {
 	}
 }
 
-// TestShutdown goes through all in order, and tells what each says and reports.
+// TestShutdown shuts down all processors in order, and returns all their errors.
 func TestShutdown(t *testing.T) {
 	var order []int
 	stop := func(i int, err error) hooks {
@@ -358,8 +358,8 @@ func TestProcessorsStopABatch(t *testing.T) {
 	}
 }
 
-// TestHandlerOfTheAuthor was set before, by TestMain, and goes on to get every
-// error, those that count against a batch too.
+// TestHandlerOfTheAuthor: TestMain has set a handler before, and it still gets every
+// error, also errors that count against a batch.
 func TestHandlerOfTheAuthor(t *testing.T) {
 	mine := errors.New("an error of TestHandlerOfTheAuthor")
 	e := pipeline(t, hooks{end: func(sdktrace.ReadOnlySpan) { otel.Handle(mine) }})
@@ -371,8 +371,7 @@ func TestHandlerOfTheAuthor(t *testing.T) {
 	}
 }
 
-// TestManyReports: what calls for sending again counts, however many errors that
-// do not have come before it.
+// TestManyReports: a retryable error counts, even if many final errors come before it.
 func TestManyReports(t *testing.T) {
 	ended := 0
 	e := pipeline(t, hooks{end: func(sdktrace.ReadOnlySpan) {

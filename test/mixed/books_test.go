@@ -11,16 +11,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// books are what is known of the requests of plans. They have one entry for each
-// from the beginning, so that the heap does not grow with them.
+// books are the records of the requests of plans. They have an entry for each from the
+// beginning, so that the heap does not grow with them.
 type books struct {
 	mu       sync.Mutex
 	requests []entry
-	lines    map[key]int    // of the access log, those of other requests too
-	failures map[key]int    // those of them that are errors
+	lines    map[key]int    // of the access log, also of other requests
+	failures map[key]int    // the part of them that are errors
 	calls    map[string]int // lines of calls by handle, by deployment
 	taken    map[taken]int  // lines of requests that a replica took
-	faults   []string       // what can be said at once to be wrong
+	faults   []string       // faults that are found at once
 	names    map[string]string
 	// lost are requests or answers that a connection of HTTP/1.1 took along which
 	// was closed just then, as a server may do at any time. It does where a
@@ -28,14 +28,14 @@ type books struct {
 	lost []string
 }
 
-// taken is by what requests are counted that a replica took. Given up are calls
-// of gRPC that the client did, perhaps before user code had the first message.
+// taken is the key by which the requests that a replica took are counted. Given up are
+// gRPC calls that the client ended, perhaps before user code had the first message.
 type taken struct {
 	deployment       string
 	sampled, givenUp bool
 }
 
-// key is by what requests are counted: an app's route, a verb and a status.
+// key is the key by which requests are counted: an app's route, a verb and a status.
 type key struct{ app, route, method, status string }
 
 // entry is one request.
@@ -56,21 +56,21 @@ type entry struct {
 // mostSpans is more than any request has.
 const mostSpans = 80
 
-// line is what the access log says of a request.
+// line is the record of a request in the access log.
 type line struct {
 	key    key
 	span   trace.SpanID // zero where it is not sampled
 	failed bool
 }
 
-// proxySpan is what a proxy span says of it.
+// proxySpan is the record of a request in its proxy span.
 type proxySpan struct {
 	key    key
 	span   trace.SpanID
 	failed bool
 }
 
-// clientView is what its client saw.
+// clientView is the response that the client of a request got.
 type clientView struct {
 	done   bool
 	left   bool   // it went, before the end
@@ -107,7 +107,7 @@ func (b *books) faultLocked(format string, args ...any) {
 	}
 }
 
-// at changes the entry of the request with an id; those of no plan have none.
+// at changes the entry of the request with an id. Requests without a plan have none.
 func (b *books) at(id string, change func(*entry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,8 +179,8 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// failed tells the statuses of an error: of HTTP, which have three digits, and
-// the close codes of web sockets. Those of gRPC are errors where there was one.
+// failed reports whether the status is an error: an HTTP status, which has three digits,
+// or the close code of a web socket. A gRPC status is an error if there was one.
 func (k key) failed() bool {
 	switch {
 	case k.isGRPC():
@@ -191,7 +191,7 @@ func (k key) failed() bool {
 	return k.status >= "400"
 }
 
-// isGRPC tells the names of gRPC's codes from numbers.
+// isGRPC reports whether the status is the name of a gRPC code, and not a number.
 func (k key) isGRPC() bool { return k.status != "" && k.status[0] > '9' }
 
 // call counts the line of a call by handle.
@@ -206,7 +206,7 @@ func (l logBooks) call(r slog.Record) {
 	})
 }
 
-// check compares what the books have of each request.
+// check compares the records of each request.
 func (b *books) check(t *testing.T, plans []plan) {
 	t.Helper()
 	b.mu.Lock()
@@ -242,7 +242,7 @@ func (b *books) checkSpansLocked(e *entry, p plan) {
 	}
 }
 
-// checkClientLocked: a client that stayed saw what the server says.
+// checkClientLocked: a client that stayed got the status that the server recorded.
 func (b *books) checkClientLocked(e *entry, p plan) {
 	c := e.client
 	switch {
@@ -304,7 +304,7 @@ func (b *books) tookOver(deployment string) (all, sampled, givenUp int) {
 	return all, sampled, givenUp
 }
 
-// summary tells what there was of each status.
+// summary returns the number of requests of each status.
 func (b *books) summary() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -316,8 +316,8 @@ func (b *books) summary() string {
 	return fmt.Sprintf("%q", rows)
 }
 
-// witness counts what user code did and saw, by deployment. Sampled are those
-// whose context is.
+// witness counts the requests and contexts in user code, by deployment. Sampled are
+// requests whose context is sampled.
 type witness struct {
 	mu   sync.Mutex
 	seen map[event]int

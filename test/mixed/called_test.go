@@ -10,8 +10,8 @@ import (
 	"github.com/servetrace/servetrace/serving/batching"
 )
 
-// called is what handlers call: the deployment Middle, and Back, which runs
-// requests together.
+// called are the deployments that handlers call: Middle, and Back, which batches
+// requests.
 type called struct {
 	predict *serving.Handle[plan, int]
 	stream  *serving.StreamHandle[plan, int]

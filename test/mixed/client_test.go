@@ -53,7 +53,7 @@ func (c *clients) hangUp() {
 	}
 }
 
-// send does what the plan says and notes what its client saw.
+// send acts as the plan says, and records the response that its client got.
 func (c *clients) send(p plan) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -30,7 +30,7 @@ type methods struct {
 	deployment string
 }
 
-// run does what the plan says; send and receive pass a message.
+// run executes the plan. send and receive pass a message.
 func (m methods) run(ctx context.Context, send, receive func()) error {
 	n, ok := numberOf(identity.RequestFromContext(ctx).ID)
 	if !ok {
@@ -139,7 +139,7 @@ func (*clients) drain(s grpc.ServerStreamingClient[pb.StreamingOutputCallRespons
 	}
 }
 
-// codeName is the name of a code in Ray's logs and spans, which is that of the
+// codeName returns the name of a code in Ray's logs and spans, which is the name in the
 // specification.
 func codeName(c codes.Code) string {
 	switch c {

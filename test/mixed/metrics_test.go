@@ -26,7 +26,7 @@ func gather(t testing.TB, registry *prometheus.Registry) scrape {
 	return s
 }
 
-// value is that of a counter or gauge, and how many a histogram has observed.
+// value returns the value of a counter or gauge, or the count of a histogram.
 func value(m *dto.Metric) int {
 	switch {
 	case m.Counter != nil:

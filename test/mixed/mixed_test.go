@@ -138,7 +138,7 @@ func (r *rig) run(round int) {
 	all.Wait()
 }
 
-// gauges are those that are zero where nothing goes on.
+// gauges are zero if nothing runs.
 var gauges = []string{
 	"serve_num_ongoing_http_requests", "serve_num_ongoing_grpc_requests", "serve_deployment_queued_queries",
 	"serve_num_ongoing_requests_at_replicas", "serve_replica_processing_queries",
@@ -201,7 +201,7 @@ func (r *rig) checkSlots(round int) {
 	call := func(deployment string) func(context.Context, int) {
 		return func(ctx context.Context, _ int) {
 			r.service.witness.outside(deployment)
-			_, _ = r.service.gates[deployment].Call(ctx, 0) // it may be one of those that do not get in
+			_, _ = r.service.gates[deployment].Call(ctx, 0) // it may be refused
 		}
 	}
 	r.fill("Front", frontReplicas*frontOngoing, get("/gate"))
@@ -320,7 +320,7 @@ func (r *rig) checkReplicas(s scrape) {
 	}
 }
 
-// isCalled tells the deployments that are called by handle from the others.
+// isCalled reports whether a deployment is called by handle.
 func (r *rig) isCalled(deployment string) bool {
 	_, called := r.service.gates[deployment]
 	return called

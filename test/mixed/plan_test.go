@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// plan is what one request does, and what is done to it.
+// plan is the work of one request, and the faults that it meets.
 type plan struct {
 	n       int // the request's number
 	app     string
-	version string // of HTTP, or what else the request comes by
+	version string // of HTTP, or another protocol
 	body    int    // bytes that the client sends
 	parent  string // traceparent; empty for none
 	steps   []step // of the handler, before its end
 	end     ending
-	deep    ending // of what it calls
+	deep    ending // of the deployment that it calls
 	leave   leaving
 	after   time.Duration // after which a client leaves that does by the clock
 }

@@ -77,7 +77,7 @@ func (s *service) handler(deployment string) http.Handler {
 	return mux
 }
 
-// run does what the plan says.
+// run executes the plan.
 func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
 	ctx := r.Context()
 	piece := func() {
@@ -94,7 +94,7 @@ func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
 	return p.end.do(ctx)
 }
 
-// steps does the steps of the plan; send and receive are those of its protocol.
+// steps executes the steps of the plan. send and receive are those of its protocol.
 func (s *service) steps(ctx context.Context, p plan, send, receive func()) error {
 	for _, what := range p.steps {
 		switch what {

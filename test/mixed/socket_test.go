@@ -12,8 +12,8 @@ import (
 // socket is the version of plans for web sockets.
 const socket = "a web socket"
 
-// speak does what the plan says through a web socket. It sends a first message,
-// so that its client knows that it is there.
+// speak executes the plan through a web socket. It sends a first message, so that its
+// client knows that it runs.
 func (s *service) speak(w http.ResponseWriter, r *http.Request, p plan) error {
 	c, err := websocket.Accept(w, r, nil)
 	if err != nil {

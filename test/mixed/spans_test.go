@@ -25,7 +25,7 @@ type spanBooks struct {
 	}
 }
 
-// family is by what router and replica spans are counted.
+// family is the key by which router and replica spans are counted.
 type family struct{ name, deployment string }
 
 func newSpanBooks(b *books) *spanBooks {

@@ -24,8 +24,8 @@ const (
 	callerSpan  = "b7ad6b7169203331"
 )
 
-// timeout is that of the scenarios that run into it: long enough to come, on a
-// loaded machine, to where they wait.
+// timeout is for the scenarios with a timeout. It is long enough to reach the point at
+// which they wait, also on a loaded machine.
 const timeout = time.Second
 
 // stage is a server for one scenario.
@@ -94,7 +94,7 @@ func newStage(t testing.TB, limited bool) *stage {
 	return s
 }
 
-// play does what a scenario's clients do, and gives what each of them saw.
+// play acts as the clients of a scenario, and returns the responses that they got.
 func (s *stage) play(what sent) []seen {
 	s.t.Helper()
 	held := s.holdAll(what)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// nothing stands for what one side does not have.
+// nothing stands for a value that one side lacks.
 const nothing = "(nothing)"
 
 // found is one difference between Ray Serve's span and ours.
@@ -32,7 +32,7 @@ type comparison struct {
 	found    []found
 }
 
-// compare gives what differs between the traces of Ray Serve and ours.
+// compare returns the differences between the traces of Ray Serve and ours.
 func compare(scenario string, ray, ours []*span) []found {
 	c := &comparison{scenario: scenario}
 	c.siblings(ray, ours)

@@ -1,9 +1,9 @@
 package ray
 
-// differences are those that may be between Ray Serve's spans and ours. The first
+// differences are the allowed differences between Ray Serve's spans and ours. The first
 // that fits counts.
 var differences = []difference{
-	// Identity, and what is on our spans beside Ray's.
+	// Identity, and attributes that only our spans have.
 	{topic: identity, what: "serve.request_id", ray: nothing, ours: "*"},
 	{topic: identity, what: "serve.task_id", ray: nothing, ours: "*"},
 	{topic: identity, what: "serve.replica_id", ray: nothing, ours: "*"},
@@ -29,7 +29,7 @@ var differences = []difference{
 	{topic: "`http.status_code` of the replica span", families: []string{replica}, what: "http.status_code", ray: `"500"`, ours: "500"},
 	{topic: "`http.status_code` of the replica span", families: []string{replica}, what: "http.status_code", ray: `"503"`, ours: "503"},
 
-	// What the caller sent.
+	// The context that the caller sent.
 	{topic: "sampling", scenarios: []string{"caller unsampled*", "gRPC unary, unsampled"}, families: []string{replica}, what: "span", ray: "*", ours: nothing},
 	{topic: "`tracestate`, baggage", scenarios: []string{"caller with tracestate"}, what: "tracestate", ray: `""`, ours: `"a=1"`},
 
@@ -58,8 +58,8 @@ var differences = []difference{
 	{topic: midStream, scenarios: []string{"failure mid-stream"}, families: []string{proxyHTTP}, what: "http.route", ray: nothing, ours: `"{route}"`},
 	{topic: midStream, scenarios: []string{"failure mid-stream"}, families: []string{proxyHTTP}, what: "http.status_code", ray: nothing, ours: "200"},
 
-	// Spans that get, or lose, what is another's: by chance, so that the values of
-	// Ray Serve differ from one recording to the next, and ours do not.
+	// Spans that get or lose values of other spans by chance. The values of Ray Serve
+	// differ from one recording to the next, and ours do not.
 	{topic: stack, scenarios: inQueue, families: []string{proxyHTTP}, what: "status", ray: "*", ours: `"ERROR"`},
 	{topic: stack, scenarios: inQueue, families: []string{proxyHTTP}, what: "http.method", ray: "*", ours: `"GET"`},
 	{topic: stack, scenarios: inQueue, families: []string{proxyHTTP}, what: "http.route", ray: "*", ours: `"{route}"`},

@@ -36,8 +36,8 @@ func (s *service) rpcApps(many serving.DeploymentOption, narrow []serving.Deploy
 	}
 }
 
-// rpcDesc describes the service as generated code would. What its method Waits
-// does is said by its deployment.
+// rpcDesc describes the service as generated code would. The deployment implements its
+// method Waits.
 func rpcDesc(waits func(context.Context) error) *grpc.ServiceDesc {
 	unary := func(name string, f func(context.Context, *message) (*message, error)) grpc.MethodDesc {
 		return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -112,7 +112,7 @@ func readAll(stream interface{ RecvMsg(m any) error }, each func(*message) error
 	}
 }
 
-// rpc makes a call, as what says, and gives its code.
+// rpc makes a call and returns its code.
 func (s *stage) rpc(what sent) seen {
 	s.t.Helper()
 	return seen{Code: status.Code(s.call(s.t.Context(), what.ID, what))}
@@ -153,7 +153,7 @@ func (s *stage) call(ctx context.Context, id string, what sent) error {
 	}
 	for range messages {
 		if err := stream.SendMsg(say); err != nil {
-			break // the answer tells why
+			break // the answer has the error
 		}
 	}
 	if err := stream.CloseSend(); err != nil {

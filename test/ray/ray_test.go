@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestSpansAreThoseOfRayServe plays every scenario of the recording and compares
-// span by span with each outcome in the recording. For one of them at least, all
-// that differs is listed in differences. What is listed there differs, except the
-// topic stack, of which a recording has what happened by chance.
+// TestSpansAreThoseOfRayServe plays every scenario of the recording and compares it, span
+// by span, with each outcome in the recording. For at least one outcome, all differences
+// are listed in differences. Each listed difference must appear, except for the topic
+// stack, because a recording has its values by chance.
 func TestSpansAreThoseOfRayServe(t *testing.T) {
 	used := &usage{by: map[int][]string{}}
 	scenarios := load(t).Scenarios
@@ -83,8 +83,8 @@ func (u *usage) played() {
 	u.scenarios++
 }
 
-// play plays a scenario on our runtime, and returns what differs from each outcome
-// of Ray Serve.
+// play plays a scenario on our runtime, and returns the differences from each outcome of
+// Ray Serve.
 func play(t *testing.T, s *scenario) (differ [][]found) {
 	t.Helper()
 	stage := newStage(t, strings.Contains(s.Send.Name, "timeout"))
@@ -114,8 +114,8 @@ func (v seen) String() string {
 	return out
 }
 
-// TestDifferencesAreInTheDocument: each is a row of docs/reference/spans.md, so that nobody
-// has to read a test to know of it.
+// TestDifferencesAreInTheDocument: each difference is a row of docs/reference/spans.md, so
+// that users find it without reading a test.
 func TestDifferencesAreInTheDocument(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/spans.md")
 	if err != nil {

@@ -17,26 +17,26 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// recording is what record.py has written.
+// recording is the file that record.py has written.
 type recording struct {
 	Versions  map[string]string
 	Scenarios []*scenario
 }
 
-// scenario is something that clients do, with what Ray Serve made of it: each
-// outcome that was seen, of which a scenario without a race has one.
+// scenario is a sequence of requests, with the outcomes that were seen in Ray Serve. A
+// scenario without a race has one outcome.
 type scenario struct {
 	Send     sent
 	Outcomes []outcome
 }
 
-// outcome is what clients saw and what was traced.
+// outcome are the responses that clients got, and the traces.
 type outcome struct {
 	Saw    seen
 	Traces []*span // by their roots
 }
 
-// sent says what a client does; record.py explains it.
+// sent is the work of a client. record.py explains it.
 type sent struct {
 	Name    string
 	ID      string // of its requests
@@ -54,7 +54,7 @@ type sent struct {
 	Kind    string
 }
 
-// seen is what the client saw: a status or close code of HTTP, or a code of gRPC.
+// seen is the result of a client: an HTTP status, a close code, or a gRPC code.
 type seen struct {
 	Status int
 	Code   codes.Code
@@ -221,15 +221,15 @@ func (s *span) size() int {
 	return n
 }
 
-// inOrder sorts siblings so that those of the same call stand at the same place
-// on both sides.
+// inOrder sorts siblings so that spans of the same call are at the same place on both
+// sides.
 func inOrder(siblings []*span) {
 	slices.SortStableFunc(siblings, func(a, b *span) int {
 		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.size(), b.size()))
 	})
 }
 
-// key tells siblings apart. The name of a proxy's span may differ.
+// key distinguishes siblings. The name of a proxy's span may differ.
 func (s *span) key() string {
 	if strings.HasPrefix(s.Name, "proxy_") {
 		return s.family()

@@ -31,7 +31,7 @@ type service struct {
 	tracer trace.Tracer
 	// entered has a value for each request that has come to where it waits.
 	entered chan struct{}
-	// release lets those go that hold a place.
+	// release releases the requests that hold a place.
 	release chan struct{}
 	once    sync.Once
 }
@@ -249,7 +249,7 @@ func (s *service) api() http.Handler {
 	return mux
 }
 
-// chat answers one message, then does what it was told.
+// chat answers one message, and then acts as the message said.
 func chat(w http.ResponseWriter, r *http.Request) error {
 	c, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -276,7 +276,7 @@ func chat(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// await waits for a condition of which nobody tells.
+// await polls a condition that has no event.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	late := time.After(patience)

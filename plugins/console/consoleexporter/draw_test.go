@@ -183,8 +183,8 @@ func oddSpans() []*span {
 	}
 }
 
-// oddTexts are what must not reach a terminal as it is, and what is wider or
-// narrower than it is long.
+// oddTexts are texts that must not reach a terminal unchanged, and texts whose width
+// differs from their length.
 func oddTexts() []*span {
 	long := aSpan(9, 1, strings.Repeat("a name without end ", 20), 8, 9)
 	for i := range 128 {
@@ -301,7 +301,7 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// check finds what no drawing may have.
+// check reports faults that no drawing may have.
 func check(t *testing.T, got string, l look) {
 	t.Helper()
 	if !l.colour && strings.Contains(got, "\x1b") {

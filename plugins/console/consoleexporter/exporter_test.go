@@ -25,7 +25,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// setup is what the SDK gives, with settings in env.
+// setup returns the Setup of the SDK, with settings in env.
 func setup(env map[string]string, stdout io.Writer) pluginsdk.Setup {
 	return pluginsdk.Setup{
 		Getenv:  func(name string) string { return env[name] },
@@ -58,8 +58,8 @@ func batch(tb testing.TB, spans ...*tracepb.ResourceSpans) *pluginsdk.Batch {
 	return pluginsdk.NewBatch(encoded)
 }
 
-// TestGolden compares with what Python's json.dumps(span, indent=4) gave for the
-// same spans, byte for byte; -update writes what we give instead.
+// TestGolden compares with the output of Python's json.dumps(span, indent=4) for the same
+// spans, byte for byte. -update writes our output instead.
 func TestGolden(t *testing.T) {
 	for name, spans := range map[string][]*tracepb.ResourceSpans{
 		"guide": {resource("https://schema", []*commonpb.KeyValue{

@@ -17,9 +17,8 @@ import (
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 )
 
-// TestDiskThatIsFullTearsNoSpan: the kernel takes a part of a span and no more.
-// What can be read of the file is whole spans then, and later too, when there is
-// room again.
+// TestDiskThatIsFullTearsNoSpan: the kernel accepts only a part of a span. The file then
+// has whole spans only, also later, when there is room again.
 func TestDiskThatIsFullTearsNoSpan(t *testing.T) {
 	dir := t.TempDir()
 	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{"SERVE_CONSOLE_OUTPUT": dir}, nil))

@@ -67,7 +67,7 @@ func TestParentsThatAreElsewhere(t *testing.T) {
 	}{
 		{0x300, tracepb.Span_SPAN_KIND_INTERNAL, "(in another process)"},
 		{0x100, tracepb.Span_SPAN_KIND_SERVER, "(not seen yet)"},
-		// Where nobody says, the kind does.
+		// Without a flag, the kind decides.
 		{0, tracepb.Span_SPAN_KIND_SERVER, "(in another process)"},
 		{0, tracepb.Span_SPAN_KIND_CONSUMER, "(in another process)"},
 		{0, tracepb.Span_SPAN_KIND_CLIENT, "(not seen yet)"},

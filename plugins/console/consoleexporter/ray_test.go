@@ -10,9 +10,9 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-// TestRayContext writes what the console plugin does with SERVE_RAY_CONTEXT=on,
-// in both forms: the ids on the guide's spans, a span with ids of its own, and
-// one outside requests.
+// TestRayContext: the output of the console plugin with SERVE_RAY_CONTEXT=on, in both
+// forms: the ids on the guide's spans, a span with ids of its own, and one outside of
+// requests.
 func TestRayContext(t *testing.T) {
 	const task = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 	proxy, user, outside := proxySpan(), userSpan(), inTrace(1, 1, 0, "outside", 1716919504000000000)

@@ -52,7 +52,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryBytes holds what the documents say about it.
+// TestMemoryBytes: the bound in the documents.
 func TestMemoryBytes(t *testing.T) {
 	heap := func() int64 {
 		var stats runtime.MemStats

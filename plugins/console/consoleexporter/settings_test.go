@@ -13,13 +13,13 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestDocument holds that the document says what variables do not, in any form
+// TestDocument: the configuration supplies values that variables do not set, in any form
 // that the SDK reads.
 func TestDocument(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range []struct {
 		document, format string // the last one is a variable
-		stdout           string // how what is written begins; empty: it goes to the folder
+		stdout           string // the beginning of the output; empty: it goes to the folder
 	}{
 		{document: "", stdout: "{"},
 		{document: "exporter: {format: pretty}", stdout: "trace "},
@@ -85,8 +85,7 @@ func TestVariablesWin(t *testing.T) {
 	}
 }
 
-// TestEnvPatternsAreTheCallers holds that what is appended to them stays with
-// whoever does.
+// TestEnvPatternsAreTheCallers: patterns that a caller appends stay with the caller.
 func TestEnvPatternsAreTheCallers(t *testing.T) {
 	one, two := append(consoleexporter.EnvPatterns(), "ONE"), append(consoleexporter.EnvPatterns(), "TWO")
 	if slices.Contains(one, "TWO") || slices.Contains(two, "ONE") || one[0] != consoleexporter.EnvFormat {

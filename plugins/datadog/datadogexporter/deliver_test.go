@@ -21,8 +21,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// traces makes a batch of n traces of one span each; from makes them differ from
-// those of other batches.
+// traces makes a batch of n traces of one span each. from makes them differ from the
+// traces of other batches.
 func traces(from, n int) *pluginsdk.Batch {
 	spans := make([]*tracepb.Span, 0, n)
 	for i := range n {
@@ -69,8 +69,8 @@ func TestManyTracesAreAllAcknowledged(t *testing.T) {
 	}
 }
 
-// TestFaultyAgent has one payload fail in many ways: what can be mended by
-// another attempt is, what cannot is said to be final, and nothing is twice.
+// TestFaultyAgent: one payload fails in many ways. An error that another attempt can mend
+// is retryable, any other is final, and nothing arrives twice.
 func TestFaultyAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		now   func(http.ResponseWriter, *http.Request)
@@ -141,7 +141,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// TestSomethingElseListens: the operator learns what it is, and what to set.
+// TestSomethingElseListens: the error names the server, and the setting to change.
 func TestSomethingElseListens(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
@@ -171,8 +171,8 @@ func TestSomethingElseListens(t *testing.T) {
 	}
 }
 
-// answering gives the address of a server that reads a little of what each
-// caller says, answers with these bytes and hangs up.
+// answering returns the address of a server that reads a little of each request, answers
+// with these bytes and hangs up.
 func answering(t *testing.T, with string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -196,8 +196,8 @@ func answering(t *testing.T, with string) string {
 	return l.Addr().String()
 }
 
-// TestSlowAgentIsLeftInTime: a call whose context ends returns, and what the
-// agent was still working on counts for nobody else.
+// TestSlowAgentIsLeftInTime: a call whose context ends returns, and the agent's late
+// answer counts for no other call.
 func TestSlowAgentIsLeftInTime(t *testing.T) {
 	a := startAgent(t)
 	e := open(t, a)
@@ -234,8 +234,8 @@ func TestSlowAgentIsLeftInTime(t *testing.T) {
 	}
 }
 
-// TestTooLarge: what is refused with 413 is halved, and a trace that is too large
-// by itself is said to be rejected.
+// TestTooLarge: a payload that is refused with 413 is halved, and a trace that is too large
+// by itself is rejected.
 func TestTooLarge(t *testing.T) {
 	a := startAgent(t)
 	e := open(t, a)
@@ -284,8 +284,8 @@ func TestRefusedInPart(t *testing.T) {
 	}
 }
 
-// TestRetrySendsTheKeptBytes: the next attempt for a batch sends what the agent
-// has not taken, and nothing is replayed: statistics count each span once.
+// TestRetrySendsTheKeptBytes: the next attempt for a batch sends the payloads that the
+// agent has not taken, and replays nothing: statistics count each span once.
 func TestRetrySendsTheKeptBytes(t *testing.T) {
 	const size = 2*maxChunks + 1
 	a := startAgent(t)

@@ -30,14 +30,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeAgent is a Datadog agent that decodes what it takes with the agent's own
-// code, and can be told to misbehave.
+// fakeAgent is a Datadog agent that decodes its input with the agent's own code, and can
+// be told to misbehave.
 type fakeAgent struct {
 	*httptest.Server
 
 	mu    sync.Mutex
 	info  string                                       // answer to /info; empty: 404
-	first []func(http.ResponseWriter, *http.Request)   // what happens to the next payloads, in order
+	first []func(http.ResponseWriter, *http.Request)   // applied to the next payloads, in order
 	every func(w http.ResponseWriter, chunks int) bool // false: it has answered, and refused
 	rates string                                       // answer to payloads
 	spans []got
@@ -62,8 +62,8 @@ type got struct {
 }
 
 const (
-	// infoV04 is the agent's with statistics by the tracer, which then drops what
-	// it does not keep; infoOld has neither.
+	// infoV04 is of an agent with statistics by the tracer, which then drops spans that it
+	// does not keep. infoOld has neither.
 	infoV04 = `{"version":"7.70.0","endpoints":["/v0.4/traces","/v1.0/traces","/v0.6/stats","/telemetry/proxy/"],"client_drop_p0s":true,"span_events":true,"ignore_resources":["GET /ignored"],"config":{"default_env":"none"}}`
 	infoOld = `{"version":"7.50.0","endpoints":["/v0.4/traces"]}`
 )
@@ -144,7 +144,7 @@ func (a *fakeAgent) takeStatistics(w http.ResponseWriter, r *http.Request) {
 	a.stats = append(a.stats, &payload)
 }
 
-// hits sums up what the statistics that have come count under a name.
+// hits returns the sum of the statistics that have come for a name.
 func (a *fakeAgent) hits(name string) (hits uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,7 +216,7 @@ func decodePayload(body []byte) (spans []got, chunks int, err error) {
 	return spans, len(traces), nil
 }
 
-// setup is an operator's variables, NAME=value, and what the exporter says.
+// setup returns an operator's variables, NAME=value, and the messages of the exporter.
 func setup(variables ...string) (pluginsdk.Setup, *spoken) {
 	said := &spoken{}
 	values := map[string]string{}

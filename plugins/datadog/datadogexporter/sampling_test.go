@@ -39,8 +39,8 @@ func hosted(t *testing.T, a *fakeAgent, variables ...string) *plugintest.Plugin 
 	return plugintest.Run(t, spec, plugintest.WithEnv(variables...))
 }
 
-// TestRulesAndRates: what Datadog's rules and rates leave out is counted as
-// filtered, the rest arrives with the rule's marks, and statistics count all.
+// TestRulesAndRates: spans that Datadog's rules and rates omit are counted as filtered, the
+// rest arrives with the rule's marks, and statistics count all.
 func TestRulesAndRates(t *testing.T) {
 	const n = 1000
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestRulesAndRates(t *testing.T) {
 		"limit":      {[]string{"DD_TRACE_SAMPLE_RATE=1", "DD_TRACE_RATE_LIMIT=10"}, 10, 60, 2, "-3"},
 		"nothing":    {[]string{"DD_TRACE_SAMPLE_RATE=0"}, 0, 0, 0, ""},
 	} {
-		for _, agent := range []string{infoV04, infoOld} { // infoOld takes what is not kept, and drops it itself
+		for _, agent := range []string{infoV04, infoOld} { // infoOld gets all spans, and drops some by itself
 			t.Run(name, func(t *testing.T) {
 				a := startAgent(t)
 				a.info = agent
@@ -104,7 +104,7 @@ func TestSingleSpans(t *testing.T) {
 	}
 }
 
-// TestRatesOfTheAgent: what the agent answers, the tracer samples by.
+// TestRatesOfTheAgent: the tracer samples by the rates in the agent's answers.
 func TestRatesOfTheAgent(t *testing.T) {
 	a := startAgent(t)
 	a.rates = `{"rate_by_service":{"service:,env:":0.1}}`

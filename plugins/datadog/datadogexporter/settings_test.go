@@ -12,7 +12,7 @@ import (
 
 var spec = pluginsdk.Spec{Name: "datadog", Env: EnvPatterns(), Exporter: New}
 
-// TestFaultsOfTheOperator: each is told with its name and what would do.
+// TestFaultsOfTheOperator: each is reported with its name and the allowed values.
 func TestFaultsOfTheOperator(t *testing.T) {
 	for setting, want := range map[string]string{
 		"SERVE_DATADOG_MODE=udp":            `"udp": want tracer or otlp`,
@@ -43,8 +43,8 @@ func TestFaultsOfTheOperator(t *testing.T) {
 	}
 }
 
-// TestVariablesWithoutEffectAreTold, but not those that ask for what the plugin
-// does anyway.
+// TestVariablesWithoutEffectAreTold, except for variables that ask for the plugin's own
+// behaviour.
 func TestVariablesWithoutEffectAreTold(t *testing.T) {
 	found := plugintest.Diagnose(t, spec, plugintest.WithEnv(
 		"DD_TRACE_SAMPLE_RATE=0.5", "DD_APPSEC_ENABLED=false", "DD_TRACE_STATS_COMPUTATION_ENABLED=true", "DD_API_KEY=k",
@@ -61,8 +61,8 @@ func TestVariablesWithoutEffectAreTold(t *testing.T) {
 	}
 }
 
-// TestVariablesOfTheOtherModeAreTold: in the mode otlp, who sets DD_ENV would
-// else look for it in vain.
+// TestVariablesOfTheOtherModeAreTold: in the mode otlp, an operator who sets DD_ENV must
+// learn that it has no effect.
 func TestVariablesOfTheOtherModeAreTold(t *testing.T) {
 	variables := []string{"DD_ENV=prod", "DD_SERVICE=s", "DD_VERSION=1", "DD_TAGS=a:b", "DD_TRACE_AGENT_URL=http://a:8126", "DD_TRACE_SAMPLE_RATE=1"}
 	for _, mode := range []string{"tracer", "otlp"} {
@@ -116,7 +116,7 @@ func TestQueryIsNotShown(t *testing.T) {
 	}
 }
 
-// TestOTLPPortIsClosed: the operator learns what opens it.
+// TestOTLPPortIsClosed: the error names the setting that opens the port.
 func TestOTLPPortIsClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -140,8 +140,8 @@ func TestOTLPPortIsClosed(t *testing.T) {
 	}
 }
 
-// TestOTLPPortIsTheProtocols: where no endpoint is set, the agent's host is
-// asked at the port of the protocol, whoever chose that.
+// TestOTLPPortIsTheProtocols: without an endpoint, the agent's host is used with the port
+// of the protocol, whichever setting chose the protocol.
 func TestOTLPPortIsTheProtocols(t *testing.T) {
 	for variables, want := range map[string]string{
 		"":                                 "endpoint=http://agent:4318/v1/traces",

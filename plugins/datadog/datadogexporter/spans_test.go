@@ -24,7 +24,7 @@ func kind(k tracepb.Span_SpanKind) func(*tracepb.Span) {
 	return func(s *tracepb.Span) { s.Kind = k }
 }
 
-// one sends a batch of a span and returns what the agent has.
+// one sends a batch of a span and returns the span that the agent got.
 func one(t *testing.T, a *fakeAgent, e pluginsdk.Exporter, b *pluginsdk.Batch) got {
 	t.Helper()
 	before := len(a.taken())
@@ -122,7 +122,7 @@ func TestNamesAndTypes(t *testing.T) {
 		{tracepb.Span_SPAN_KIND_INTERNAL, nil, "internal", ""},
 		{server, map[string]any{"operation.name": "mine", "span.type": "sql", "resource.name": "theirs"}, "mine", "sql"},
 		{client, map[string]any{"rpc.system": "grpc"}, "grpc.client.request", "http"},
-		// What dd-trace-go reads as text, it would panic on as a number.
+		// dd-trace-go reads these as text, and would panic on a number.
 		{client, map[string]any{"db.system": 5, "messaging.system": 6, "network.protocol.name": true}, "5.query", "db"},
 	} {
 		s := one(t, a, e, batch(nil, span(byte(i+1), byte(i+1), 0, kind(c.kind), with(c.attributes))))
@@ -184,7 +184,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestService: what a resource does not say, Datadog's variables do.
+// TestService: Datadog's variables supply values that the resource lacks.
 func TestService(t *testing.T) {
 	a := startAgent(t)
 	e := open(t, a, "DD_SERVICE=fallback", "DD_ENV=staging", "DD_VERSION=9", "DD_SERVICE_MAPPING=old:new")

@@ -29,7 +29,7 @@ type oneSpan struct {
 	place string
 }
 
-// byID parts what a back end has. A span that is there twice is an error.
+// byID splits the spans of a back end by id. A span that is there twice is an error.
 func byID(tb testing.TB, all []*tracepb.ResourceSpans) arrived {
 	tb.Helper()
 	spans, twice := arrived{}, 0
@@ -81,7 +81,7 @@ func (s *oneSpan) sameAs(tb testing.TB, other *oneSpan) bool {
 	return proto.Equal(s.whole(), other.whole())
 }
 
-// clone is for those who change what arrived.
+// clone returns a copy that may be changed.
 func (a arrived) clone() arrived {
 	copied := arrived{}
 	for id, s := range a {
@@ -90,9 +90,9 @@ func (a arrived) clone() arrived {
 	return copied
 }
 
-// beyondTheSDK puts back what the SDK's exporter loses and the host keeps: the
-// trace state of links, and the schema of a resource that has the attributes of
-// another one in its batch.
+// beyondTheSDK restores the values that the SDK's exporter loses and the host keeps: the
+// trace state of links, and the schema of a resource with the same attributes as another
+// resource in its batch.
 func (a arrived) beyondTheSDK(tb testing.TB, spans []sdktrace.ReadOnlySpan) {
 	tb.Helper()
 	for _, s := range spans {
@@ -111,8 +111,8 @@ func (a arrived) beyondTheSDK(tb testing.TB, spans []sdktrace.ReadOnlySpan) {
 	}
 }
 
-// compare tells of every span of which got differs from want: of how many, and
-// of the first few in full.
+// compare reports the spans whose got differs from want: their number, and the first few
+// in full.
 func compare(tb testing.TB, want, got arrived) {
 	tb.Helper()
 	report := differences{tb: tb}
@@ -158,7 +158,7 @@ func (d *differences) end(of int) {
 	}
 }
 
-// brief leaves enough of a text to see what it is about.
+// brief shortens a text.
 func brief(text string) string {
 	const enough = 8 << 10
 	if len(text) <= enough {

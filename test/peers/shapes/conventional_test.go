@@ -6,10 +6,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// conventional gives attributes that a back end makes something of: those of
-// the semantic conventions, old and new, and those with which a user overrides
-// what a back end calls things. They come in sets, some of which a span has
-// together though nobody would write them so.
+// conventional returns attributes that have a meaning for a back end: old and new ones of
+// the semantic conventions, and attributes with which a user overrides names of a back
+// end. They come in sets. A span may have sets that do not belong together.
 func (c *corpus) conventional() []attribute.KeyValue {
 	kvs := c.conventions()
 	if c.IntN(4) == 0 {

@@ -21,8 +21,7 @@ import (
 // words are among the corpus's names, keys and values. All are valid UTF-8.
 const words = "a b GET\u00a0/orders error nul\x00byte tab\tquote\"\\ \u202eright\u202c e\u0301 \ufffd \U0010ffff 9 -1 true"
 
-// corpus makes spans one after the other. What it makes depends on its seed
-// alone.
+// corpus makes spans one after the other. They depend only on its seed.
 type corpus struct {
 	*spancorpus.Generator
 	sdk       *sdk
@@ -152,7 +151,7 @@ func (c *corpus) zeroHalves(stub *tracetest.SpanStub, i int) {
 	}
 }
 
-// odd makes of a span what no tracer provider makes, but the SDK's types allow.
+// odd changes a span into one that no tracer provider makes, but the SDK's types allow.
 func (c *corpus) odd(stub tracetest.SpanStub, i int) tracetest.SpanStub {
 	drawn := c.Stub() // anything at all
 	switch i % 10 {

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TestCorpusHasEverything counts what the other tests rely on.
+// TestCorpusHasEverything counts the features on which the other tests rely.
 func TestCorpusHasEverything(t *testing.T) {
 	spans := draw(1, 5000)
 	seen, ids := map[string]int{}, map[trace.SpanID]bool{}
@@ -63,7 +63,7 @@ func TestCorpusHasEverything(t *testing.T) {
 	}
 }
 
-// features names what is special about a span.
+// features names the special features of a span.
 func features(s sdktrace.ReadOnlySpan) []string {
 	var fs []string
 	when := func(is bool, name string) {

@@ -14,9 +14,9 @@ import (
 	"github.com/servetrace/servetrace/test/peers/peer"
 )
 
-// TestDatadogPlugin compares what a Datadog agent sends on of spans that came by
-// the plugin, in each of its modes, with what it sends on of the same spans from
-// the SDK's own exporter to its OTLP receiver.
+// TestDatadogPlugin compares the spans that a Datadog agent sends on if they came by the
+// plugin, in each of its modes, with the same spans from the SDK's own exporter to the
+// agent's OTLP receiver.
 func TestDatadogPlugin(t *testing.T) {
 	all := draw(4, count(2000))
 	spans := slices.DeleteFunc(slices.Clone(all), hasZeroLowHalf)
@@ -84,7 +84,7 @@ func hasZeroLowHalf(s sdktrace.ReadOnlySpan) bool {
 	return binary.BigEndian.Uint64(id[8:]) == 0
 }
 
-// ofAgent gives what has left an agent that is stopped, by span id.
+// ofAgent returns the spans that have left a stopped agent, by span id.
 func ofAgent(tb testing.TB, a *peer.DatadogAgent) map[trace.SpanID]peer.AgentSpan {
 	tb.Helper()
 	spans := map[trace.SpanID]peer.AgentSpan{}
@@ -99,9 +99,9 @@ func ofAgent(tb testing.TB, a *peer.DatadogAgent) map[trace.SpanID]peer.AgentSpa
 	return spans
 }
 
-// sameByOTLP demands everything but what the agent makes of the company that a
-// span has in its batch: tags of the chunk, which one of its spans carries, and
-// the first env and version among them.
+// sameByOTLP demands equality except for values that depend on the other spans of a
+// batch: tags of the chunk, which only one span carries, with the first env and version
+// among them.
 func sameByOTLP(s sdktrace.ReadOnlySpan, want, got peer.AgentSpan) string {
 	ofChunk := []string{"_dd.p.dm", "_sampling_priority_rate_v1"}
 	if slices.ContainsFunc(s.Links(), func(l sdktrace.Link) bool { return l.SpanContext.TraceState().Len() > 0 }) {

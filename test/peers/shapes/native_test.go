@@ -15,8 +15,9 @@ import (
 	"github.com/servetrace/servetrace/test/peers/peer"
 )
 
-// native says what must arrive of a span through dd-trace-go: all that a span is,
-// and the attributes of docs/how-to/datadog.md. The names are dd-trace-go's.
+// native reports differences from the spans that must arrive through dd-trace-go: all
+// values of a span, and the attributes of docs/how-to/datadog.md. The names are
+// dd-trace-go's.
 func native(s sdktrace.ReadOnlySpan, want, got peer.AgentSpan) string {
 	c := &nativeCheck{span: s, want: want, got: got, attributes: map[string]attribute.Value{}, twice: map[string]bool{}}
 	for _, kv := range s.Attributes() {
@@ -143,7 +144,7 @@ func (c *nativeCheck) tags() {
 	}
 }
 
-// longKey is where the agent cuts keys, less what makes a list of one.
+// longKey is the length to which the agent cuts keys, less the index of a list's member.
 const longKey = 200 - len(".127")
 
 func (c *nativeCheck) text(key string) any {

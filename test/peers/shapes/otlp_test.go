@@ -17,8 +17,8 @@ func count(n int) int {
 	return n
 }
 
-// TestOTLPPlugin: what the plugin delivers to a Collector is what the SDK's own
-// exporter does, in every field of every span.
+// TestOTLPPlugin: the plugin delivers the same to a Collector as the SDK's own exporter, in
+// every field of every span.
 func TestOTLPPlugin(t *testing.T) {
 	spans := draw(1, count(20_000))
 	collector := peer.StartCollector(t)
@@ -38,7 +38,7 @@ func TestOTLPPluginEveryWay(t *testing.T) {
 		document string
 		// rewritten: the plugin is the one of rewrite_test.go.
 		rewritten bool
-		// expect changes what the SDK delivers to what should arrive.
+		// expect changes the spans from the SDK into the spans that must arrive.
 		expect func(testing.TB, arrived)
 	}{
 		{name: "http with gzip", environ: []string{"OTEL_EXPORTER_OTLP_COMPRESSION=gzip"}},
@@ -75,7 +75,7 @@ func TestOTLPPluginEveryWay(t *testing.T) {
 
 func stockPlugin(tb testing.TB) string { tb.Helper(); return peer.Plugin(tb, "otlp") }
 
-// withRayContext adds what the processor raycontext does.
+// withRayContext adds the attributes of the processor raycontext.
 func withRayContext(_ testing.TB, a arrived) {
 	for _, s := range a {
 		text := map[string]string{}
@@ -95,8 +95,8 @@ func withRayContext(_ testing.TB, a arrived) {
 	}
 }
 
-// bySDK is what the SDK's exporter delivers, with what the host keeps and that
-// one loses.
+// bySDK returns the spans that the SDK's exporter delivers, with the values that the host
+// keeps and that exporter loses.
 func bySDK(tb testing.TB, spans []sdktrace.ReadOnlySpan) arrived {
 	tb.Helper()
 	collector := peer.StartCollector(tb)

@@ -24,8 +24,8 @@ var rewritingSpec = pluginsdk.Spec{
 	Exporter:   otlpexporter.New,
 }
 
-// rewrite decodes and sets whatever can be set, so that nothing of the span, its
-// scope and its resource is copied as it came.
+// rewrite decodes and sets all values that can be set, so that nothing of the span, its
+// scope and its resource is copied from the input.
 func rewrite(s pluginsdk.Span) error {
 	s.SetName(s.Name())
 	s.SetStatus(s.Status())
@@ -42,8 +42,8 @@ func rewrite(s pluginsdk.Span) error {
 	return nil
 }
 
-// setAgain sets each attribute to what it is. A key that is there twice is left
-// alone: setting it would make it one.
+// setAgain sets each attribute to its own value. It leaves out a key that is there twice,
+// because setting it would remove one.
 func setAgain(owner interface {
 	Attributes() iter.Seq[attribute.KeyValue]
 	SetAttributes(kvs ...attribute.KeyValue)

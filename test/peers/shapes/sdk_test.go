@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// limits are those of a tracer provider.
+// limits are the limits of a tracer provider.
 type limits int
 
 const (
@@ -33,8 +33,8 @@ type providerKey struct {
 
 func newSDK() *sdk { return &sdk{providers: map[providerKey]*sdktrace.TracerProvider{}} }
 
-// play makes a span that is as stub says, as far as the API goes: what it has no
-// word for (dropped counts) is as the limits make it.
+// play makes a span like stub, as far as the API allows. Dropped counts, which the API
+// cannot set, follow from the limits.
 func (s *sdk) play(stub tracetest.SpanStub, l limits) sdktrace.ReadOnlySpan {
 	scope := stub.InstrumentationScope
 	tracer := s.provider(providerKey{stub.Resource, l}).Tracer(scope.Name, trace.WithInstrumentationVersion(scope.Version),
