@@ -292,7 +292,7 @@ func (s *service) announce(provider *tracing.Provider) {
 
 func (s *service) plugins() string {
 	var list []string
-	for _, x := range s.host.Stats().Exporters {
+	for _, x := range s.host.Stats().Plugins() {
 		list = append(list, x.Name+" ("+x.State.String()+")")
 	}
 	return strings.Join(list, ", ")
@@ -368,6 +368,13 @@ func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
 	args := []any{"spans", stats.Ended}
 	lost := total(stats.Refused)
 	args = appendCounts(args, "refused", stats.Refused)
+	for _, p := range stats.Processors {
+		lost += total(p.Plugin.Dropped)
+		args = append(args, p.Plugin.Name+".passed", p.Passed)
+		args = appendCounts(args, p.Plugin.Name+".bypassed", p.Bypassed)
+		args = appendCounts(args, p.Plugin.Name+".filtered", p.Plugin.Filtered)
+		args = appendCounts(args, p.Plugin.Name+".dropped", p.Plugin.Dropped)
+	}
 	for _, x := range stats.Exporters {
 		lost += total(x.Rejected) + total(x.Dropped)
 		args = append(args, x.Name+".delivered", x.Delivered)

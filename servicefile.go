@@ -110,7 +110,7 @@ func read(path string, data []byte, getenv func(string) string) (*servicefile.Fi
 func checkPlugins(file *servicefile.File) {
 	list, err := host.ConfigFromEnv(func(name string) string {
 		switch name {
-		case host.EnvPlugins, tracing.EnvSDKDisabled, tracing.EnvTracesExporter:
+		case host.EnvPlugins, host.EnvProcessors, host.EnvExporterProcessors, tracing.EnvSDKDisabled, tracing.EnvTracesExporter:
 			return file.Getenv(name)
 		}
 		return ""

@@ -60,6 +60,7 @@ var samples = map[string]string{
 	"grpc_options.keepalive_time_s": "3", "grpc_options.keepalive_min_time_s": "4",
 	"logging_config.log_level": "DEBUG", "logging_config.encoding": "JSON", "logging_config.enable_access_log": "false",
 	"admin.host": "0.0.0.0", "admin.port": "0", "admin.pprof": "true",
+	"tracing_config.processor_plugin": "redactor", "tracing_config.plugins.NAME.processors": "[tenant]", "tracing_config.plugins.NAME.fail": "open",
 	"applications[].name": "a", "applications[].route_prefix": "/a", "applications[].deployments[].name": "D",
 	"applications[].deployments[].num_replicas": "3", "applications[].deployments[].max_ongoing_requests": "3",
 	"applications[].deployments[].max_queued_requests": "3", "applications[].deployments[].user_config": "{a: [1, b]}",

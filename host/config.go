@@ -33,6 +33,19 @@ type Config struct {
 	// has that digest. A comma, an equals sign and an at sign in a path are written
 	// %2C, %3D and %40. Empty: the Host does nothing at all.
 	Plugins string
+	// Processors is the list of processor plugins, in the form of Plugins, except for
+	// functions in Python. Each batch goes through them in order, once for all exporters.
+	// Without Plugins, the Host uses none. Names are unique over all lists.
+	Processors string
+	// ExporterProcessors are further processors, of one exporter alone: lists without
+	// folders, by the exporter's name in Plugins. The map is copied by New.
+	ExporterProcessors map[string]string
+	// ProcessorFailOpen is true for processors that fail open: by their names, "" for the
+	// rest. A batch that such a processor refuses, or would lose, or has not processed
+	// within ExportTimeout, goes on without it. A processor that is not in the map fails
+	// closed: the spans wait for it, and are dropped as they are for an exporter. The map
+	// is copied by New.
+	ProcessorFailOpen map[string]bool
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
 	// /usr/lib/servetrace/plugins.
@@ -224,7 +237,13 @@ func (c Config) Validate() error {
 	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
 	check(!strings.ContainsRune(c.SpoolDir, 0), EnvSpoolDir, strconv.Quote(c.SpoolDir), "a path")
 	check(c.SpoolBytes >= minSpoolBytes, EnvSpoolBytes, c.SpoolBytes, "8MiB or more")
+	check(c.SpoolDir == "" || !c.processes(), EnvSpoolDir, strconv.Quote(c.SpoolDir), "no spool with processor plugins ("+EnvProcessors+", "+EnvExporterProcessors+"), which the spool does not support")
 	return errors.Join(append(errs, c.list().Validate())...)
+}
+
+// processes reports whether processors run.
+func (c Config) processes() bool {
+	return strings.TrimSpace(c.Plugins) != "" && (strings.TrimSpace(c.Processors) != "" || len(c.ExporterProcessors) > 0)
 }
 
 func (c Config) list() *pluginlist.Settings {
@@ -233,7 +252,7 @@ func (c Config) list() *pluginlist.Settings {
 		configs[name] = pluginlist.Configuration(config)
 	}
 	return &pluginlist.Settings{
-		Plugins: c.Plugins, PluginDirs: c.PluginDirs, PluginConfigs: configs, Lockdown: c.Lockdown, PluginEnv: c.PluginEnv,
+		Plugins: c.Plugins, Processors: c.Processors, ExporterProcessors: c.ExporterProcessors, FailOpen: c.ProcessorFailOpen, PluginDirs: c.PluginDirs, PluginConfigs: configs, Lockdown: c.Lockdown, PluginEnv: c.PluginEnv,
 		PluginMemoryLimit: c.PluginMemoryLimit, PluginMaxProcs: c.PluginMaxProcs, Environ: c.Environ,
 		Python: c.Python, PythonDir: c.PythonDir,
 	}
@@ -257,6 +276,8 @@ func (c Context) message() *pluginv1.StaticContext {
 
 // cloned returns c with copies of its maps, which the caller of New may change.
 func (c Config) cloned() Config {
+	c.ExporterProcessors = maps.Clone(c.ExporterProcessors)
+	c.ProcessorFailOpen = maps.Clone(c.ProcessorFailOpen)
 	c.PluginConfigs = maps.Clone(c.PluginConfigs)
 	c.PluginEnv = maps.Clone(c.PluginEnv)
 	c.PluginMemoryLimit = maps.Clone(c.PluginMemoryLimit)

@@ -19,21 +19,25 @@ import (
 // The variables that ConfigFromEnv reads. Durations are written as Go writes
 // them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
 const (
-	EnvPlugins       = pluginlist.EnvPlugins
-	EnvPluginDir     = pluginlist.EnvPluginDir    // folders separated by ":"
-	EnvPluginConfig  = pluginlist.EnvPluginConfig // name=file,name=file
-	EnvQueueBytes    = pipeline.EnvQueueBytes
-	EnvMaxSpanBytes  = pipeline.EnvMaxSpanBytes
-	EnvExportTimeout = supervise.EnvExportTimeout // else OTEL_BSP_EXPORT_TIMEOUT, ms
-	EnvMaxAge        = supervise.EnvMaxAge
-	EnvStartTimeout  = supervise.EnvStartTimeout
-	EnvCrashDir      = supervise.EnvCrashDir
-	EnvSpoolDir      = "SERVE_TRACING_SPOOL_DIR"
-	EnvSpoolBytes    = pipeline.EnvSpoolBytes
-	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
-	EnvBatchSpans    = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
-	EnvBatchBytes    = "SERVE_TRACING_BATCH_BYTES"
-	EnvStopTimeout   = "SERVE_TRACING_STOP_TIMEOUT"
+	EnvPlugins    = pluginlist.EnvPlugins
+	EnvProcessors = pluginlist.EnvProcessors
+	// EnvExporterProcessors has processors of one exporter, EXPORTER:PROCESSOR,EXPORTER:PROCESSOR.
+	EnvExporterProcessors = pluginlist.EnvExporterProcessors
+	EnvProcessorFail      = pluginlist.EnvProcessorFail // open or closed, name=open
+	EnvPluginDir          = pluginlist.EnvPluginDir     // folders separated by ":"
+	EnvPluginConfig       = pluginlist.EnvPluginConfig  // name=file,name=file
+	EnvQueueBytes         = pipeline.EnvQueueBytes
+	EnvMaxSpanBytes       = pipeline.EnvMaxSpanBytes
+	EnvExportTimeout      = supervise.EnvExportTimeout // else OTEL_BSP_EXPORT_TIMEOUT, ms
+	EnvMaxAge             = supervise.EnvMaxAge
+	EnvStartTimeout       = supervise.EnvStartTimeout
+	EnvCrashDir           = supervise.EnvCrashDir
+	EnvSpoolDir           = "SERVE_TRACING_SPOOL_DIR"
+	EnvSpoolBytes         = pipeline.EnvSpoolBytes
+	EnvBatchAge           = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
+	EnvBatchSpans         = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+	EnvBatchBytes         = "SERVE_TRACING_BATCH_BYTES"
+	EnvStopTimeout        = "SERVE_TRACING_STOP_TIMEOUT"
 
 	EnvLockdown          = pluginlist.EnvLockdown          // true or false
 	EnvPluginEnv         = pluginlist.EnvPluginEnv         // name:PATTERN,*:PATTERN
@@ -81,6 +85,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r.Add(err)
 	cfg := Config{
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
+		Processors:    strings.TrimSpace(getenv(EnvProcessors)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
 		PluginConfigs: pluginConfigs(configs),
 		QueueBytes:    r.Size(EnvQueueBytes),
@@ -103,6 +108,10 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		Watch:         r.Duration(EnvPluginWatch),
 		Python:        getenv(EnvPython),
 	}
+	cfg.ExporterProcessors, err = pluginlist.ParseExporterProcessors(getenv(EnvExporterProcessors))
+	r.Add(err)
+	cfg.ProcessorFailOpen, err = pluginlist.ParseByName(EnvProcessorFail, getenv(EnvProcessorFail), pluginlist.FailWords, pluginlist.ParseFail)
+	r.Add(err)
 	cfg.PluginEnv, err = pluginlist.ParseEnv(getenv(EnvPluginEnv))
 	r.Add(err)
 	cfg.PluginMemoryLimit, err = pluginlist.ParseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", settings.ParseSize)
@@ -110,7 +119,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	cfg.PluginMaxProcs, err = pluginlist.ParseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number above zero", pluginlist.ParseProcs)
 	r.Add(err)
 	if strings.EqualFold(getenv(envSDKDisabled), "true") || strings.EqualFold(getenv(envTracesExporter), "none") {
-		cfg.Plugins = ""
+		cfg.Plugins, cfg.Processors, cfg.ExporterProcessors = "", "", nil
 	}
 	if len(cfg.PluginDirs) == 0 {
 		cfg.PluginDirs = nil

@@ -19,7 +19,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// Host feeds exporter plugins. It is safe for concurrent use.
+// Host feeds exporter plugins, and processor plugins before them. It is safe for concurrent use.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
@@ -36,7 +36,7 @@ type Host struct {
 
 	// mu is taken before the pipeline's mutexes.
 	mu sync.Mutex
-	// plugins are in the order of the list. gone are plugins that have left the list
+	// plugins are in the order of the lists, processors first. gone are plugins that have left the list
 	// and may still have batches. The slices are replaced, never changed.
 	plugins, gone    []*supervise.Plugin
 	started, stopped bool
@@ -89,6 +89,10 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	for _, opt := range opts {
 		opt.apply(h)
 	}
+	if !h.enabled && (cfg.Processors != "" || len(cfg.ExporterProcessors) > 0) {
+		h.log.Warn("there are processor plugins and no exporter, so no plugin runs and tracing is off: set "+EnvPlugins,
+			"processors", cfg.Processors)
+	}
 	h.pipeline = pipeline.New(pipeline.Settings{
 		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
 		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
@@ -100,9 +104,13 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
 	for _, e := range list {
-		x := h.sup.Plugin(e)
-		h.pipeline.Join(x.Queue, nil)
-		h.plugins = append(h.plugins, x)
+		h.plugins = append(h.plugins, h.sup.Plugin(e))
+	}
+	h.pipeline.SetProcessors(processorsOf(h.plugins, ""))
+	for _, x := range h.plugins {
+		if !x.Entry.Processor {
+			h.pipeline.Join(x.Queue, processorsOf(h.plugins, x.Entry.Name)...)
+		}
 	}
 	return h, nil
 }
@@ -162,13 +170,15 @@ func (h *Host) Stats() Stats {
 	defer h.mu.Unlock()
 	now := h.pipeline.Stats()
 	s := Stats{Instance: h.pipeline.Instance, Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, PushedBack: now.PushedBack, Bytes: now.Bytes, LimitBytes: now.LimitBytes, Spool: spoolStats(now.Spool)}
-	for _, x := range h.allLocked() {
-		s.Exporters = append(s.Exporters, exporterStats(x.Status(), now.Queues[x.Queue]))
+	for _, x := range slices.Concat(h.plugins, h.gone) {
+		if x.Entry.Processor {
+			s.Processors = append(s.Processors, processorStats(x, now.Queues[x.Queue], h.cfg.list().FailsOpen(x.Entry.Name)))
+		} else {
+			s.Exporters = append(s.Exporters, exporterStats(x.Status(), now.Queues[x.Queue]))
+		}
 	}
 	return s
 }
-
-func (h *Host) allLocked() []*supervise.Plugin { return slices.Concat(h.plugins, h.gone) }
 
 // listed returns the plugins that are on the list.
 func (h *Host) listed() []*supervise.Plugin {
@@ -271,7 +281,7 @@ func (h *Host) shutdown(ctx context.Context) error {
 	})
 	h.running.Wait()
 	h.mu.Lock()
-	all := h.allLocked()
+	all := slices.Concat(h.plugins, h.gone)
 	h.mu.Unlock()
 	h.keepRest(all)
 	files, cancel := context.WithTimeout(ctx, keepGrace)

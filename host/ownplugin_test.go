@@ -26,17 +26,19 @@ func runAsOwn() {
 	}
 	testplugin.Hurry()
 	programs := map[string]func(){
-		"config":   recordConfig,
-		"wanting":  wantToken,
-		"held":     holdCalls,
-		"receiver": runReceiver,
-		"hungry":   hungryPlugin,
-		"relay":    runRelay,
-		"backend":  runBackEnd,
-		"sender":   runSender,
-		"tiny":     tinyLimits,
-		"tracing":  tracePlugin,
-		"spooling": runSpooling,
+		"config":    recordConfig,
+		"wanting":   wantToken,
+		"held":      holdCalls,
+		"receiver":  runReceiver,
+		"hungry":    hungryPlugin,
+		"relay":     runRelay,
+		"backend":   runBackEnd,
+		"sender":    runSender,
+		"tiny":      tinyLimits,
+		"tracing":   tracePlugin,
+		"spooling":  runSpooling,
+		"processor": runProcessor,
+		"bytes":     writeBytes,
 	}
 	programs[mode]()
 	os.Exit(0)

@@ -76,7 +76,13 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, change
 		return nil, nil, errors.New("reload: the tracing host was not started, or was shut down")
 	}
 	leave := h.leaveLocked(list)
-	stay = h.plugins
+	present := h.plugins
+	h.chainLocked(list, leave)
+	for _, x := range h.plugins {
+		if slices.Contains(present, x) {
+			stay = append(stay, x)
+		}
+	}
 	seq, done := h.pipeline.Sealed(), make(chan error, 1)
 	h.running.Go(func() { // ends by StopTimeout, or by the host's end
 		defer func() { <-h.reloading }()
@@ -96,24 +102,99 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	return list, err
 }
 
-// leaveLocked removes the plugins that are not on the list, and returns them. They get
+// leaveLocked removes the exporters that are not on the list, with their processors, and
+// the processors of all exporters with names that are not. It returns them. The exporters get
 // no batches that are sealed later.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
+	stays := func(x *supervise.Plugin) bool {
+		return slices.ContainsFunc(list, func(e pluginlist.Entry) bool { return e == x.Entry || replaces(e, x) })
+	}
 	var stay []*supervise.Plugin
 	for _, x := range h.plugins {
-		if slices.Contains(list, x.Entry) {
+		exporter := slices.IndexFunc(h.plugins, func(other *supervise.Plugin) bool { return other.Entry.Name == x.Entry.Exporter })
+		if stays(x) && (exporter < 0 || stays(h.plugins[exporter])) {
 			stay = append(stay, x)
 			continue
 		}
-		h.pipeline.Leave(x.Queue)
+		if !x.Entry.Processor {
+			h.pipeline.Leave(x.Queue)
+		}
 		leave = append(leave, x)
 	}
 	h.plugins, h.gone = stay, slices.Concat(h.gone, leave)
 	return leave
 }
 
-// join adds and starts the new plugins of the list. A new plugin continues the
-// statistics of an earlier plugin with the same name.
+// processorsOf returns the queues of the processors of one exporter, or of all exporters if
+// the name is empty.
+func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipeline.Queue) {
+	for _, x := range plugins {
+		if x.Entry.Processor && x.Entry.Exporter == exporter {
+			list = append(list, x.Queue)
+		}
+	}
+	return list
+}
+
+// replaces reports whether e is another executable for the processor x of all exporters.
+func replaces(e pluginlist.Entry, x *supervise.Plugin) bool {
+	return e.Processor && e.Exporter == "" && x.Entry.Processor && x.Entry.Exporter == "" && e.Name == x.Entry.Name && e != x.Entry
+}
+
+// chainLocked replaces the processors of all exporters in one step, so that no span goes
+// past a processor. A processor with another executable takes over the queue.
+func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
+	before := h.plugins
+	var chain []*supervise.Plugin
+	for _, e := range list {
+		if !e.Processor || e.Exporter != "" {
+			continue
+		}
+		at := slices.IndexFunc(before, func(x *supervise.Plugin) bool { return x.Entry == e || replaces(e, x) })
+		switch {
+		case at < 0:
+			x := newPlugin(h, e, leave)
+			h.running.Go(x.Run)
+			chain = append(chain, x)
+		case before[at].Entry == e:
+			chain = append(chain, before[at])
+		default:
+			old, x := before[at], h.sup.Successor(e, before[at])
+			x.Inherit(old)
+			h.running.Go(func() {
+				end, cancel := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
+				defer cancel()
+				old.Cede(end)
+				x.Run()
+			})
+			chain = append(chain, x)
+		}
+	}
+	h.pipeline.SetProcessors(processorsOf(chain, ""))
+	for _, x := range before {
+		if !x.Entry.Processor || x.Entry.Exporter != "" {
+			chain = append(chain, x)
+		}
+	}
+	h.plugins = chain
+}
+
+// newPlugin returns a plugin that does not run. It continues the statistics of an earlier plugin with the
+// same name, unless that is leaving now. The caller holds mu.
+func newPlugin(h *Host, e pluginlist.Entry, leaving []*supervise.Plugin) *supervise.Plugin {
+	x := h.sup.Plugin(e)
+	at := slices.IndexFunc(h.gone, func(other *supervise.Plugin) bool {
+		return other.Entry.Name == e.Name && !slices.Contains(leaving, other)
+	})
+	if at >= 0 {
+		x.Inherit(h.gone[at])
+		pipeline.Inherit(x.Queue, h.gone[at].Queue)
+		h.gone = slices.Delete(slices.Clone(h.gone), at, at+1)
+	}
+	return x
+}
+
+// join adds and starts the new exporters of the list, with their processors.
 func (h *Host) join(list []pluginlist.Entry) {
 	defer h.pipeline.LogNotes()
 	h.mu.Lock()
@@ -121,25 +202,21 @@ func (h *Host) join(list []pluginlist.Entry) {
 	if h.stopped {
 		return
 	}
-	plugins, gone := make([]*supervise.Plugin, 0, len(list)), slices.Clone(h.gone)
+	plugins := make([]*supervise.Plugin, 0, len(list))
 	for _, e := range list {
 		at := slices.IndexFunc(h.plugins, func(x *supervise.Plugin) bool { return x.Entry == e })
 		if at >= 0 {
 			plugins = append(plugins, h.plugins[at])
 			continue
 		}
-		x, before := h.sup.Plugin(e), (*pipeline.Queue)(nil)
-		at = slices.IndexFunc(gone, func(other *supervise.Plugin) bool { return other.Entry.Name == e.Name })
-		if at >= 0 {
-			x.Inherit(gone[at])
-			before = gone[at].Queue
-			gone = slices.Delete(gone, at, at+1)
-		}
-		h.pipeline.Join(x.Queue, before)
+		x := newPlugin(h, e, nil)
 		plugins = append(plugins, x)
+		if !e.Processor {
+			h.pipeline.Join(x.Queue, processorsOf(plugins, e.Name)...)
+		}
 		h.running.Go(x.Run)
 	}
-	h.plugins, h.gone = plugins, gone
+	h.plugins = plugins
 }
 
 // end sends the batches of a plugin that has left the list, up to the batch seq, and

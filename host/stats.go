@@ -14,6 +14,10 @@ import (
 //	Ended = sum of Refused + Accepted, and for each exporter
 //	its Accepted + Recovered = Delivered + sum of Rejected + sum of Filtered + sum of Dropped + Spooled + Waiting
 //
+// and for each processor
+//
+//	its Accepted = Passed + sum of Bypassed + sum of Filtered + sum of Dropped + Waiting
+//
 // All counts are of spans and only grow, except for Waiting, which counts the spans in
 // the queues.
 type Stats struct {
@@ -39,6 +43,8 @@ type Stats struct {
 	// Exporters are in the order of the list. Plugins that a Reload has removed from
 	// the list follow, only the last of each name.
 	Exporters []ExporterStats
+	// Processors are in the same order: first the processors of all exporters.
+	Processors []ProcessorStats
 }
 
 // SpoolStats is the state of a Host's files in Config.SpoolDir.
@@ -110,8 +116,9 @@ type ExporterStats struct {
 	// LastSuccess is the time of the last delivery; zero: never.
 	LastSuccess time.Time
 
-	// Accepted is the number of spans taken in while the exporter is in the list, and
-	// Recovered the number of spans that an earlier process has left in the spool for
+	// Accepted is the number of spans that came to the exporter: with processors, the
+	// spans that they have passed on, else all spans taken in while the exporter is in
+	// the list. Recovered is the number of spans that an earlier process has left in the spool for
 	// it. Together they are the sum of the counts below.
 	Accepted, Recovered uint64
 	// Delivered is the number of spans that the back end took, according to the plugin.
@@ -187,6 +194,15 @@ type Failure struct {
 	First, Last time.Time
 }
 
+// Plugins returns the states of all plugins, the processors before the exporters.
+func (s Stats) Plugins() []ExporterStats {
+	var list []ExporterStats
+	for _, p := range s.Processors {
+		list = append(list, p.Plugin)
+	}
+	return append(list, s.Exporters...)
+}
+
 // Check returns an error if the accounting does not balance, which can only be a fault
 // of this package.
 func (s Stats) Check() error {
@@ -199,7 +215,41 @@ func (s Stats) Check() error {
 			return fmt.Errorf("plugin %q: %d spans accepted and %d recovered, but %d accounted for", x.Name, x.Accepted, x.Recovered, sum)
 		}
 	}
+	for _, p := range s.Processors {
+		x := p.Plugin
+		sum := p.Passed + total(p.Bypassed) + total(x.Filtered) + total(x.Dropped) + x.Waiting
+		if sum != x.Accepted {
+			return fmt.Errorf("processor %q: %d spans accepted, but %d accounted for", x.Name, x.Accepted, sum)
+		}
+	}
 	return nil
+}
+
+// ProcessorStats is the accounting of one processor and the state of its plugin.
+type ProcessorStats struct {
+	// Plugin has the state of the plugin, its calls, and Accepted, Filtered, Dropped and
+	// Waiting. Filtered has the names that the plugin gives; spans that are missing in a
+	// result without a name count by the name of the plugin. Dropped has a further reason,
+	// "rejected", for a batch that the processor refused for good, or answered with a result
+	// that cannot be used. Delivered, Rejected, Recovered and Spooled are zero.
+	Plugin ExporterStats
+	// Exporter is the name of the exporter that the processor is for; empty: all.
+	Exporter string
+	// FailOpen is Config.ProcessorFailOpen.
+	FailOpen bool
+	// Passed is the number of spans in the results, which went on to the next processors
+	// or to the exporters.
+	Passed uint64
+	// Bypassed counts the spans that went on unprocessed, because the processor fails open,
+	// by reason: the reasons of Dropped, and "timeout" for spans that were not processed
+	// within Config.ExportTimeout. It is never nil.
+	Bypassed map[string]uint64
+}
+
+func processorStats(x *supervise.Plugin, q pipeline.QueueStats, open bool) ProcessorStats {
+	s := ProcessorStats{Plugin: exporterStats(x.Status(), q), Exporter: x.Entry.Exporter, FailOpen: open, Passed: q.Delivered, Bypassed: q.Bypassed}
+	s.Plugin.Delivered = 0
+	return s
 }
 
 // exporterStats joins the two halves of an exporter's statistics.

@@ -191,7 +191,7 @@ func (s *Server) Err() (reason string, err error) {
 // unused is called when no connection was open for Config.Linger. If spans wait for a
 // plugin, the time starts again. They wait for host.Config.MaxAge at most.
 func (s *Server) unused() {
-	for _, x := range s.service.host.Stats().Exporters {
+	for _, x := range s.service.host.Stats().Plugins() {
 		if x.Waiting > 0 {
 			s.conns.startTimer()
 			return

@@ -258,7 +258,7 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 		args = append(args, "file", cfg.File)
 	}
 	var plugins []string
-	for _, x := range r.host.Stats().Exporters {
+	for _, x := range r.host.Stats().Plugins() {
 		plugins = append(plugins, x.Name)
 	}
 	r.log.Info("relay listens", append(args, "plugins", strings.Join(plugins, ", "), "pid", os.Getpid())...)
@@ -333,8 +333,12 @@ func (r *relayProcess) stop() error {
 	if r.admin != nil {
 		err = errors.Join(err, r.admin.Shutdown(ctx))
 	}
-	args := []any{"spans", r.host.Stats().Ended}
-	for _, x := range r.host.Stats().Exporters {
+	stats := r.host.Stats()
+	args := []any{"spans", stats.Ended}
+	for _, p := range stats.Processors {
+		args = append(args, p.Plugin.Name+".passed", p.Passed)
+	}
+	for _, x := range stats.Exporters {
 		args = append(args, x.Name+".delivered", x.Delivered)
 	}
 	if err != nil {

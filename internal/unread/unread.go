@@ -82,7 +82,7 @@ func (w Watch) awaitPlugins(ctx context.Context) {
 	pause := time.NewTicker(describePause)
 	defer pause.Stop()
 	notYet := func(x host.ExporterStats) bool { return x.Starts == 0 }
-	for w.Host.Enabled() && slices.ContainsFunc(w.Host.Stats().Exporters, notYet) {
+	for w.Host.Enabled() && slices.ContainsFunc(w.Host.Stats().Plugins(), notYet) {
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -95,7 +95,7 @@ func (w Watch) awaitPlugins(ctx context.Context) {
 // their configurations refer to.
 func (w Watch) usedByPlugins() []string {
 	var names []string
-	for _, x := range w.Host.Stats().Exporters {
+	for _, x := range w.Host.Stats().Plugins() {
 		names = append(names, x.Granted...)
 		references, _ := w.Config.References(x.Name) // the host reports a configuration that cannot be read
 		for _, r := range references {

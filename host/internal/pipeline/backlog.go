@@ -18,6 +18,7 @@ type Item struct {
 	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
 	from    int    // spans of the sealed batch before it
 	sealed  time.Time
+	arrived time.Time // in this queue
 	Attempt int       // calls so far that had a connection
 	next    time.Time // not before; zero: at once
 	// cut is the number of the batch's spans that were moved to parts, and parts the
@@ -50,6 +51,16 @@ func (it *Item) size() int64 {
 
 // Left returns the number of spans that the item still has.
 func (it *Item) Left() int { return it.spans - it.cut }
+
+// tooOld returns the moment at which an item has waited too long: maxAge after its sealing,
+// or patience after it came into the queue, if that is not zero.
+func (it *Item) tooOld(maxAge, patience time.Duration) time.Time {
+	end := it.sealed.Add(maxAge)
+	if patience > 0 && it.arrived.Add(patience).Before(end) {
+		return it.arrived.Add(patience)
+	}
+	return end
+}
 
 func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
@@ -246,14 +257,14 @@ func takeOut(list *[]*Item, it *Item) bool {
 	return true
 }
 
-// wake returns the next moment at which an item becomes due or older than maxAge;
-// zero if none waits.
-func (l *backlog) wake(now time.Time, maxAge time.Duration) time.Time {
+// wake returns the next moment at which an item becomes due, or the oldest too old; zero if
+// none waits.
+func (l *backlog) wake(now time.Time, maxAge, patience time.Duration) time.Time {
 	oldest := l.oldest()
 	if oldest == nil {
 		return time.Time{}
 	}
-	next := oldest.sealed.Add(maxAge)
+	next := oldest.tooOld(maxAge, patience)
 	for _, it := range l.again {
 		if it.next.After(now) && it.next.Before(next) {
 			next = it.next

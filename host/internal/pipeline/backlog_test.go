@@ -115,16 +115,16 @@ func TestQueueAgainstModel(t *testing.T) {
 func TestQueueWakes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var q backlog
-	if got := q.wake(now, time.Minute); !got.IsZero() {
+	if got := q.wake(now, time.Minute, 0); !got.IsZero() {
 		t.Errorf("an empty queue wakes at %v", got)
 	}
 	q.push(&Item{sealed: now.Add(-time.Second)})
-	if got, want := q.wake(now, time.Minute), now.Add(59*time.Second); !got.Equal(want) {
+	if got, want := q.wake(now, time.Minute, 0), now.Add(59*time.Second); !got.Equal(want) {
 		t.Errorf("wakes at %v, want %v for its age", got, want)
 	}
 	q.retry(&Item{seq: 1, Attempt: 1, sealed: now, next: now.Add(time.Second)})
 	q.retry(&Item{seq: 2, Attempt: 1, sealed: now, next: now.Add(-time.Second)})
-	if got, want := q.wake(now, time.Minute), now.Add(time.Second); !got.Equal(want) {
+	if got, want := q.wake(now, time.Minute, 0), now.Add(time.Second); !got.Equal(want) {
 		t.Errorf("wakes at %v, want %v for what is due then", got, want)
 	}
 }

@@ -342,6 +342,16 @@ func (r *receipt) expect(spans uint64) {
 	}
 }
 
+// pass counts spans that have left a processor for some queues.
+func (r *receipt) pass(spans uint64, queues int) {
+	if r == nil {
+		return
+	}
+	if r.left += spans*uint64(queues) - spans; r.left == 0 {
+		close(r.settled)
+	}
+}
+
 // add counts spans that are settled.
 func (r *receipt) add(o Outcome) {
 	if r == nil {

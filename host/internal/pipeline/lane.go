@@ -26,8 +26,13 @@ func (l Limits) exceeded(it *Item) bool {
 
 // Answer is the result of one call.
 type Answer struct {
-	Err      *wire.Error // nil: delivered
-	Rejected uint64      // of a delivered batch, by the back end
+	Err *wire.Error // nil: delivered, or processed
+	// Changed is set if the processor has changed the batch. Data is the new batch, and
+	// Spans the number of its spans, at most the number that the item has.
+	Changed  bool
+	Data     []byte
+	Spans    int
+	Rejected uint64 // of a delivered batch, by the back end
 	Filtered map[string]uint64
 	Remark   string // the back end's text on the spans that it rejected
 	Unread   string // the fault of an OK answer that makes no sense
@@ -96,7 +101,7 @@ func (l *Lane) Busy() int {
 
 // AwaitIdle blocks until nothing is in flight, or ctx ends.
 func (l *Lane) AwaitIdle(ctx context.Context) {
-	defer l.q.wakeAtEnd(ctx)()
+	defer wakeAtEnd(ctx, l.q)()
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
 	for l.inFlight > 0 && ctx.Err() == nil {
@@ -123,7 +128,7 @@ func (l *Lane) Leased() (bytes, share int64) {
 // the rest of an item if an earlier process got parts of it.
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
-	defer q.wakeAtEnd(ctx)()
+	defer wakeAtEnd(ctx, q)()
 	defer q.p.LogNotes() // a part may cost another exporter a batch
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -204,8 +209,7 @@ func (l *Lane) Count(ans Answer) {
 // item stays in flight until Judge. Settle reports whether the batch was delivered.
 func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	q := l.q
-	defer q.failures.Write()
-	defer q.p.Spool.work()
+	defer q.p.LogNotes() // the result of a processor may cost an exporter a batch
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	if ans.Lost && ans.Reached && !ans.Said {
@@ -214,7 +218,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	}
 	l.removeInFlightLocked(it)
 	if ans.Said || !ans.Lost {
-		it.survived(ans.Said)
+		survived(it, ans.Said)
 	}
 	if ans.Said {
 		q.answered++
@@ -224,12 +228,15 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	case ans.Err == nil || ans.Err.Final:
 		q.outage = outage{} // the back end is there
 	case ans.Said || !ans.Lost:
-		q.outage.missed(now, it.seq, q.hasty)
+		q.outage.missed(now, it.seq, q.ending.hasty)
 	}
-	if ans.Err == nil {
-		q.deliverLocked(now, it, ans)
-	} else {
+	switch {
+	case ans.Err != nil:
 		l.failLocked(now, it, ans)
+	case q.place.processor:
+		processedLocked(now, q, it, ans)
+	default:
+		q.deliverLocked(now, it, ans)
 	}
 	q.armLocked(now) // an item that was dropped leaves a pause too
 	return ans.Err == nil
@@ -239,6 +246,9 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	q, err := l.q, ans.Err
 	switch {
+	case err.Final && q.place.processor:
+		q.failures.Failed(now, err.Code, "processor refuses a batch, or its result cannot be used", err.Error())
+		q.dropLocked(now, it, reasonRejected)
 	case err.Final:
 		spans := uint64(it.Left())
 		q.books.rejected[err.Code] += spans
@@ -261,7 +271,7 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 		}
 		q.failures.Failed(now, err.Code, "plugin cannot deliver, batches are sent again", err.Error(), asked...)
 		attempt := it.Attempt
-		if q.hasty {
+		if q.ending.hasty {
 			attempt = 1
 		}
 		q.againLocked(now, it, retryPause(attempt, err.After))
@@ -298,8 +308,7 @@ type Verdict struct {
 // ended or the host stopped. The last call must have ended. See poison.go.
 func (l *Lane) Judge(e End) (v Verdict) {
 	q := l.q
-	defer q.failures.Write()
-	defer q.p.Spool.work()
+	defer q.p.LogNotes() // a processor that fails open puts items on other queues
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()

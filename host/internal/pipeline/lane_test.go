@@ -25,7 +25,7 @@ func newTestPipeline(cfg Settings) (*Pipeline, *Queue) {
 	}
 	p := New(cfg, slog.New(slog.DiscardHandler))
 	q := NewQueue(p, "p", failures.New(p.log))
-	p.Join(q, nil)
+	p.Join(q)
 	return p, q
 }
 
@@ -54,8 +54,8 @@ func seal(p *Pipeline, n int) {
 func TestSharesAreOfThoseThatAreThere(t *testing.T) {
 	p, stays := newTestPipeline(Settings{})
 	leaves, third := NewQueue(p, "p", failures.New(p.log)), NewQueue(p, "p", failures.New(p.log))
-	p.Join(leaves, nil)
-	p.Join(third, nil)
+	p.Join(leaves)
+	p.Join(third)
 	l := NewLane(leaves, nil)
 	wantShare := func(sharers int64) {
 		t.Helper()

@@ -15,10 +15,12 @@ const (
 	reasonInternal
 	reasonQuarantined
 	reasonSpool
+	reasonTimeout  // of processors that fail open
+	reasonRejected // of processors
 	reasonCount
 )
 
-var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal", "quarantined", "spool"}
+var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal", "quarantined", "spool", "timeout", "rejected"}
 
 // String returns the reason's name in Stats.
 func (r reason) String() string { return reasonNames[r] }
@@ -26,17 +28,13 @@ func (r reason) String() string { return reasonNames[r] }
 // codePartial is the code of spans that an OK answer rejected.
 const codePartial = "PARTIAL_SUCCESS"
 
-// codeUnread is the code of an OK answer that makes no sense.
-const codeUnread = "UNREADABLE"
+// CodeUnread is the code of an OK answer that makes no sense.
+const CodeUnread = "UNREADABLE"
 
-// ledger is the delivery accounting of one exporter. It balances with waiting, the number
-// of spans in the queue, which is counted, and never computed from the other numbers.
+// ledger is the accounting of one exporter or processor. It balances with waiting, the
+// number of spans in the queue, which is counted, and never computed from the other numbers.
 type ledger struct {
-	// base is the number of spans that were accepted before the exporter joined. The
-	// exporter gets all later spans until it leaves the list. had is the number of
-	// spans that it got until then.
-	base, had uint64
-	left      bool // the exporter has left the list
+	accepted uint64 // spans that came into the queue
 
 	waiting uint64 // spans in the backlog and in flight
 	held    int64  // bytes of both
@@ -47,9 +45,9 @@ type ledger struct {
 	// ended, and spooled the number of spans that were left there for the next one.
 	recovered, spooled uint64
 
-	delivered          uint64
+	delivered          uint64 // or passed on by a processor
 	rejected, filtered map[string]uint64
-	dropped            [reasonCount]uint64
+	dropped, bypassed  [reasonCount]uint64
 	quarantined        uint64 // batches
 	calls              callBook
 }
@@ -73,19 +71,12 @@ func (l *ledger) remove(it *Item) {
 	l.held -= it.size()
 }
 
-// leave ends the accounting at arrived, the number of spans that have reached the
-// queues. The exporter gets no further spans.
-func (l *ledger) leave(arrived uint64) { l.left, l.had = true, arrived-l.base }
-
-// join begins the accounting with the next span. before is the ledger of an ended
-// exporter of the same name, or nil. No spans wait in it.
-func (l *ledger) join(arrived uint64, before *ledger) {
-	if before != nil {
-		l.delivered, l.rejected, l.filtered, l.dropped = before.delivered, before.rejected, before.filtered, before.dropped
-		l.quarantined, l.calls, l.recovered, l.spooled = before.quarantined, before.calls, before.recovered, before.spooled
-		arrived -= before.had // below zero or not: only differences count
-	}
-	l.base = arrived
+// inherit takes over the counts of an ended plugin of the same name. No spans wait in its
+// queue.
+func (l *ledger) inherit(before *ledger) {
+	l.accepted, l.delivered, l.rejected, l.filtered = before.accepted, before.delivered, before.rejected, before.filtered
+	l.dropped, l.bypassed = before.dropped, before.bypassed
+	l.quarantined, l.calls, l.recovered, l.spooled = before.quarantined, before.calls, before.recovered, before.spooled
 }
 
 // Bounds of the names that a plugin can bring into the ledger.
@@ -104,11 +95,25 @@ func (l *ledger) filter(processor string, spans uint64) {
 	l.filtered[processor] += spans
 }
 
-// QueueStats are the counts of spans of one exporter. Package host documents them.
+// filterEach counts filtered spans by processor, at most so many, and returns the number of
+// the other spans.
+func (l *ledger) filterEach(by map[string]uint64, most uint64) (rest uint64) {
+	for processor, n := range by {
+		if n = min(n, most); n > 0 {
+			l.filter(processor, n)
+			most -= n
+		}
+	}
+	return most
+}
+
+// QueueStats are the counts of spans of one exporter or processor. Package host documents
+// them.
 type QueueStats struct {
 	Accepted, Recovered, Spooled uint64
 	Delivered, Waiting, InFlight uint64
-	Rejected, Filtered, Dropped  map[string]uint64
+	Rejected, Filtered           map[string]uint64
+	Dropped, Bypassed            map[string]uint64
 	InFlightBatches              int
 	Quarantined                  uint64
 	HeldBytes                    int64
@@ -117,22 +122,19 @@ type QueueStats struct {
 	Calls                        Durations
 }
 
-// statsLocked returns the statistics of the queue. arrived is the number of spans that
-// have reached the queues, and undrained the number of accepted spans that have not.
-func (q *Queue) statsLocked(arrived, undrained uint64) QueueStats {
+// statsLocked returns the statistics of the queue. undrained is the number of accepted
+// spans that are on their way to it.
+func (q *Queue) statsLocked(undrained uint64) QueueStats {
 	books := &q.books
-	accepted := arrived - books.base + undrained
-	if books.left {
-		accepted, undrained = books.had, 0
-	}
 	s := QueueStats{
-		Accepted:        accepted,
+		Accepted:        books.accepted + undrained,
 		Recovered:       books.recovered,
 		Spooled:         books.spooled,
 		Delivered:       books.delivered,
 		Rejected:        maps.Clone(books.rejected),
 		Filtered:        maps.Clone(books.filtered),
 		Dropped:         map[string]uint64{},
+		Bypassed:        map[string]uint64{},
 		Waiting:         undrained + books.waiting,
 		Quarantined:     books.quarantined,
 		InFlightBatches: len(q.inFlight),
@@ -145,6 +147,7 @@ func (q *Queue) statsLocked(arrived, undrained uint64) QueueStats {
 		s.InFlight += uint64(it.Left())
 	}
 	addReasons(s.Dropped, &books.dropped)
+	addReasons(s.Bypassed, &books.bypassed)
 	s.Answers, s.Calls = books.calls.stats()
 	return s
 }

@@ -5,8 +5,8 @@
 //  2. The encoder, in Run, makes OTLP bytes of the spans and seals them into batches.
 //     Spans of other programs come as bytes: Consume merges them into batches (consumer).
 //  3. Each exporter has a Queue with references to the batches (backlog), and a ledger
-//     that balances to the span. One mutex guards all queues, so that Stats is one
-//     snapshot.
+//     that balances to the span. So has each processor, whose results go on to the next
+//     queues (processors.go). One mutex guards all queues, so that Stats is one snapshot.
 //  4. A sender has a Lane for its connection. It takes items from the queue and settles
 //     each with the plugin's answer. At the end of the connection, the lane judges the
 //     items that have no answer (poison.go).
@@ -17,14 +17,14 @@
 // calls it, by the methods of Queue and Lane. It makes no call to gRPC, and only lends
 // it buffers (lease).
 //
-// Open this file first, then intake.go, encode.go, consume.go, queue.go and lane.go.
+// Open this file first, then intake.go, encode.go, consume.go, queue.go, lane.go and
+// processors.go.
 package pipeline
 
 import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -73,16 +73,17 @@ type Pipeline struct {
 	// mu guards all queues and ledgers. It is taken for a batch, never for a span.
 	// Lock order: encoder.mu, mu, the shards of the intake.
 	mu sync.Mutex
-	// queues take batches. gone are queues that have left and may still have batches. The
-	// slices are replaced, never changed.
-	queues, gone []*Queue
-	seq          uint64  // of the last batch that was sealed
-	senders      senders // of the requests that are in memory only
+	// settled is signalled when an item has left a queue.
+	settled *sync.Cond
+	ways    ways
+	seq     uint64  // of the last batch that was sealed
+	senders senders // of the requests that are in memory only
 }
 
 // New returns a Pipeline without queues.
 func New(cfg Settings, log *slog.Logger) *Pipeline {
 	p := &Pipeline{Instance: newInstance(), cfg: cfg, log: log, mem: newMemory(cfg.QueueBytes)}
+	p.settled = sync.NewCond(&p.mu)
 	p.intake = newIntake(&p.cfg, p.mem)
 	p.encoder = &encoder{p: p}
 	p.consumer.p = p
@@ -127,44 +128,39 @@ func (p *Pipeline) Sealed() uint64 {
 	return p.seq
 }
 
-// Join adds a queue, which gets all batches from now on. before is the queue of an
-// exporter of the same name that has ended, or nil: q goes on with its ledger. The
-// caller calls LogNotes when it holds no mutex.
-func (p *Pipeline) Join(q, before *Queue) {
-	arrived := p.freeze()
+// Join adds the queue of an exporter, which gets all batches from now on. own are the
+// processors for it alone, in order. The caller calls LogNotes when it holds no mutex.
+func (p *Pipeline) Join(q *Queue, own ...*Queue) {
+	p.freeze()
 	defer p.unfreeze()
-	var ledger *ledger
-	if before != nil {
-		ledger = &before.books
-	}
-	q.books.join(arrived, ledger)
-	p.queues = append(slices.Clone(p.queues), q)
-	p.gone = without(p.gone, before)
+	p.ways.join(q, own)
 }
 
-// Leave removes a queue: the batches that are sealed from now on are not for it. The
-// caller calls LogNotes when it holds no mutex.
+// Leave removes the queue of an exporter: the batches that are sealed from now on are not
+// for it. The caller calls LogNotes when it holds no mutex.
 func (p *Pipeline) Leave(q *Queue) {
-	arrived := p.freeze()
+	p.freeze()
 	defer p.unfreeze()
-	q.books.leave(arrived)
-	p.queues = without(p.queues, q)
-	p.gone = append(slices.Clone(p.gone), q)
+	p.ways.leave(q, p.seq)
 }
 
-func without(list []*Queue, q *Queue) []*Queue {
-	return slices.DeleteFunc(slices.Clone(list), func(other *Queue) bool { return other == q })
+// SetProcessors replaces the processors of all exporters, in one step. A processor that is
+// no longer in the list keeps its batches, and passes them on when it is done with them.
+// The caller calls LogNotes when it holds no mutex.
+func (p *Pipeline) SetProcessors(list []*Queue) {
+	p.freeze()
+	defer p.unfreeze()
+	p.ways.setProcessors(list)
 }
 
 // freeze stops all movement of spans until unfreeze, so that the list of queues can
-// change between two spans. It returns the number of spans in the queues, which are all
-// spans that Stats may have counted as accepted.
-func (p *Pipeline) freeze() (arrived uint64) {
+// change between two spans. All spans that Stats may have counted as accepted are in the
+// queues then.
+func (p *Pipeline) freeze() {
 	p.encoder.mu.Lock()
 	p.encoder.cycleLocked(true)
 	p.mu.Lock()
 	p.intake.lock()
-	return p.statsLocked(&Stats{Refused: map[string]uint64{}})
 }
 
 func (p *Pipeline) unfreeze() {
@@ -173,21 +169,22 @@ func (p *Pipeline) unfreeze() {
 	p.encoder.mu.Unlock()
 }
 
-// enqueue puts a sealed batch on every queue and makes room. It releases the caller's
+// enqueue puts a sealed batch on the first queues and makes room. It releases the caller's
 // reference. The caller holds the encoder's mutex.
 func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seq++
 	now := time.Now()
-	o.receipt.expect(uint64(spans * len(p.queues)))
-	o.left = len(p.queues)
-	if len(p.queues) == 0 {
+	first := p.ways.next(nil, nil, p.seq)
+	o.receipt.expect(uint64(spans * len(first)))
+	o.left = len(first)
+	if len(first) == 0 {
 		release(o.loads)
 	}
-	for _, q := range p.queues {
+	for _, q := range first {
 		b.Retain()
-		q.putLocked(&Item{Batch: b, claim: &claim{of: o, left: spans}, spans: spans, seq: p.seq, sealed: now})
+		q.putLocked(&Item{Batch: b, claim: &claim{of: o, left: spans}, spans: spans, seq: p.seq, sealed: now, arrived: now})
 	}
 	b.Release()
 	p.makeRoomLocked(now)
@@ -199,18 +196,18 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 func (p *Pipeline) makeRoomLocked(now time.Time) {
 	held := func(q *Queue) int64 { return q.books.held }
 	for p.mem.encoded.Load() > p.mem.backlog {
-		if q := largest(p.allLocked(), held, (*backlog).unloadable); q != nil {
+		if q := largest(p.ways.all, held, (*backlog).unloadable); q != nil {
 			p.Spool.unloadLocked(q, q.items.unloadable())
 			continue
 		}
-		q := largest(p.allLocked(), held, (*backlog).oldest)
+		q := largest(p.ways.all, held, (*backlog).oldest)
 		if q == nil {
 			break
 		}
 		q.dropOldestLocked(now, reasonQueueFull)
 	}
 	for p.Spool.over() {
-		q := largest(p.allLocked(), func(q *Queue) int64 { return q.books.stored }, (*backlog).oldestStored)
+		q := largest(p.ways.all, func(q *Queue) int64 { return q.books.stored }, (*backlog).oldestStored)
 		if q == nil {
 			return
 		}
@@ -236,29 +233,23 @@ func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for _, q := range p.queues {
+	for _, q := range p.ways.next(nil, nil, p.seq+1) {
+		q.books.accepted += spans
 		q.books.dropped[why] += spans
 		q.failures.Dropped(now, spans, why.String())
 	}
 }
 
-func (p *Pipeline) allLocked() []*Queue {
-	if len(p.gone) == 0 {
-		return p.queues
-	}
-	return slices.Concat(p.queues, p.gone)
-}
-
-// shareLocked returns the number of bytes that each exporter may have in flight or with
-// gRPC. An exporter that has left the list has a share until its connections are closed.
+// shareLocked returns the number of bytes that each plugin may have in flight or with
+// gRPC. A plugin that has left the list has a share until its connections are closed.
 func (p *Pipeline) shareLocked() int64 {
-	exporters := len(p.queues)
-	for _, q := range p.gone {
-		if len(q.lanes) > 0 {
-			exporters++
+	plugins := 0
+	for _, q := range p.ways.all {
+		if !q.place.left || len(q.lanes) > 0 {
+			plugins++
 		}
 	}
-	return p.mem.backlog / int64(max(1, exporters))
+	return p.mem.backlog / int64(max(1, plugins))
 }
 
 // LogNotes logs the failures that the queues have noted, and lets the spool write what it
@@ -266,7 +257,7 @@ func (p *Pipeline) shareLocked() int64 {
 func (p *Pipeline) LogNotes() {
 	p.Spool.work()
 	p.mu.Lock()
-	all := p.allLocked()
+	all := p.ways.all
 	p.mu.Unlock()
 	for _, q := range all {
 		q.failures.Write()

@@ -37,7 +37,7 @@ const mostIDs = 64
 
 // survived ends the suspicion against an item. Its process is still running, or has
 // answered the item (said).
-func (it *Item) survived(said bool) {
+func survived(it *Item, said bool) {
 	it.suspect = false
 	if said {
 		it.alone = 0

@@ -12,12 +12,13 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Queue has the batches of one exporter that wait or are in flight, and their ledger.
-// The pipeline's mutex guards it, so that one snapshot covers all queues.
+// Queue has the batches of one exporter or processor that wait or are in flight, and their
+// ledger. The pipeline's mutex guards it, so that one snapshot covers all queues.
 type Queue struct {
 	p        *Pipeline
-	name     string // of the exporter
+	name     string // of the plugin
 	failures *failures.Log
+	place    place
 
 	changed  *sync.Cond // an item was put, settled, or became due
 	items    backlog
@@ -29,8 +30,14 @@ type Queue struct {
 	outage    outage
 	answered  uint64  // calls that the plugin has answered, with success or an error
 	lanes     []*Lane // of the connections that are not closed
-	hasty     bool    // the plugin stops soon: pauses do not grow
-	hopeless  bool    // the plugin cannot start before an operator mends something
+	ending    ending
+}
+
+// ending has the reasons for which batches do not wait for the plugin as usual.
+type ending struct {
+	hasty    bool // the plugin stops soon: pauses do not grow
+	hopeless bool // the plugin cannot start before an operator mends something
+	over     bool // no item waits any more, see DropRest
 }
 
 // NewQueue returns an empty queue for the exporter of a name, which must join p. It
@@ -46,11 +53,15 @@ func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 func (q *Queue) putLocked(it *Item) {
 	wasEmpty := q.items.empty()
 	q.items.push(it)
+	q.books.accepted += uint64(it.Left())
 	q.books.add(it)
-	if wasEmpty {
-		q.armLocked(it.sealed)
+	switch {
+	case q.ending.over:
+		q.expireLocked(it.arrived)
+	case wasEmpty:
+		q.armLocked(it.arrived)
 	}
-	q.changed.Broadcast() // not Signal: WaitSettled waits here too
+	q.changed.Broadcast() // not Signal: Lane.AwaitIdle waits here too
 }
 
 // due is called by the timer: an item has become due or too old.
@@ -67,7 +78,7 @@ func (q *Queue) due() {
 
 // armLocked sets the timer to the next moment at which an item or a pause becomes due.
 func (q *Queue) armLocked(now time.Time) {
-	next := q.items.wake(now, q.p.cfg.MaxAge)
+	next := q.items.wake(now, q.p.cfg.MaxAge, q.place.patience)
 	if next.IsZero() {
 		return
 	}
@@ -94,7 +105,7 @@ func (q *Queue) Resume(hasty bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()
-	q.hasty = q.hasty || hasty
+	q.ending.hasty = q.ending.hasty || hasty
 	q.heldUntil, q.outage = time.Time{}, outage{}
 	for _, it := range q.items.again {
 		switch {
@@ -108,23 +119,35 @@ func (q *Queue) Resume(hasty bool) {
 	q.changed.Broadcast()
 }
 
+// Reopen prepares the queue of a plugin that has ended for the plugin's successor.
+func (q *Queue) Reopen() {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.ending.hasty, q.ending.hopeless = false, false
+}
+
 // SetHopeless sets whether the plugin cannot be started until the operator changes
 // something. Shutdown does not wait for such a plugin.
 func (q *Queue) SetHopeless(hopeless bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
-	q.hopeless = hopeless
-	q.changed.Broadcast()
+	q.ending.hopeless = hopeless
+	q.p.settled.Broadcast()
 }
 
 // expireLocked drops the items that have waited too long.
 func (q *Queue) expireLocked(now time.Time) {
-	for {
-		oldest := q.items.oldest()
-		if oldest == nil || now.Sub(oldest.sealed) < q.p.cfg.MaxAge {
+	for oldest := q.items.oldest(); oldest != nil; oldest = q.items.oldest() {
+		switch {
+		case q.ending.over:
+			q.dropOldestLocked(now, reasonShutdown)
+		case now.Sub(oldest.sealed) >= q.p.cfg.MaxAge:
+			q.dropOldestLocked(now, reasonMaxAge)
+		case !now.Before(oldest.tooOld(q.p.cfg.MaxAge, q.place.patience)):
+			q.dropOldestLocked(now, reasonTimeout)
+		default:
 			return
 		}
-		q.dropOldestLocked(now, reasonMaxAge)
 	}
 }
 
@@ -135,8 +158,12 @@ func (q *Queue) dropOldestLocked(now time.Time, why reason) {
 	q.dropLocked(now, it, why)
 }
 
-// dropLocked counts an item as dropped. The item must not be in the backlog or in flight.
+// dropLocked counts an item as dropped, or bypasses the processor if it fails open. The
+// item must not be in the backlog or in flight.
 func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
+	if q.place.patience > 0 && bypassLocked(now, q, it, why) {
+		return
+	}
 	spans := uint64(it.Left())
 	q.books.dropped[why] += spans
 	q.failures.Dropped(now, spans, why.String())
@@ -152,7 +179,7 @@ func (q *Queue) Load() (spans uint64, retries int) {
 }
 
 // doneLocked releases an item whose spans are in the ledger. o is their outcome, zero if
-// they were moved to parts.
+// they were moved to parts or to the next queues.
 func (q *Queue) doneLocked(it *Item, o Outcome) {
 	if o != (Outcome{}) {
 		it.claim.settleLocked(it.Left(), o.Dropped > 0)
@@ -160,8 +187,9 @@ func (q *Queue) doneLocked(it *Item, o Outcome) {
 		q.p.Spool.settleLocked(q, it)
 	}
 	q.books.remove(it)
-	it.release(q.p.mem)
+	giveUp(q.p.mem, it)
 	q.changed.Broadcast()
+	q.p.settled.Broadcast()
 }
 
 // nextLocked returns the item to send next, which stays in the backlog. It returns nil
@@ -198,7 +226,7 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 		seq:    whole.seq,
 		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
 		from:   whole.from + whole.cut,
-		sealed: whole.sealed,
+		sealed: whole.sealed, arrived: whole.arrived,
 		// The span that causes the crashes may be in this part or in another.
 		suspect: whole.suspect,
 	}
@@ -215,6 +243,9 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	it.next = now.Add(pause)
 	q.items.retry(it)
+	if q.ending.over {
+		q.expireLocked(now)
+	}
 	q.armLocked(now)
 	q.changed.Broadcast()
 }
@@ -224,21 +255,13 @@ func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 // an error of the plugin, and are reduced.
 func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	left := uint64(it.Left())
-	take := func(n uint64) uint64 {
-		n = min(n, left)
-		left -= n
-		return n
-	}
-	filtered := uint64(0)
-	for processor, n := range ans.Filtered {
-		n = take(n)
-		q.books.filter(processor, n)
-		filtered += n
-	}
-	rejected := take(ans.Rejected)
+	rest := q.books.filterEach(ans.Filtered, left)
+	filtered := left - rest
+	rejected := min(ans.Rejected, rest)
+	left = rest - rejected
 	q.books.delivered += left
 	if ans.Unread != "" {
-		q.failures.Failed(now, codeUnread, "plugin's answer cannot be read; it counts as delivered", ans.Unread)
+		q.failures.Failed(now, CodeUnread, "plugin's answer cannot be read; it counts as delivered", ans.Unread)
 	}
 	remark := cmp.Or(ans.Remark, "it gave no reason")
 	switch {
@@ -253,8 +276,8 @@ func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	q.doneLocked(it, Outcome{Delivered: left, Rejected: rejected, Filtered: filtered})
 }
 
-// settledLocked reports whether all batches sealed up to seq are settled.
-func (q *Queue) settledLocked(seq uint64) bool {
+// isEmpty reports whether a queue has no batch sealed up to seq.
+func isEmpty(q *Queue, seq uint64) bool {
 	for it := range q.inFlight {
 		if it.seq <= seq {
 			return false
@@ -264,43 +287,55 @@ func (q *Queue) settledLocked(seq uint64) bool {
 	return oldest == nil || oldest.seq > seq
 }
 
-// WaitSettled blocks until all batches sealed up to seq are delivered, rejected or
-// dropped. It returns early, with the number of remaining spans and the cause, if ctx
+// settledLocked reports whether all batches sealed up to seq are settled in the queue, and
+// in the processors in front of it. A stopping queue does not wait for a processor that
+// cannot be started.
+func (q *Queue) settledLocked(seq uint64) bool {
+	for _, u := range q.p.ways.all {
+		if feeds(u, q) && !isEmpty(u, seq) && !(q.ending.hasty && u.ending.hopeless) {
+			return false
+		}
+	}
+	return isEmpty(q, seq)
+}
+
+// WaitSettled blocks until all batches sealed up to seq are settled, here and in the
+// processors in front of the queue. It returns early, with the number of remaining spans and the cause, if ctx
 // ends, or if a stopping plugin proves to be hopeless.
 func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
-	defer q.wakeAtEnd(ctx)()
+	defer wakeAtEnd(ctx, q)()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	for !q.settledLocked(seq) {
 		cause := context.Cause(ctx)
-		if q.hasty && q.hopeless {
+		if q.ending.hasty && q.ending.hopeless {
 			cause = errHopeless
 		}
 		if cause != nil {
 			return q.books.waiting, cause
 		}
-		q.changed.Wait()
+		q.p.settled.Wait()
 	}
 	return 0, nil
 }
 
 // wakeAtEnd wakes all waiting goroutines when ctx ends. stop releases it.
-func (q *Queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
+func wakeAtEnd(ctx context.Context, q *Queue) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		q.p.mu.Lock()
 		defer q.p.mu.Unlock()
 		q.changed.Broadcast()
+		q.p.settled.Broadcast()
 	})
 }
 
-// DropRest counts all remaining spans as lost by shutdown. No item may be in flight.
+// DropRest counts all spans that wait as lost by shutdown, and also items that come later
+// or come back. A processor that fails open passes them on.
 func (q *Queue) DropRest() {
-	defer q.failures.Write()
-	defer q.p.Spool.work()
+	defer q.p.LogNotes()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	q.timer.Stop()
-	for now := time.Now(); !q.items.empty(); {
-		q.dropOldestLocked(now, reasonShutdown)
-	}
+	q.ending.over = true
+	q.expireLocked(time.Now())
 }

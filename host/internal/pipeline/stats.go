@@ -1,6 +1,10 @@
 package pipeline
 
-import "github.com/servetrace/servetrace/host/internal/spool"
+import (
+	"slices"
+
+	"github.com/servetrace/servetrace/host/internal/spool"
+)
 
 // Stats is one snapshot of the intake and all queues. Every span that ended before it
 // is counted in exactly one place. Package host documents the counts.
@@ -28,17 +32,22 @@ func (p *Pipeline) Stats() Stats {
 	}
 	s.Spool = p.Spool.stats()
 	s.PushedBack = p.consumer.pushedBack
-	arrived := p.statsLocked(&s)
-	for _, q := range p.allLocked() {
-		s.Queues[q] = q.statsLocked(arrived, s.Accepted-arrived)
+	undrained := p.statsLocked(&s)
+	first := p.ways.next(nil, nil, p.seq+1)
+	for _, q := range p.ways.all {
+		n := undrained
+		if !slices.Contains(first, q) {
+			n = 0
+		}
+		s.Queues[q] = q.statsLocked(n)
 	}
 	return s
 }
 
-// statsLocked counts the spans that came in, and returns the number of the spans that
-// have reached the queues. All locks are held.
-func (p *Pipeline) statsLocked(s *Stats) (arrived uint64) {
+// statsLocked counts the spans that came in, and returns the number of accepted spans that
+// have not reached the queues. All locks are held.
+func (p *Pipeline) statsLocked(s *Stats) (undrained uint64) {
 	waiting := p.intake.statsLocked(s)
 	p.consumer.statsLocked(s)
-	return s.Accepted - waiting - uint64(p.encoder.enc.Spans()) - uint64(p.consumer.spans)
+	return waiting + uint64(p.encoder.enc.Spans()) + uint64(p.consumer.spans)
 }

@@ -46,20 +46,56 @@ func (o *origin) add(rec *spool.Record) {
 	}
 }
 
-// claim is what one exporter still has to do with a batch. An item and its parts share it.
+// claim is the rest of the work of one exporter or processor on a batch. An item and its parts share it.
 type claim struct {
 	of   *origin
 	left int // spans that the exporter is not done with
 	// loading is true while a lane reads the bytes from the spool, and gone when the
 	// item of the whole batch is no longer in the queue.
 	loading, gone bool
+	// passed are the processors that are done with the batch before this queue. next are
+	// the claims of the queues after a processor, once a part of the batch has passed.
+	passed []*Queue
+	next   map[*Queue]*claim
 }
 
-// settleLocked counts spans that the exporter is done with. The senders get their room
+// passLocked counts spans that the processor q is done with, and adds claims of the queues
+// that get the passed ones of them. The others are filtered.
+func (c *claim) passLocked(q *Queue, spans, passed int, to []*Queue) {
+	if c.next == nil {
+		c.next = map[*Queue]*claim{}
+		c.of.left-- // the next queues count in its place
+	}
+	for _, queue := range to {
+		if c.next[queue] == nil {
+			c.next[queue] = &claim{of: c.of, left: c.left, passed: append(slices.Clip(c.passed), q)}
+			c.of.left++
+		}
+	}
+	c.left -= spans
+	for queue, next := range c.next {
+		switch {
+		case !slices.Contains(to, queue):
+			next.settleLocked(spans, false)
+		case passed < spans:
+			next.settleLocked(spans-passed, false)
+		}
+	}
+	if len(to) == 0 && c.left == 0 && c.of.left == 0 {
+		release(c.of.loads)
+	}
+}
+
+// settleLocked counts spans that the exporter or processor is done with, and that come to no
+// queue after it. The senders get their room
 // back when one exporter has answered the whole batch, or all exporters have dropped it: an
 // exporter that only drops batches must not make room at the cost of one that works.
 func (c *claim) settleLocked(spans int, dropped bool) {
-	if c.left -= spans; c.left > 0 {
+	c.left -= spans
+	for _, next := range c.next {
+		next.settleLocked(spans, dropped)
+	}
+	if c.left > 0 || c.next != nil {
 		return
 	}
 	if c.of.left--; !dropped || c.of.left == 0 {
@@ -70,8 +106,8 @@ func (c *claim) settleLocked(spans int, dropped bool) {
 // stored reports whether the batch is in the spool.
 func (it *Item) stored() bool { return it.claim.of.records != nil }
 
-// release gives up the memory of an item that has left its queue.
-func (it *Item) release(m *memory) {
+// giveUp gives up the memory of an item that has left its queue.
+func giveUp(m *memory, it *Item) {
 	if it.part == "" {
 		it.claim.gone = true
 	}
@@ -143,7 +179,7 @@ func (s *Spool) append(o *origin, spans int, data []byte) *spool.Record {
 	}
 	var names []string
 	s.p.mu.Lock()
-	for _, q := range s.p.queues {
+	for _, q := range s.p.ways.queues {
 		names = append(names, q.name)
 	}
 	s.p.mu.Unlock()
@@ -211,10 +247,10 @@ func (s *Spool) Keep(q *Queue) (spans int) {
 		release(it.claim.of.loads)
 		it.claim.of.receipt.add(Outcome{Spooled: uint64(it.Left())})
 		q.books.remove(it)
-		it.release(s.p.mem)
+		giveUp(s.p.mem, it)
 	}
 	q.books.spooled += uint64(spans)
-	q.changed.Broadcast()
+	q.p.settled.Broadcast()
 	return spans
 }
 
@@ -272,13 +308,13 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 		}
 		for name, done := range f.Settled {
 			left := f.Spans - done
-			at := slices.IndexFunc(p.queues, func(q *Queue) bool { return q.name == name })
+			at := slices.IndexFunc(p.ways.queues, func(q *Queue) bool { return q.name == name })
 			if at < 0 {
 				unknown[name] += left
 				s.store.Settle(o.records, o.number, name, done, left, true)
 				continue
 			}
-			q := p.queues[at]
+			q := p.ways.queues[at]
 			it := recovered(f, o, done, now)
 			it.seq = uint64(i)
 			items[q] = append(items[q], it)

@@ -41,7 +41,7 @@ func newSpooling(t *testing.T, dir string, change func(*Settings)) *spooling {
 	p := &spooling{New(cfg, slog.New(slog.DiscardHandler)), t, map[string]*Queue{}}
 	for _, name := range []string{"a", "b"} {
 		q := NewQueue(p.Pipeline, name, failures.New(p.log))
-		p.Join(q, nil)
+		p.Join(q)
 		p.queues[name] = q
 	}
 	p.Spool.Recover(t.Context())
@@ -269,7 +269,7 @@ func TestExporterThatLeft(t *testing.T) {
 	var log strings.Builder
 	p := New(first.cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	q := NewQueue(p, "b", failures.New(p.log))
-	p.Join(q, nil)
+	p.Join(q)
 	p.Spool.Recover(t.Context())
 	if got := p.Stats().Queues[q].Recovered; got != 1 || !strings.Contains(log.String(), "no longer in the list: they are dropped\" plugin=a spans=1") {
 		t.Errorf("%d spans recovered, log:\n%s", got, &log)

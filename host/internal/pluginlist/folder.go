@@ -32,6 +32,7 @@ func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err
 	for i, at := range lookAll(parsed) {
 		folders = x.take(parsed[i], at) || folders
 	}
+	x.list = slices.DeleteFunc(x.list, func(e Entry) bool { return e.Exporter != "" && indexOf(x.list, e.Exporter) < 0 })
 	if folders { // else Validate has checked the names
 		for _, text := range unknownNames(s, x.list) {
 			x.warn("%s", text)
@@ -104,16 +105,16 @@ type expansion struct {
 // is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
 	// A folder on a disk that does not answer is known by its slash or its running plugins.
-	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where })
+	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where && r.Processor == e.Processor })
 	switch {
 	case !folder:
 		x.add(e)
 	case e.Named || e.Digest != "":
 		_, err := folderEntry(e.Name, e.Named, e.Where+"/", e.Digest)
-		x.fault(fmt.Errorf("%s: entry %q: %w", EnvPlugins, e.Where, err))
+		x.fault(fmt.Errorf("%s: entry %q: %w", e.variable(), e.Where, err))
 		x.keep(func(r Entry) bool { return r == e })
 	default:
-		x.addFolder(e.Where, at)
+		x.addFolder(e, at)
 	}
 	return folder
 }
@@ -157,7 +158,7 @@ func (x *expansion) add(e Entry) {
 		taken = e
 	}
 	x.list[at] = taken
-	text := fmt.Sprintf("%s: plugin %q is there twice, %s and %s", EnvPlugins, e.Name, other.Where, e.Where)
+	text := fmt.Sprintf("%s: plugin %q is there twice, %s and %s", e.variable(), e.Name, other.Where, e.Where)
 	switch {
 	case x.running != nil:
 		x.warn("%s: %s is taken, the other is not; rename its file, or remove it", text, taken.Where)
@@ -169,26 +170,27 @@ func (x *expansion) add(e Entry) {
 }
 
 // addFolder adds the executables of a folder to the list.
-func (x *expansion) addFolder(where string, seen sight) {
+func (x *expansion) addFolder(folder Entry, seen sight) {
+	where, variable := folder.Where, folder.variable()
 	switch {
 	case errors.Is(seen.err, fs.ErrNotExist):
-		x.warn("%s: there is no folder %s: it brings no plugin until it is there and plugins are reloaded (SIGHUP)", EnvPlugins, where)
+		x.warn("%s: there is no folder %s: it brings no plugin until it is there and plugins are reloaded (SIGHUP)", variable, where)
 		return
 	case seen.err != nil:
-		x.warn("%s: folder %s cannot be read, so its plugins stay as they are: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
-		x.keep(func(r Entry) bool { return r.From == where })
+		x.warn("%s: folder %s cannot be read, so its plugins stay as they are: %v", variable, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
+		x.keep(func(r Entry) bool { return r.From == where && r.Processor == folder.Processor })
 		return
 	}
 	for _, path := range seen.files {
-		e, err := Entry{Name: fileName(path), Where: path, From: where}.checked()
+		e, err := Entry{Name: fileName(path), Where: path, From: where, Processor: folder.Processor}.checked()
 		if err != nil {
-			x.warn("%s: %s is left out: its name without the extension must be letters, digits, dots, dashes and underscores, 63 at most; rename it", EnvPlugins, path)
+			x.warn("%s: %s is left out: its name without the extension must be letters, digits, dots, dashes and underscores, 63 at most; rename it", variable, path)
 			continue
 		}
 		x.add(e)
 	}
 	if len(seen.files) == 0 {
-		x.warn("%s: folder %s has no executable: it brings no plugin until there is one and plugins are reloaded (SIGHUP)", EnvPlugins, where)
+		x.warn("%s: folder %s has no executable: it brings no plugin until there is one and plugins are reloaded (SIGHUP)", variable, where)
 	}
 }
 
@@ -228,5 +230,7 @@ func unknownNames(s *Settings, list []Entry) []string {
 	look(EnvPluginEnv, sortedKeys(s.PluginEnv))
 	look(EnvPluginMemoryLimit, sortedKeys(s.PluginMemoryLimit))
 	look(EnvPluginMaxProcs, sortedKeys(s.PluginMaxProcs))
+	look(EnvExporterProcessors, sortedKeys(s.ExporterProcessors))
+	look(EnvProcessorFail, sortedKeys(s.FailOpen))
 	return texts
 }

@@ -26,6 +26,21 @@ type Entry struct {
 	Named    bool   // the list has the name, so it is not made from Where
 	Digest   string // the pin, a SHA-256 of 32 bytes, of a function the interpreter's; empty: none
 	From     string // the folder of the plugin, as in the list; empty for an entry
+	// Processor is set for an entry of a list of processors, and Exporter has the name of
+	// the exporter that it is for; empty: all exporters.
+	Processor bool
+	Exporter  string
+}
+
+// variable returns the variable of the list that the entry is in.
+func (e Entry) variable() string {
+	switch {
+	case e.Exporter != "":
+		return EnvExporterProcessors
+	case e.Processor:
+		return EnvProcessors
+	}
+	return EnvPlugins
 }
 
 // socketScheme begins the address of an attached plugin.
@@ -40,9 +55,9 @@ var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=
 // PinMark separates an executable and the digest that it must have.
 const PinMark = "@sha256:"
 
-// parseList parses the list of plugins; an empty text has none. It reports all faults
-// at once. It does not open folders.
-func parseList(text string) ([]Entry, error) {
+// parseList parses the list of plugins of a variable; an empty text has none. It reports all
+// faults at once. It does not open folders.
+func parseList(variable, text string) ([]Entry, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
@@ -54,7 +69,7 @@ func parseList(text string) ([]Entry, error) {
 	for item := range strings.SplitSeq(text, ",") {
 		e, err := parseEntry(strings.TrimSpace(item))
 		if err != nil {
-			err = fmt.Errorf("%s: entry %q: %w", EnvPlugins, item, err)
+			err = fmt.Errorf("%s: entry %q: %w", variable, item, err)
 			if !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
 				errs = append(errs, err)
 			}
@@ -62,7 +77,7 @@ func parseList(text string) ([]Entry, error) {
 		}
 		if other, ok := seen[e.Name]; ok && !e.isFolder() {
 			errs = append(errs, fmt.Errorf("%s: entries %q and %q are both named %q; write NAME=%s to name one of them",
-				EnvPlugins, other, e.Where, e.Name, e.Where))
+				variable, other, e.Where, e.Name, e.Where))
 		}
 		if !e.Folder {
 			seen[e.Name] = e.Where

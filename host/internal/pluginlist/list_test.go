@@ -56,7 +56,7 @@ func TestParseList(t *testing.T) {
 		{"~/console", nil, `entry "~/console": "~" is a home folder to a shell only; write the whole path, or ./~ for a file of that name`},
 	} {
 		t.Run(test.list, func(t *testing.T) {
-			got, err := parseList(test.list)
+			got, err := parseList(EnvPlugins, test.list)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -78,7 +78,7 @@ func FuzzParseList(f *testing.F) {
 	f.Add("a=./x@sha256:00,unix:///y,/z/")
 	f.Add("x@sha256:" + strings.Repeat("0f", 32) + ",b=%2C%3D%40,./z/")
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := parseList(text)
+		list, err := parseList(EnvPlugins, text)
 		if err != nil {
 			return
 		}
@@ -99,7 +99,7 @@ func FuzzParseList(f *testing.F) {
 			if e.Digest == "" || escapedWords.MatchString(e.Where) || strings.TrimSpace(e.Where) != e.Where || strings.Contains(filepath.Clean("/"+e.Where), "://") {
 				continue
 			}
-			again, err := parseList(Pinned(e.Named, e.Name, e.Where, e.Digest))
+			again, err := parseList(EnvPlugins, Pinned(e.Named, e.Name, e.Where, e.Digest))
 			if err != nil || len(again) != 1 || again[0].Digest != e.Digest || again[0].Name != e.Name {
 				t.Errorf("%q is written %q, which is %+v, %v", text, Pinned(e.Named, e.Name, e.Where, e.Digest), again, err)
 			}

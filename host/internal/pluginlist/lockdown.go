@@ -17,7 +17,7 @@ func validateLockdown(s *Settings, list []Entry) error {
 	var errs []error
 	for _, e := range list {
 		if text := e.notLockedDown(); text != "" {
-			errs = append(errs, fmt.Errorf("%s: entry %q: under lock-down (%s) %s", EnvPlugins, e.Where, EnvLockdown, text))
+			errs = append(errs, fmt.Errorf("%s: entry %q: under lock-down (%s) %s", e.variable(), e.Where, EnvLockdown, text))
 		}
 	}
 	if python, _, _ := cutPin(s.Python); strings.Contains(python, "/") && !strings.HasPrefix(python, "/") {

@@ -155,12 +155,16 @@ func indexOf(list []Entry, name string) int {
 // noSuchPlugin returns an error if no entry of the list has the name. It returns nil if
 // a folder may contain the plugin.
 func noSuchPlugin(variable, name string, list []Entry) error {
-	var names []string
+	names := map[bool][]string{} // by Entry.Processor
 	for _, e := range list {
 		if e.isFolder() {
 			return nil
 		}
-		names = append(names, e.Name)
+		names[e.Processor] = append(names[e.Processor], e.Name)
 	}
-	return fmt.Errorf("%s: there is no plugin %q; the plugins of %s are %s", variable, name, EnvPlugins, strings.Join(names, ", "))
+	text := fmt.Sprintf("%s: there is no plugin %q; the plugins of %s are %s", variable, name, EnvPlugins, strings.Join(names[false], ", "))
+	if len(names[true]) > 0 {
+		text += ", and the processors are " + strings.Join(names[true], ", ")
+	}
+	return errors.New(text)
 }

@@ -49,9 +49,9 @@ func functionEntry(name string, named bool, where string) (Entry, error) {
 	return Entry{Name: name, Where: where, Function: parts[1] + ":" + parts[2], Named: named}.checked()
 }
 
-// parse returns the entries of the list. A function in Python has the interpreter's pin.
+// parse returns the entries of the lists. A function in Python has the interpreter's pin.
 func parse(s *Settings) ([]Entry, error) {
-	list, err := parseList(s.Plugins)
+	list, err := parseLists(s)
 	_, digest, faulty := cutPin(s.Python)
 	if faulty != nil {
 		return nil, errors.Join(err, fmt.Errorf("%s=%q: %w", EnvPython, s.Python, faulty))

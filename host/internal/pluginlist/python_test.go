@@ -29,7 +29,7 @@ func TestFunctionsInPython(t *testing.T) {
 		{"python:-m:spans", Entry{}, `"-m:spans" is no function in Python`},
 		{"python:exporter:spans@sha256:" + strings.Repeat("ab", 32), Entry{}, "a function in Python has no pin (@sha256:…); pin the interpreter: SERVE_TRACING_PYTHON=PATH@sha256:…"},
 	} {
-		list, err := parseList(test.entry)
+		list, err := parseList(EnvPlugins, test.entry)
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("parse %q: error %v, want %q", test.entry, err, test.err)
@@ -41,7 +41,7 @@ func TestFunctionsInPython(t *testing.T) {
 			t.Errorf("parse %q: %v (-want +got):\n%s", test.entry, err, diff)
 		}
 	}
-	_, err := parseList("python:exporter:a,python:exporter:b")
+	_, err := parseList(EnvPlugins, "python:exporter:a,python:exporter:b")
 	if want := `entries "python:exporter:a" and "python:exporter:b" are both named "exporter"; write NAME=python:exporter:b to name one of them`; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("two functions of one module: %v, want %q", err, want)
 	}

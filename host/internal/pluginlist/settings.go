@@ -8,28 +8,36 @@ import (
 
 // The variables that this package names in its errors.
 const (
-	EnvPlugins           = "SERVE_TRACING_EXPORTER_PLUGIN"
-	EnvPluginDir         = "SERVE_TRACING_PLUGIN_DIR"
-	EnvPluginConfig      = "SERVE_TRACING_PLUGIN_CONFIG"
-	EnvLockdown          = "SERVE_TRACING_LOCKDOWN"
-	EnvPluginEnv         = "SERVE_TRACING_PLUGIN_ENV"
-	EnvPluginMemoryLimit = "SERVE_TRACING_PLUGIN_GOMEMLIMIT"
-	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS"
-	EnvPython            = "SERVE_TRACING_PYTHON"
+	EnvPlugins = "SERVE_TRACING_EXPORTER_PLUGIN"
+	// EnvProcessors is the list of the processors of all exporters. EnvExporterProcessors
+	// has processors of one exporter, "EXPORTER:ENTRY".
+	EnvProcessors         = "SERVE_TRACING_PROCESSOR_PLUGIN"
+	EnvExporterProcessors = "SERVE_TRACING_EXPORTER_PROCESSORS"
+	EnvProcessorFail      = "SERVE_TRACING_PROCESSOR_FAIL"
+	EnvPluginDir          = "SERVE_TRACING_PLUGIN_DIR"
+	EnvPluginConfig       = "SERVE_TRACING_PLUGIN_CONFIG"
+	EnvLockdown           = "SERVE_TRACING_LOCKDOWN"
+	EnvPluginEnv          = "SERVE_TRACING_PLUGIN_ENV"
+	EnvPluginMemoryLimit  = "SERVE_TRACING_PLUGIN_GOMEMLIMIT"
+	EnvPluginMaxProcs     = "SERVE_TRACING_PLUGIN_GOMAXPROCS"
+	EnvPython             = "SERVE_TRACING_PYTHON"
 )
 
 // Settings are the operator's settings of plugins. Config in package host documents the
 // fields, which have the same names. They do not change.
 type Settings struct {
-	Plugins           string
-	PluginDirs        []string
-	PluginConfigs     map[string]Configuration
-	Lockdown          bool
-	PluginEnv         map[string][]string
-	PluginMemoryLimit map[string]int64
-	PluginMaxProcs    map[string]int
-	Python            string
-	PythonDir         string
+	Plugins            string
+	Processors         string
+	ExporterProcessors map[string]string
+	FailOpen           map[string]bool
+	PluginDirs         []string
+	PluginConfigs      map[string]Configuration
+	Lockdown           bool
+	PluginEnv          map[string][]string
+	PluginMemoryLimit  map[string]int64
+	PluginMaxProcs     map[string]int
+	Python             string
+	PythonDir          string
 	// Environ is the environment from which plugins get their variables.
 	Environ []string
 }
@@ -41,7 +49,7 @@ func (s *Settings) Validate() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
+	return errors.Join(validateFail(s, list), validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
 }
 
 // ReadConfiguration returns the configuration of a plugin as the operator wrote it, nil for
@@ -64,6 +72,12 @@ func (s *Settings) RuntimeDirs() []string {
 		return []string{dir}
 	}
 	return nil
+}
+
+// FailsOpen reports whether spans go on without a processor that does not work.
+func (s *Settings) FailsOpen(processor string) bool {
+	open, _ := byName(s.FailOpen, processor)
+	return open
 }
 
 func sortedKeys[T any](m map[string]T) []string {

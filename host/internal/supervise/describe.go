@@ -52,6 +52,9 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: wire.ModuleVersion()})
 	if wire.Unimplemented(err) {
 		d := Description{Limits: limitsOf(nil)}
+		if p.Kind == pluginv1.Kind_KIND_PROCESSOR {
+			return d, fmt.Errorf("describe: the plugin is %w: %w", errIncompatible, wrongList(pluginv1.Kind_KIND_EXPORTER))
+		}
 		if p.Config != nil {
 			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin")
 		}
@@ -65,10 +68,8 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	}
 	withoutSecrets(about, p.Redactor)
 	d := Description{About: about, Limits: limitsOf(about.GetLimits())}
-	switch about.GetKind() {
-	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
-	default:
-		return d, fmt.Errorf("describe: the plugin is %w: of kind %v, and this host uses exporters only; upgrade the host", errIncompatible, about.GetKind())
+	if kind := cmp.Or(about.GetKind(), pluginv1.Kind_KIND_EXPORTER); kind != p.Kind {
+		return d, fmt.Errorf("describe: the plugin is %w: %w", errIncompatible, wrongList(kind))
 	}
 	if p.Attached {
 		return d, nil
@@ -77,6 +78,17 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil
+}
+
+// wrongList returns the error of a plugin of this kind in the list of another kind.
+func wrongList(kind pluginv1.Kind) error {
+	switch kind {
+	case pluginv1.Kind_KIND_EXPORTER:
+		return fmt.Errorf("it is an exporter in a list of processors; name it in %s", pluginlist.EnvPlugins)
+	case pluginv1.Kind_KIND_PROCESSOR:
+		return fmt.Errorf("it is a processor in the list of exporters; name it in %s", pluginlist.EnvProcessors)
+	}
+	return fmt.Errorf("it is of kind %v, and this host uses exporters and processors only; upgrade the host", kind)
 }
 
 // receivesTraces sends a request without spans to a plugin that serves no Lifecycle. It

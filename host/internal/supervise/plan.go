@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
@@ -15,9 +16,11 @@ import (
 type Plan struct {
 	Name string
 	// Path is the executable, or the socket of a plugin that is attached to. This host
-	// neither starts nor configures such a plugin, so the fields after Attached are empty.
+	// neither starts nor configures such a plugin, so the fields after Kind are empty.
 	Path     string
 	Attached bool
+	// Kind is the kind of plugin that the list wants.
+	Kind pluginv1.Kind
 	// Function is the function in Python that the plugin runs, MODULE:FUNCTION, or empty.
 	// Args are the arguments of the executable.
 	Function string
@@ -39,7 +42,10 @@ type Plan struct {
 
 // plan returns the plan of an entry; with an error, the parts that could be found.
 func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
-	p := Plan{Name: e.Name, Attached: e.Attached, Function: e.Function}
+	p := Plan{Name: e.Name, Attached: e.Attached, Function: e.Function, Kind: pluginv1.Kind_KIND_EXPORTER}
+	if e.Processor {
+		p.Kind = pluginv1.Kind_KIND_PROCESSOR
+	}
 	var err error
 	if p.Path, err = e.Resolve(c.List); err != nil || p.Attached {
 		return p, err

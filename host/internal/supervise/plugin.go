@@ -48,11 +48,24 @@ type Plugin struct {
 func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	log := s.log.With("plugin", e.Name)
 	failures := failures.New(log)
+	if e.Processor {
+		return s.plugin(e, log, failures, pipeline.NewProcessor(s.pipeline, e.Name, failures, s.cfg.patience(e)))
+	}
+	return s.plugin(e, log, failures, pipeline.NewQueue(s.pipeline, e.Name, failures))
+}
+
+// Successor returns a plugin that does not run, with the queue of a plugin of the same name.
+// It must not run before the other has ended.
+func (s *Supervisor) Successor(e pluginlist.Entry, before *Plugin) *Plugin {
+	return s.plugin(e, before.log, before.status.failures, before.Queue)
+}
+
+func (s *Supervisor) plugin(e pluginlist.Entry, log *slog.Logger, failures *failures.Log, queue *pipeline.Queue) *Plugin {
 	x := &Plugin{
 		sup:       s,
 		Entry:     e,
 		log:       log,
-		Queue:     pipeline.NewQueue(s.pipeline, e.Name, failures),
+		Queue:     queue,
 		files:     &fileWatch{cfg: &s.cfg, entry: e, disk: slowdisk.New()},
 		endBy:     context.Background(),
 		reloading: &reloads{name: e.Name, asked: make(chan chan<- error), ended: make(chan struct{})},
@@ -270,7 +283,7 @@ func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc
 // Flush blocks until all batches sealed up to seq are settled, and then until the plugin
 // has delivered its spans. A process that is being replaced is flushed, too.
 func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
-	if err := x.waitSettled(ctx, seq); err != nil {
+	if err := waitSettled(ctx, x, seq); err != nil {
 		return err
 	}
 	var errs []error
@@ -282,22 +295,46 @@ func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
 	return errors.Join(errs...)
 }
 
-func (x *Plugin) waitSettled(ctx context.Context, seq uint64) error {
+func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 	left, cause := x.Queue.WaitSettled(ctx, seq)
-	if cause == nil {
+	switch {
+	case cause == nil:
 		return nil
+	case left == 0:
+		return fmt.Errorf("plugin %q: the processors before it have not passed on all spans: %w", x.Entry.Name, cause)
 	}
 	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
 // Shutdown sends the batches sealed up to seq, until flush ends. Then it asks Run to end
 // the plugin, until end ends, and does not wait for that.
+//
+// A processor that fails open has half of the time until flush ends. Then its batches go on
+// without it, so that the exporters have the other half.
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
-	err := x.waitSettled(flush, seq)
+	err := error(nil)
+	if deadline, ok := flush.Deadline(); ok && x.sup.cfg.patience(x.Entry) > 0 {
+		half, cancel := context.WithTimeout(flush, time.Until(deadline)/2)
+		_ = waitSettled(half, x, seq) // the next queues report what is left
+		cancel()
+		x.Queue.DropRest()
+	} else {
+		err = waitSettled(flush, x, seq)
+	}
 	x.endBy = end
 	x.stop(errors.New("the host shuts down"))
 	return err
+}
+
+// Cede ends the plugin at once, until end ends, and leaves its batches to the Successor. It
+// blocks until the plugin has ended.
+func (x *Plugin) Cede(end context.Context) {
+	x.status.set(StateDraining, "")
+	x.endBy = end
+	x.stop(errors.New("another executable takes over"))
+	<-x.reloading.ended
+	x.Queue.Reopen()
 }
 
 // Leave is Shutdown for a plugin that has left the list. It blocks until the plugin has

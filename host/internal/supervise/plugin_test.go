@@ -43,7 +43,7 @@ func testPlugin(t *testing.T) *Plugin {
 		ExportTimeout: 10 * time.Second, MaxAge: time.Minute, StartTimeout: 10 * time.Second,
 	}, p, log)
 	x := s.Plugin(pluginlist.Entry{Name: "plugin", Where: "/no/plugin"})
-	p.Join(x.Queue, nil)
+	p.Join(x.Queue)
 	t.Cleanup(func() { x.Queue.DropRest(); x.stop(nil) })
 	return x
 }

@@ -114,7 +114,7 @@ func (s *sender) judge() {
 	}
 }
 
-// send calls Export with one batch. It blocks until the plugin has answered or ctx ends.
+// send calls Export or Process with one batch. It blocks until the plugin has answered or ctx ends.
 // After the deadline, or on a broken connection, it blocks until awaitVerdict returns.
 func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	timeout := s.x.sup.cfg.ExportTimeout
@@ -123,9 +123,15 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	call = metadata.AppendToOutgoingContext(call,
 		wire.MetaBatchID, it.ID(),
 		wire.MetaAttempt, strconv.Itoa(it.Attempt+1))
-	reached := false
+	reached, method := false, wire.ExportMethod
+	if s.x.Entry.Processor {
+		method = wire.ProcessMethod
+	}
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
 		reached = true
+		if s.x.Entry.Processor {
+			return processRequest(it, s.lane.Buffers(it))
+		}
 		return s.lane.Buffers(it)
 	}}
 	var (
@@ -133,19 +139,21 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		trailer  metadata.MD
 	)
 	ended, begun := s.calls.begin(), time.Now()
-	err := wire.FromStatus(s.conn.Invoke(call, wire.ExportMethod, request, &response,
-		grpc.Trailer(&trailer), grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	err := wire.FromStatus(s.conn.Invoke(call, method, request, &response,
+		grpc.Trailer(&trailer), grpc.MaxCallRecvMsgSize(s.mostAnswerBytes())))
 	ended()
 	took := time.Since(begun)
 	if reached {
 		it.Attempt++ // a call without a connection is no attempt
 	}
-	if err == nil || tooLong(err, trailer) {
-		ans := ReadAnswer(s.redactor, response.Data, trailer)
+	switch {
+	case err == nil:
+		ans := s.read(it, response.Data, trailer, nil)
 		ans.Took, ans.Reached, ans.Said = took, true, true
-		if err != nil {
-			ans.Unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, err)
-		}
+		return ans
+	case tooLong(err, trailer):
+		ans := s.read(it, nil, trailer, err)
+		ans.Took, ans.Reached, ans.Said = took, true, true
 		return ans
 	}
 	broken := err.Code == wire.CodeRetry // also gRPC's code for a broken connection
@@ -163,7 +171,19 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	return ans
 }
 
-// maxAnswerBytes bounds the size of an answer to a batch: gRPC's default for clients.
+// read reads an OK answer to an item. tooLong is set if its message was not read.
+func (s *sender) read(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
+	if s.x.Entry.Processor {
+		return s.readProcessed(it, response, trailer, tooLong)
+	}
+	ans := ReadAnswer(s.redactor, response, trailer)
+	if tooLong != nil {
+		ans.Unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, tooLong)
+	}
+	return ans
+}
+
+// maxAnswerBytes bounds the size of an exporter's answer: gRPC's default for clients.
 const maxAnswerBytes = 4 << 20
 
 // tooLong reports whether the plugin answered OK with a message of more than

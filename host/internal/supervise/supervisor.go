@@ -73,6 +73,14 @@ func New(cfg Settings, p *pipeline.Pipeline, log *slog.Logger) *Supervisor {
 // Wait blocks until all files about crashes are written, or ctx ends.
 func (s *Supervisor) Wait(ctx context.Context) { s.crashFiles.wait(ctx) }
 
+// patience returns the longest wait of a batch for a processor that fails open, else 0.
+func (c *Settings) patience(e pluginlist.Entry) time.Duration {
+	if e.Processor && c.List.FailsOpen(e.Name) {
+		return c.ExportTimeout
+	}
+	return 0
+}
+
 // leastMostPause is the lower limit of the longest pause between two starts, for a
 // small MaxAge.
 const leastMostPause = time.Second

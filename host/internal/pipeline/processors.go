@@ -1,0 +1,122 @@
+package pipeline
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/servetrace/servetrace/host/internal/failures"
+	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// A processor has a queue as an exporter has. An answer of the processor ends the way of
+// the item in this queue, and puts an item with the result on the next queues (ways.go).
+// The new item keeps the id, the place in the order of sealing, and the time of sealing.
+// So Flush and Shutdown wait for the whole way.
+//
+// A processor that fails closed drops the items that it cannot process. A processor that
+// fails open bypasses them: an item goes on unprocessed, and is counted with the reason.
+
+// NewProcessor returns an empty queue for the processor of a name, which must be in the
+// list of SetProcessors or Join. A patience above zero makes it fail open: a batch waits
+// at most so long in the queue.
+func NewProcessor(p *Pipeline, name string, f *failures.Log, patience time.Duration) *Queue {
+	q := NewQueue(p, name, f)
+	q.place.processor, q.place.patience = true, patience
+	return q
+}
+
+// MaxResultBytes bounds the answer of a processor, and the batch that it makes.
+const MaxResultBytes = 16 << 20
+
+// ReadResult reads the response of a processor to an item in flight. It returns an error if
+// the result cannot be used, so that it costs no exporter a batch.
+func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
+	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
+	switch {
+	case err != nil || field == 0:
+		return ans, err
+	case field == wire.ResponseBatch:
+		ans.Data = content
+	default:
+		// The splices of a patch are longer than the bytes that they insert.
+		buf := l.q.p.mem.arena(len(it.Batch.data) + len(content))
+		if ans.Data, err = otlpwire.ApplyPatch(buf, it.Batch.data, content); err != nil {
+			return ans, err
+		}
+	}
+	if len(ans.Data) > MaxResultBytes {
+		return ans, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(ans.Data), MaxResultBytes)
+	}
+	ans.Changed = true
+	ans.Spans, _, err = otlpwire.Check(ans.Data, math.MaxInt)
+	if err == nil && ans.Spans > it.Left() {
+		err = fmt.Errorf("it has %d spans, and the batch had %d", ans.Spans, it.Left())
+	}
+	return ans, err
+}
+
+// processedLocked counts an item that the processor q has answered, and puts the result on
+// the next queues. A span that is missing in the result is filtered.
+func processedLocked(now time.Time, q *Queue, it *Item, ans Answer) {
+	spans, b := it.Left(), it.Batch
+	if ans.Changed {
+		spans, b = ans.Spans, newBatch(q.p.mem, ans.Data)
+		defer b.Release()
+	}
+	missing := uint64(it.Left() - spans)
+	if rest := q.books.filterEach(ans.Filtered, missing); rest > 0 {
+		q.books.filter(q.name, rest)
+	}
+	if ans.Unread != "" {
+		q.failures.Failed(now, CodeUnread, "a part of the processor's answer cannot be read", ans.Unread)
+	} else {
+		q.failures.Delivered(now)
+	}
+	q.books.delivered += uint64(spans)
+	if spans == 0 {
+		q.doneLocked(it, Outcome{Filtered: missing})
+		return
+	}
+	it.claim.of.receipt.add(Outcome{Filtered: missing})
+	passLocked(now, q, it, &Item{Batch: b, spans: spans, part: it.part, from: it.from})
+	q.doneLocked(it, Outcome{})
+	q.p.makeRoomLocked(now) // the result may be larger
+}
+
+// bypassLocked puts an item on the next queues unprocessed. The item must not be in the
+// backlog or in flight. It returns false if the rest of the item cannot be cut off.
+func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
+	next := &Item{Batch: it.Batch, spans: it.Left(), part: it.part, from: it.from + it.cut}
+	if it.cut > 0 {
+		data, _, err := otlpwire.Cut(it.Batch.data, it.cut, math.MaxInt, math.MaxInt)
+		if err != nil { // the bytes were checked before
+			q.failures.Note(slog.LevelError, "cut a batch", "error", err)
+			return false
+		}
+		next.Batch, next.part = newBatch(q.p.mem, data), fmt.Sprintf("%s.%d", it.part, it.parts+1)
+		defer next.Batch.Release()
+	}
+	q.books.bypassed[why] += uint64(next.spans)
+	q.failures.Failed(now, why.String(), "spans go on without the processor", "reason "+why.String())
+	passLocked(now, q, it, next)
+	q.doneLocked(it, Outcome{})
+	return true
+}
+
+// passLocked puts copies of next, which is the rest of it, on the queues after q.
+func passLocked(now time.Time, q *Queue, it, next *Item) {
+	of := it.claim.of
+	queues := q.p.ways.next(append(slices.Clip(it.claim.passed), q), q.place.exporter, it.seq)
+	of.receipt.pass(uint64(next.spans), len(queues))
+	it.claim.passLocked(q, it.Left(), next.spans, queues)
+	for _, to := range queues {
+		one := *next
+		one.claim, one.seq, one.sealed, one.arrived = it.claim.next[to], it.seq, it.sealed, now
+		one.Batch.Retain()
+		to.putLocked(&one)
+	}
+}

@@ -1,0 +1,113 @@
+package pipeline
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/servetrace/servetrace/host/internal/failures"
+)
+
+// newProcessing returns a Pipeline with processors, and one exporter.
+func newProcessing(names ...string) (p *Pipeline, processors []*Queue, exporter *Queue) {
+	p = New(Settings{
+		QueueBytes: 32 << 20, MaxSpanBytes: 1 << 20, BatchAge: time.Second, BatchSpans: 1000, BatchBytes: 768 << 10, MaxAge: time.Hour,
+	}, slog.New(slog.DiscardHandler))
+	for _, name := range names {
+		processors = append(processors, NewProcessor(p, name, failures.New(p.log), 0))
+	}
+	p.SetProcessors(processors)
+	exporter = NewQueue(p, "exporter", failures.New(p.log))
+	p.Join(exporter)
+	return p, processors, exporter
+}
+
+// open returns an open lane of a queue.
+func open(t *testing.T, q *Queue, limits Limits) *Lane {
+	t.Helper()
+	l := NewLane(q, func() bool { return false })
+	l.Open(limits)
+	t.Cleanup(l.Close)
+	return l
+}
+
+var done = Answer{Reached: true, Said: true}
+
+// A batch goes through a processor in parts. Its sender gets its room back after the last
+// part is delivered, and Deliver returns then.
+func TestPartsOfAProcessorKeepTheRoomOfABatch(t *testing.T) {
+	p, processors, exporter := newProcessing("a")
+	seal(p, 4)
+	first := open(t, processors[0], Limits{Spans: 1, Bytes: 1 << 20, Calls: 1})
+	last := open(t, exporter, Limits{Spans: 10, Bytes: 1 << 20, Calls: 1})
+	it := processors[0].items.fresh[0]
+	request := append([]byte(nil), it.Batch.data...)
+	for range 4 {
+		first.Settle(first.Take(t.Context()), done)
+		last.Settle(last.Take(t.Context()), done)
+	}
+	outcome := make(chan Outcome)
+	go func() {
+		o, err := p.Deliver(t.Context(), request, "sender")
+		if err != nil {
+			t.Error(err)
+		}
+		outcome <- o
+	}()
+	for part := range 4 {
+		it := first.Take(t.Context())
+		ans := done
+		if part == 1 { // this part is filtered
+			ans.Changed = true
+		}
+		first.Settle(it, ans)
+		if held := p.senders.held["sender"]; held == 0 {
+			t.Fatalf("the room is free before part %d of 4 is delivered", part+1)
+		}
+		if part != 1 {
+			last.Settle(last.Take(t.Context()), done)
+		}
+	}
+	if got := <-outcome; got.Delivered != 3 || got.Filtered != 1 {
+		t.Errorf("outcome %+v, want 3 spans delivered and one filtered", got)
+	}
+	if held := p.senders.held["sender"]; held != 0 {
+		t.Errorf("the batch is delivered and holds %d bytes", held)
+	}
+}
+
+// A batch on its way goes through the processors of the present list that it has not passed,
+// in any order of the lists.
+func TestBatchOnItsWaySkipsNoProcessor(t *testing.T) {
+	p, processors, exporter := newProcessing("a", "b")
+	c := NewProcessor(p, "c", failures.New(p.log), 0)
+	a, b := processors[0], processors[1]
+	lanes := map[*Queue]*Lane{}
+	for _, q := range []*Queue{a, b, c, exporter} {
+		lanes[q] = open(t, q, Limits{Spans: 10, Bytes: 1 << 20, Calls: 1})
+	}
+	step := func(q *Queue) {
+		t.Helper()
+		if spans, _ := q.Load(); spans == 0 {
+			t.Fatalf("no batch is in the queue of %s", q.name)
+		}
+		lanes[q].Settle(lanes[q].Take(t.Context()), done)
+	}
+	seal(p, 1)
+	step(a)
+	p.SetProcessors([]*Queue{b, a}) // the batch is in b, and has passed a
+	step(b)
+	step(exporter)
+
+	seal(p, 1) // in b
+	p.SetProcessors([]*Queue{c, a})
+	step(b) // which has left, and passes the batch on
+	step(c)
+	step(a)
+	step(exporter)
+	for q, s := range p.Stats().Queues {
+		if s.Waiting != 0 || s.Accepted != s.Delivered {
+			t.Errorf("%s: %d spans accepted, %d passed or delivered, %d waiting", q.name, s.Accepted, s.Delivered, s.Waiting)
+		}
+	}
+}

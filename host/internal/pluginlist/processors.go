@@ -1,0 +1,127 @@
+package pluginlist
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servetrace/servetrace/internal/spelling"
+)
+
+// FailWords are the values of SERVE_TRACING_PROCESSOR_FAIL.
+const FailWords = "open or closed"
+
+// ParseFail parses one value of SERVE_TRACING_PROCESSOR_FAIL.
+func ParseFail(text string) (open bool, err error) {
+	switch text {
+	case "open":
+		return true, nil
+	case "closed":
+		return false, nil
+	}
+	return false, errors.New("want " + FailWords)
+}
+
+// ParseExporterProcessors parses SERVE_TRACING_EXPORTER_PROCESSORS into a list for each
+// exporter. It reports all faults at once.
+func ParseExporterProcessors(text string) (map[string]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var errs []error
+	lists := map[string]string{}
+	for item := range strings.SplitSeq(text, ",") {
+		exporter, entry, ok := strings.Cut(strings.TrimSpace(item), ":")
+		switch list, more := lists[exporter]; {
+		case !ok || !namePattern.MatchString(exporter) || entry == "":
+			errs = append(errs, fmt.Errorf("%s: entry %q: must be EXPORTER:PROCESSOR, with the name of a plugin of %s", EnvExporterProcessors, item, EnvPlugins))
+		case more:
+			lists[exporter] = list + "," + entry
+		default:
+			lists[exporter] = entry
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return lists, nil
+}
+
+// parseLists returns the processors of all exporters, the processors of single exporters,
+// and the exporters. Without exporters there are no processors.
+func parseLists(s *Settings) ([]Entry, error) {
+	exporters, err := parseList(EnvPlugins, s.Plugins)
+	if len(exporters) == 0 {
+		return nil, err
+	}
+	list, err := parseProcessors(EnvProcessors, s.Processors, "")
+	errs := []error{err}
+	for _, name := range sortedKeys(s.ExporterProcessors) {
+		if indexOf(exporters, name) < 0 {
+			errs = append(errs, noSuchPlugin(EnvExporterProcessors, name, exporters))
+		}
+		own, err := parseProcessors(EnvExporterProcessors, s.ExporterProcessors[name], name)
+		errs = append(errs, err)
+		list = append(list, own...)
+	}
+	list = append(list, exporters...)
+	for i, e := range list {
+		if at := indexOf(list, e.Name); !e.Folder && at < i && (list[at].variable() != e.variable() || list[at].Exporter != e.Exporter) {
+			errs = append(errs, fmt.Errorf("%s: plugin %q is also in %s; each plugin is a process with a name of its own: write NAME=%s",
+				e.variable(), e.Name, list[at].variable(), e.Where))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func parseProcessors(variable, text, exporter string) ([]Entry, error) {
+	list, err := parseList(variable, text)
+	errs := []error{err}
+	for i := range list {
+		e := &list[i]
+		e.Processor, e.Exporter = true, exporter
+		switch {
+		case e.Function != "":
+			errs = append(errs, fmt.Errorf("%s: entry %q: an exporter function cannot be a processor; name it in %s", variable, e.Where, EnvPlugins))
+		case exporter != "" && e.isFolder():
+			errs = append(errs, fmt.Errorf("%s: entry %q: the processors of one exporter cannot be a folder; name each of them", variable, e.Where))
+		}
+	}
+	return list, errors.Join(errs...)
+}
+
+// validateFail compares SERVE_TRACING_PROCESSOR_FAIL with the processors.
+func validateFail(s *Settings, list []Entry) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var errs []error
+	var names []string
+	for _, e := range list {
+		if e.Processor && !e.Folder {
+			names = append(names, e.Name)
+		}
+	}
+	for _, name := range sortedKeys(s.FailOpen) {
+		at := indexOf(list, name)
+		switch {
+		case name == "" || slices.Contains(names, name):
+		case at >= 0:
+			errs = append(errs, fmt.Errorf("%s: plugin %q is an exporter; only a processor fails open or closed", EnvProcessorFail, name))
+		case slices.ContainsFunc(list, func(e Entry) bool { return e.Processor && e.isFolder() }): // which may bring it
+		case len(names) == 0:
+			errs = append(errs, fmt.Errorf("%s: there is no processor %q; list it in %s", EnvProcessorFail, name, EnvProcessors))
+		default:
+			text := "the processors are " + strings.Join(names, ", ")
+			if near := spelling.Nearest(name, names); near != "" {
+				text = "did you mean " + near + "?"
+			}
+			errs = append(errs, fmt.Errorf("%s: there is no processor %q; %s", EnvProcessorFail, name, text))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,40 @@
+package supervise
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// processRequest returns the buffers of a ProcessRequest with a batch, which are the
+// buffers of the batch and a few bytes before them.
+func processRequest(it *pipeline.Item, batch mem.BufferSlice) mem.BufferSlice {
+	head := wire.ProcessHead(wire.RequestBatch, len(it.Batch.Bytes()))
+	return append(mem.BufferSlice{mem.SliceBuffer(head)}, batch...)
+}
+
+// mostAnswerBytes returns the bound on an answer of the plugin.
+func (s *sender) mostAnswerBytes() int {
+	if s.x.Entry.Processor {
+		return pipeline.MaxResultBytes
+	}
+	return maxAnswerBytes
+}
+
+// readProcessed reads the OK answer of a processor. A result that cannot be used is an
+// error for good. tooLong is set if the message was not read.
+func (s *sender) readProcessed(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
+	ans, err := pipeline.Answer{}, tooLong
+	if err == nil {
+		ans, err = s.lane.ReadResult(it, response)
+	}
+	if err != nil {
+		return pipeline.Answer{Err: &wire.Error{Code: pipeline.CodeUnread, Final: true, Err: fmt.Errorf("the result cannot be used: %w", err)}}
+	}
+	ans.Filtered, ans.Unread = wire.ReadFiltered(s.redactor.Texts(trailer.Get(wire.MetaFiltered)))
+	return ans
+}
