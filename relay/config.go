@@ -76,8 +76,10 @@ type Config struct {
 	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At
 	// the bound, the connection that holds most is closed. At least MaxRequestBytes.
 	ReceiveBytes int64
-	// MaxConnections bounds the open connections. At the bound, an idle connection is
-	// closed for a new one, or the new one is closed if there is none.
+	// MaxConnections bounds the open connections. At the bound, a connection of the peer
+	// with most is closed for a new one, an idle one if there is any. If the new one's
+	// peer has most, and no idle one, the new one is closed. A peer is an IP address, a
+	// network (/64) of IPv6, or a process at the socket.
 	MaxConnections int
 	// MaxStreams bounds the calls at a time on a connection of gRPC.
 	MaxStreams int

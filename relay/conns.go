@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,8 @@ type connections struct {
 
 	mu      sync.Mutex
 	open    map[*conn]struct{}
-	held    int64 // the sum of conn.held
+	byPeer  map[string]int // numbers of open connections; no entry is zero
+	held    int64          // the sum of conn.held
 	timer   *time.Timer
 	refused map[string]uint64 // connections that a limit closed, by reason
 	lost    map[string]uint64 // spans that senders lost, by reason
@@ -40,7 +43,7 @@ const (
 func newConnections(cfg Config, unused func(), log *slog.Logger) *connections {
 	return &connections{
 		most: cfg.MaxConnections, mostBytes: cfg.ReceiveBytes, linger: cfg.Linger, unused: unused, log: log,
-		open: map[*conn]struct{}{}, refused: map[string]uint64{}, lost: zeroLost(),
+		open: map[*conn]struct{}{}, byPeer: map[string]int{}, refused: map[string]uint64{}, lost: zeroLost(),
 	}
 }
 
@@ -50,7 +53,7 @@ type conn struct {
 	all      *connections
 	protocol string
 	sender   string // the key of the host's fair share
-	local    bool   // a Unix socket
+	peer     string // the key of the fair share of connections
 	since    time.Time
 	tally    tally
 
@@ -104,33 +107,42 @@ func (a *connections) admit(raw net.Conn, protocol string) *conn {
 		a.report(reasonPeer, "connection of another user is refused", "error", err)
 		return nil
 	}
-	c := &conn{Conn: raw, all: a, protocol: protocol, sender: sender, local: raw.RemoteAddr().Network() == "unix", since: time.Now()}
-	idle, ok := a.add(c)
+	c := &conn{Conn: raw, all: a, protocol: protocol, sender: sender, peer: peerOf(raw, sender), since: time.Now()}
+	closed, idle, ok := a.add(c)
 	switch {
 	case !ok:
 		a.report(reasonConnections, "too many connections; a new connection is closed", "sender", sender, "limit", a.most)
 		return nil
-	case idle != nil:
-		_ = idle.Conn.Close() // the peer sees it, with or without an error
-		a.report(reasonConnections, "too many connections; an idle connection is closed", "sender", idle.sender, "limit", a.most)
+	case closed != nil:
+		text := "too many connections; a connection of the peer with most is closed"
+		if idle {
+			text = "too many connections; an idle connection is closed"
+		}
+		_ = closed.Conn.Close() // the peer sees it, with or without an error
+		a.report(reasonConnections, text, "sender", closed.sender, "limit", a.most)
 	}
 	return c
 }
 
-// add adds a connection, if there is room. At the limit it makes room by removing an
-// idle connection, which the caller must close.
-func (a *connections) add(c *conn) (idle *conn, ok bool) {
+// isLocal reports whether the connection is of a Unix socket.
+func (c *conn) isLocal() bool { return c.Conn.RemoteAddr().Network() == "unix" }
+
+// add adds a connection, if there is room. At the limit it makes room by removing another
+// connection, which the caller must close. idle reports whether it had no request.
+func (a *connections) add(c *conn) (closed *conn, idle, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.open) >= a.most {
-		if idle = a.idleLocked(); idle == nil {
-			return nil, false
+		if closed = a.replaceableLocked(c.peer); closed == nil {
+			return nil, false, false
 		}
-		a.removeLocked(idle)
+		idle = closed.busy == 0
+		a.removeLocked(closed)
 	}
 	a.open[c] = struct{}{}
+	a.byPeer[c.peer]++
 	a.restartTimerLocked()
-	return idle, true
+	return closed, idle, true
 }
 
 // senderOf returns the key of a sender: its process if it is local, else its address.
@@ -140,6 +152,21 @@ func senderOf(raw net.Conn) (string, error) {
 	}
 	peer, err := wire.CheckPeer(raw)
 	return fmt.Sprintf("pid %d (uid %d)", peer.PID, peer.UID), err
+}
+
+// peerOf returns the key for the fair share of connections: the process if it is local,
+// else the IP address. A host with IPv6 has all addresses of its network (/64).
+func peerOf(raw net.Conn, sender string) string {
+	addr, err := netip.ParseAddrPort(raw.RemoteAddr().String())
+	if err != nil { // a Unix socket
+		return sender
+	}
+	ip := addr.Addr().Unmap()
+	if ip.Is6() {
+		network, _ := ip.Prefix(64) // valid for IPv6
+		ip = network.Addr()
+	}
+	return ip.String()
 }
 
 // report counts a connection that a limit closed, and logs the first of each reason.
@@ -154,15 +181,30 @@ func (a *connections) report(reason, text string, args ...any) {
 	a.log.Log(context.Background(), level, text+"; more are counted, and logged at level debug", args...)
 }
 
-// idleLocked returns the connection that is needed least, or nil: it has no request, and
-// it never had one, or its last one ended the longest time ago.
-func (a *connections) idleLocked() (least *conn) {
+// replaceableLocked returns the connection to close for a new one of newPeer, or nil.
+// An idle connection must be of a peer with as many connections as newPeer, or more. A
+// busy one must be of a peer that keeps more than newPeer gets.
+func (a *connections) replaceableLocked(newPeer string) (least *conn) {
+	own := a.byPeer[newPeer]
 	for c := range a.open {
-		if c.busy == 0 && (least == nil || c.used.Before(least.used) || c.used.Equal(least.used) && c.since.Before(least.since)) {
+		has := a.byPeer[c.peer]
+		if (c.busy == 0 && has >= own || has > own+1) && (least == nil || a.lessNeededLocked(c, least)) {
 			least = c
 		}
 	}
 	return least
+}
+
+// lessNeededLocked reports whether c is to be closed rather than d: its peer has more
+// connections, or c is idle, or its last request ended a longer time ago.
+func (a *connections) lessNeededLocked(c, d *conn) bool {
+	if has, other := a.byPeer[c.peer], a.byPeer[d.peer]; has != other {
+		return has > other
+	}
+	if idle := c.busy == 0; idle != (d.busy == 0) {
+		return idle
+	}
+	return cmp.Or(c.used.Compare(d.used), c.since.Compare(d.since)) < 0
 }
 
 // removeLocked forgets a connection that is closed.
@@ -174,6 +216,9 @@ func (a *connections) removeLocked(c *conn) {
 	a.held -= c.held
 	c.held, c.arriving = 0, nil
 	delete(a.open, c)
+	if a.byPeer[c.peer]--; a.byPeer[c.peer] == 0 {
+		delete(a.byPeer, c.peer)
+	}
 	a.restartTimerLocked()
 }
 

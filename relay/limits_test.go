@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/relay"
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -30,11 +32,16 @@ var insecureOption = grpc.WithTransportCredentials(insecure.NewCredentials())
 // connect opens a connection to the relay's listener for a protocol.
 func (r *rig) connect(t *testing.T, protocol string) net.Conn {
 	t.Helper()
+	return r.connectBy(t, protocol, new(net.Dialer))
+}
+
+func (r *rig) connectBy(t *testing.T, protocol string, dialer *net.Dialer) net.Conn {
+	t.Helper()
 	network, addr := "tcp", strings.TrimPrefix(r.endpoint(t, protocol), "http://")
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
 		network, addr = "unix", path
 	}
-	conn, err := net.Dial(network, addr) //nolint:noctx // a test
+	conn, err := dialer.DialContext(t.Context(), network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +92,38 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
+// TestOnePeerLeavesConnectionsToOthers opens connections from one address, each with a
+// request that does not end. Programs at other addresses keep theirs, and get new ones.
+func TestOnePeerLeavesConnectionsToOthers(t *testing.T) {
+	r := startRig(t, "record", overHTTP, func(_ *host.Config, c *relay.Config) {
+		c.MaxConnections, c.GRPCAddr = 5, "127.0.0.1:0"
+	})
+	client := r.client(t)
+	if _, err := client.Export(t.Context(), requestOf("first", 1, 10)); err != nil {
+		t.Fatal(err)
+	}
+	own := r.Status().Senders[0].Name
+	other := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range 20 {
+		openCall(r.connectBy(t, "grpc", other), 1000, 10)
+	}
+	testplugin.WaitFor(t, "16 closed connections", func() bool { return r.Status().Closed["connections"] >= 16 })
+	if !slices.ContainsFunc(r.Status().Senders, func(s admin.RelaySender) bool { return s.Name == own }) {
+		t.Errorf("senders %+v, want %s: its idle connection was closed for another peer", r.Status().Senders, own)
+	}
+	for i := range 3 {
+		if resp, body := r.post(t, "/v1/traces", typeProto, encoded(t, requestOf(fmt.Sprint("new", i), 1, 10))); resp.StatusCode != http.StatusOK {
+			t.Errorf("a new program: %d %s", resp.StatusCode, body)
+		}
+	}
+	if !strings.Contains(r.log.String(), "too many connections; a") {
+		t.Error("the log lacks the limit")
+	}
+}
+
 // openCall begins a call of Export on a new connection and sends n bytes of a message
 // of size bytes.
-func (r *rig) openCall(t *testing.T, size, n int) (net.Conn, *http2.Framer) {
-	t.Helper()
-	conn := r.connect(t, "grpc")
+func openCall(conn net.Conn, size, n int) *http2.Framer {
 	_, _ = io.WriteString(conn, http2.ClientPreface)
 	framer := http2.NewFramer(conn, conn)
 	_ = framer.WriteSettings()
@@ -110,7 +144,7 @@ func (r *rig) openCall(t *testing.T, size, n int) (net.Conn, *http2.Framer) {
 		}
 		message = message[len(part):]
 	}
-	return conn, framer
+	return framer
 }
 
 // TestReceiveLimit opens calls whose messages never end. The relay closes the
@@ -120,13 +154,12 @@ func TestReceiveLimit(t *testing.T) {
 		c.MaxRequestBytes, c.ReceiveBytes = 1<<20, 4<<20
 	})
 	client := r.client(t)
-	small, _ := r.openCall(t, 1<<20, 10)
+	small := r.connect(t, "grpc")
+	openCall(small, 1<<20, 10)
 	var large sync.WaitGroup
 	for range 8 {
-		large.Go(func() {
-			conn, _ := r.openCall(t, 1<<20, 900<<10)
-			_ = conn
-		})
+		conn := r.connect(t, "grpc")
+		large.Go(func() { openCall(conn, 1<<20, 900<<10) })
 	}
 	large.Wait()
 	testplugin.WaitFor(t, "closed connections", func() bool { return r.Status().Closed["bytes"] >= 3 })
@@ -147,7 +180,7 @@ func TestSlowRequests(t *testing.T) {
 		c.GRPCAddr, c.ReadTimeout = "127.0.0.1:0", 300*time.Millisecond
 	})
 	t.Run("grpc", func(t *testing.T) {
-		_, framer := r.openCall(t, 1000, 10)
+		framer := openCall(r.connect(t, "grpc"), 1000, 10)
 		decoder := hpack.NewDecoder(4096, nil)
 		for {
 			frame, err := framer.ReadFrame()

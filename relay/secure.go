@@ -148,7 +148,7 @@ func (c Config) readToken(log *slog.Logger) (func() token, error) {
 // authorize checks the header Authorization of a request. Local senders need no token,
 // because their user was checked.
 func (s *service) authorize(c *conn, header string) error {
-	if s.token == nil || c.local {
+	if s.token == nil || c.isLocal() {
 		return nil
 	}
 	scheme, seen, _ := strings.Cut(header, " ")

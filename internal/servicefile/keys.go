@@ -197,7 +197,7 @@ var keys = []Key{
 	{Path: "relay.receive_bytes", Variable: "SERVE_RELAY_RECEIVE_BYTES", Default: "64MiB", form: size,
 		Meaning: "bytes of all unfinished requests; beyond, the connection with most is closed"},
 	{Path: "relay.max_connections", Variable: "SERVE_RELAY_MAX_CONNECTIONS", Default: "1024", form: integer,
-		Meaning: "open connections; beyond, an idle one is closed, or the new one"},
+		Meaning: "open connections; beyond, one of the peer with most is closed"},
 	{Path: "relay.max_streams", Variable: "SERVE_RELAY_MAX_STREAMS", Default: "100", form: integer,
 		Meaning: "gRPC calls at a time on one connection"},
 	{Path: "relay.read_timeout", Variable: "SERVE_RELAY_READ_TIMEOUT", Default: "30s", form: duration,
