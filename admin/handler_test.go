@@ -72,7 +72,7 @@ func TestJSONForm(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	// What differs from run to run.
+	// Values that differ from run to run.
 	at, err := time.Parse(time.RFC3339, got["time"].(string))
 	if err != nil || time.Since(at) > time.Minute {
 		t.Errorf("time %v is not now: %v", got["time"], err)

@@ -40,7 +40,7 @@ func TestScrapesWhilePluginsCrashConcurrentSafe(t *testing.T) {
 		for ctx.Err() == nil {
 			_, span := tracer.Start(context.Background(), "span")
 			span.End()
-			<-time.After(50 * time.Microsecond) // some 10,000 a second, not what a core can do
+			<-time.After(50 * time.Microsecond) // some 10,000 a second, below the capacity of a core
 		}
 	})
 	for _, path := range []string{".json", "/../../metrics"} {
@@ -57,7 +57,7 @@ func TestScrapesWhilePluginsCrashConcurrentSafe(t *testing.T) {
 	})
 	cancel()
 	all.Wait()
-	_ = h.Shutdown(context.Background()) // what it lost is in the books
+	_ = h.Shutdown(context.Background()) // the ledgers have its losses
 	balanced(t, s.URL()+".json")
 	var status Status
 	_, body := fetch(t, s.URL()+".json")

@@ -36,7 +36,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// Whoever imports this package has no profiles on the default mux.
+// A program that imports this package has no profiles on the default mux.
 func TestNoProfilesOnTheDefaultMux(t *testing.T) {
 	if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest(http.MethodGet, "/debug/pprof/", http.NoBody)); pattern != "" {
 		t.Errorf("there is %q on http.DefaultServeMux", pattern)

@@ -132,7 +132,7 @@ func TestServerCannotStart(t *testing.T) {
 	defer taken.Close()
 	for addr, want := range map[string]string{
 		taken.Addr().String(): "address already in use: another process listens there; choose another port with SERVE_ADMIN_PORT, or 0 for any",
-		"192.0.2.1:0":         "; check SERVE_ADMIN_HOST and SERVE_ADMIN_PORT", // of nobody's: TEST-NET-1
+		"192.0.2.1:0":         "; check SERVE_ADMIN_HOST and SERVE_ADMIN_PORT", // an address of no machine: TEST-NET-1
 	} {
 		s, err := NewServer(Config{Addr: addr}, sample, slog.Default())
 		if err != nil {
@@ -268,7 +268,7 @@ func TestHundredScrapesConcurrentSafe(t *testing.T) {
 	all.Wait()
 }
 
-// What starts after the listener adds its metrics, once.
+// A part that starts after the listener adds its metrics, once.
 func TestRegister(t *testing.T) {
 	s := startServer(t, sample)
 	late := prometheus.NewGauge(prometheus.GaugeOpts{Name: "late", Help: "It came late."})

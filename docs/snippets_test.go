@@ -1,23 +1,22 @@
-// Package docs holds the documents, and the test that runs what they show.
+// Package docs holds the documents, and the test that runs their examples.
 //
-// A fenced block says by its info string what it is:
+// The info string of a fenced block marks its use:
 //
 //	```go file=names/main.go      written to that file
-//	```diff edit=names/main.go    lines of that file, which stand there once, changed
+//	```diff edit=names/main.go    changes of lines that the file has exactly once
 //	```sh run=names               run by sh -e in the folder names
 //	```sh start=names             run in the background until the test ends
-//	```text out=names             each line has to come out of what ran in names
-//	```text stop=names            likewise, once Ctrl-C has ended what was started
+//	```text out=names             lines that must be in the output of names
+//	```text stop=names            the same, after Ctrl-C has ended the program of start=
 //	```sh norun="…"               not run, for that reason
 //
-// The text before a file's block has its name in backticks, because a reader sees
-// no info string. The blocks of one folder are one test, in the order of the document. A block
-// of Go, shell, YAML, Python or text without a mark fails, so that no snippet is
-// left out by forgetting. /path/to/servetrace stands for a clone, and behind
-// localhost:4318 and localhost:8126 something takes what is sent there. In a diff
-// a line of @@ alone begins the next place.
+// The text before a file's block has its name in backticks, because readers see no info
+// string. The blocks of one folder are one test, in the order of the document. A block of
+// Go, shell, YAML, Python or text without a mark fails, so that no example is left out by
+// mistake. /path/to/servetrace stands for a clone, and a fake back end listens at
+// localhost:4318 and localhost:8126. In a diff, a line with only @@ begins the next place.
 //
-// Open this file; it is all there is.
+// Open this file first. pages_test.go checks the pages themselves.
 package docs
 
 import (
@@ -95,8 +94,8 @@ var (
 	mark  = regexp.MustCompile(`^(file|edit|run|start|out|stop)=([a-z0-9-]+)(?:/([A-Za-z0-9_./-]+))?$`)
 )
 
-// blocks gives the blocks of a document that are to be run. Those in languages
-// that nobody runs (a picture, a table of output) need no mark.
+// blocks returns the blocks of a document that are to be run. Blocks in languages that
+// cannot run (a picture, a table of output) need no mark.
 func blocks(t *testing.T, name, text string) []block {
 	t.Helper()
 	var list []block
@@ -120,7 +119,7 @@ func blocks(t *testing.T, name, text string) []block {
 	return list
 }
 
-// buildPrograms puts what `make build` makes into a folder of the test.
+// buildPrograms puts the results of `make build` into a folder of the test.
 func buildPrograms(t *testing.T, root string) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -153,7 +152,7 @@ type place struct {
 	output bytes.Buffer
 }
 
-// running is what a block of start= has started.
+// running is a program that a block of start= has started.
 type running struct {
 	pid   int
 	ended chan struct{} // closed
@@ -191,11 +190,11 @@ func newPlace(t *testing.T, root, bin string) *place {
 	}
 }
 
-// takeAll is the back end of a document: an OTLP receiver on port 4318 and a
-// Datadog agent on port 8126, as the programs of the document see them. It takes
-// whatever comes; what the service counts as delivered is what a reader sees.
+// takeAll is the back end of a document: an OTLP receiver at port 4318 and a Datadog agent
+// at port 8126 for the programs of the document. It accepts everything. Readers see the
+// number of delivered spans in the log of the service.
 func takeAll(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // whoever left does not want an answer
+	_, _ = io.Copy(io.Discard, r.Body) // a client that has left needs no answer
 	switch {
 	case r.URL.Path == "/info":
 		_, _ = io.WriteString(w, `{"version": "7.66.0", "endpoints": ["/v0.4/traces"], "client_drop_p0s": false}`)
@@ -216,9 +215,9 @@ fi
 exec '%[2]s' "$@"
 `
 
-// nextPort is tried next by freePort: below those that systems give out by
-// themselves (32768 on Linux), for whoever connects to anything might be given
-// the port in the time until a document's service listens there.
+// nextPort is the next port that freePort tries. It is below the ports that systems assign
+// by themselves (32768 on Linux), which a client might get before a document's service
+// listens.
 var nextPort atomic.Int64
 
 func freePort(t *testing.T) string {
@@ -238,7 +237,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// Write gathers what programs print.
+// Write collects the output of programs.
 func (p *place) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,8 +282,8 @@ func (p *place) do(t *testing.T, b block) {
 	}
 }
 
-// edit changes a file as a reader with an editor would: what is to go, with the
-// lines around it that the block shows, must stand in it once.
+// edit changes a file like a reader with an editor: the lines to remove, with the lines
+// around them in the block, must be in the file exactly once.
 func (p *place) edit(t *testing.T, path string, b block) {
 	t.Helper()
 	content, err := os.ReadFile(path) //nolint:gosec // of the test's own folder
@@ -326,8 +325,8 @@ func (p *place) command(ctx context.Context, dir string, b block) *exec.Cmd {
 	return cmd
 }
 
-// start runs a block in the background, and waits until a service says that it
-// serves, or whatever runs has printed a line that names a setting.
+// start runs a block in the background, and waits until a service logs that it serves, or
+// another program has printed a line that names a setting.
 func (p *place) start(t *testing.T, dir string, b block) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -338,7 +337,7 @@ func (p *place) start(t *testing.T, dir string, b block) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how a service ends is not what a document is about
+		_ = cmd.Wait() // the end of a service is no subject of a document
 		close(ended)
 	}()
 	p.running = append(p.running, running{cmd.Process.Pid, ended})
@@ -351,7 +350,7 @@ func (p *place) start(t *testing.T, dir string, b block) {
 	})
 }
 
-// stop ends what runs, and looks for its last words.
+// stop ends the running program, and looks for its last lines.
 func (p *place) stop(t *testing.T, b block) {
 	t.Helper()
 	for _, r := range p.running {

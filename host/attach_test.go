@@ -83,8 +83,8 @@ func TestAttachToAPluginOfTheSDK(t *testing.T) {
 	}
 }
 
-// lifecycle answers Describe and Flush. Whatever else is called is an error,
-// for it is not implemented here.
+// lifecycle answers Describe and Flush. It has no other methods, so other calls get an
+// error.
 type lifecycle struct {
 	pluginv1.UnimplementedLifecycleServer
 }

@@ -157,7 +157,7 @@ func mixed(t *testing.T, list string, kinds map[string]string, draw func(int) in
 	if x := s.Exporters[0]; x.Delivered != ended {
 		t.Errorf("%v: the healthy plugin got %d of %d spans; dropped %v, %d waiting", kinds, x.Delivered, ended, x.Dropped, x.Waiting)
 	}
-	_ = h.Shutdown(context.Background()) // what the others have not delivered is lost
+	_ = h.Shutdown(context.Background()) // the other exporters lose the rest
 	s = h.Stats()
 	if err := s.Check(); err != nil {
 		t.Errorf("%v: %v", kinds, err)

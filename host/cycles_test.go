@@ -22,7 +22,7 @@ import (
 // heapInUse is the heap after all that can be freed is.
 func heapInUse() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers of the first had held
+	runtime.GC() // objects that finalizers of the first cycle had held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc

@@ -50,9 +50,9 @@ func TestDiskThatDoesNotAnswerHoldsUpNoEnd(t *testing.T) {
 		defer reload.Wait()
 		reload.Go(func() { _ = l.Reload(l.t.Context()) }) // it reads the file
 		l.pass(time.Minute)
-		l.wantState(StateReady) // what runs, runs
+		l.wantState(StateReady) // a running plugin goes on
 		begun := time.Now()
-		_ = l.Shutdown(context.Background()) // what it says does not matter
+		_ = l.Shutdown(context.Background()) // its error does not matter
 		if took := time.Since(begun); took > l.cfg.StopTimeout {
 			t.Errorf("Shutdown took %v, and may take %v", took, l.cfg.StopTimeout)
 		}

@@ -56,7 +56,7 @@ func runProgram(t *testing.T, env ...string) (stdout, stderr string, code int) {
 	}, env...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
-	_ = cmd.Run() // the code tells
+	_ = cmd.Run() // the exit code is checked
 	return out.String(), log.String(), cmd.ProcessState.ExitCode()
 }
 

@@ -47,7 +47,7 @@ func start(t *testing.T, args ...string) (s *hellotest.Service, admin string) {
 	return s, s.Await(s.Log, `admin=(http://[0-9.:]+)`, 1)[0]
 }
 
-// traceparent is that of a caller with the letter a to f in all digits of its
+// traceparent returns the header of a caller with the letter a to f in all digits of its
 // trace id.
 func traceparent(letter, flags string) string {
 	return "00-" + strings.Repeat(letter, 32) + "-00f067aa0ba902b7-" + flags
@@ -116,18 +116,18 @@ type spanID struct {
 	SpanID  string `json:"span_id"`
 }
 
-// letter is that of the span's trace.
+// letter returns the letter of the span's trace.
 func (id spanID) letter() string { return strings.TrimPrefix(id.TraceID, "0x")[:1] }
 
-// batch is what a batch's span tells, in letters of traces.
+// batch is a batch's span, with letters for traces.
 type batch struct {
 	Trace string // its own
 	Links string // the others, in order
 	Work  string // the user's span inside, with its trace
 }
 
-// batches reads what the console plugin has printed, and gives the batches in
-// the order in which they began, and how many spans there are.
+// batches reads the output of the console plugin, and returns the batches in the order in
+// which they began, and the number of spans.
 func batches(t *testing.T, text string) (list []batch, spans int) {
 	t.Helper()
 	var all []span
@@ -280,7 +280,7 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// name is what this test binary is called where it is the plugin.
+// name is the name of this test binary as the plugin.
 const name = "datadog-plugin"
 
 func TestMain(m *testing.M) {
@@ -96,7 +96,7 @@ func (a *agent) await(t *testing.T, n int) []*pb.Span {
 
 const job = "01020304"
 
-// resources are what the spans of a request of hello are called in Datadog.
+// resources are the names in Datadog of the spans of a request of hello.
 var resources = map[string]bool{
 	"proxy_http_request HelloWorld GET /":        true,
 	"route_to_replica HelloWorld __call__":       true,

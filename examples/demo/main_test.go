@@ -22,9 +22,9 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// TestMain lets this test binary also be the console plugin, and services that
-// are as hello or are not: it is the demo's judgement that is tested here. That
-// hello passes is what `make demo` shows.
+// TestMain lets this test binary also be the console plugin, and services that are like
+// hello or have a fault: the tests are about the demo's verdict. `make demo` shows that
+// hello passes.
 func TestMain(m *testing.M) {
 	role := filepath.Base(os.Args[0])
 	if role == "console" {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serviceMain serves what hello serves, but for the fault.
+// serviceMain serves hello with a fault.
 func serviceMain(fault string) int {
 	cfg, err := servetrace.LoadConfig()
 	if err == nil && fault == "start" {
@@ -101,8 +101,7 @@ func handler(fault string, code codes.Code, err error, lines ...string) http.Han
 	})
 }
 
-// demo runs the demo against the service with this fault, and gives what it
-// prints.
+// demo runs the demo against the service with this fault, and returns its output.
 func demo(t *testing.T, fault string) (string, error) {
 	t.Helper()
 	exe, err := os.Executable()

@@ -53,7 +53,7 @@ func start(t *testing.T) (*hellotest.Service, translatev1.TranslatorServiceClien
 	return s, translatev1.NewTranslatorServiceClient(conn)
 }
 
-// traced is the context of a call in a trace of its own: 1 is that of 32 ones.
+// traced returns the context of a call in a trace whose id has one digit only.
 func traced(t *testing.T, digit string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hellotest.Patience)
@@ -147,7 +147,7 @@ func checkText(t *testing.T, method, want string, call func() (string, error)) {
 	}
 }
 
-// gather writes down what a stream sends.
+// gather collects the messages of a stream.
 func gather[M any](stream grpc.ServerStreamingClient[M], text func(*M) string) (string, error) {
 	var all []string
 	for {
@@ -220,7 +220,7 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
 		}

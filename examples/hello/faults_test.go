@@ -109,10 +109,9 @@ func (s *service) terminate() {
 	}
 }
 
-// load sends requests from several clients, 250 a second each at most, until
-// stop is closed: paced, so that what a dead plugin misses fits into the queue.
-// It counts those that were answered with 200, and every other outcome by its
-// text.
+// load sends requests from several clients until stop is closed, at most 250 a second
+// each, so that the queue has room for the spans that a dead plugin misses. It counts the
+// answers with 200, and all other outcomes by text.
 type load struct {
 	ok      atomic.Int64
 	mu      sync.Mutex
@@ -166,7 +165,7 @@ func (l *load) end() {
 	l.clients.Wait()
 }
 
-// delivered counts the different spans at a plugin, and those of the proxy.
+// delivered counts the different spans at a plugin, and the proxy spans among them.
 func delivered(t *testing.T, path string) (spans, proxies int) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -223,7 +222,7 @@ func TestKilledServiceLeavesNothing(t *testing.T) {
 	testplugin.WaitFor(t, "the plugin's end", func() bool { return testplugin.Gone(pid) })
 }
 
-// SIGTERM under load: whatever was answered is in the spans, and they are out.
+// SIGTERM under load: all answered requests have their spans, and the spans are delivered.
 func TestTerminatedUnderLoad(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	s := startService(t, "p="+path)

@@ -143,7 +143,7 @@ func get(t *testing.T, url string, header http.Header) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// What the client sees and what the spans say agree.
+// The responses of the client and the spans agree.
 func TestHello(t *testing.T) {
 	for _, tc := range []struct {
 		path   string
@@ -264,7 +264,7 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), hello, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("hello %v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
 		}

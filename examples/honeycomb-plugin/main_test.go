@@ -13,7 +13,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// name is what this test binary is called where it is the plugin.
+// name is the name of this test binary as the plugin.
 const name = "honeycomb-plugin"
 
 func TestMain(m *testing.M) {
@@ -75,9 +75,8 @@ func TestSpansArriveAtHoneycomb(t *testing.T) {
 	wantNoKey(t, s)
 }
 
-// What is not set is not sent: no dataset, and the service keeps its name. The
-// key may be called as Honeycomb calls it, and the operator's headers are sent
-// beside it.
+// Settings that are not set are not sent: no dataset, and the service keeps its name. The
+// key may have Honeycomb's own name, and the operator's headers are sent beside it.
 func TestDefaults(t *testing.T) {
 	honeycomb := hellotest.StartReceiver(t)
 	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
@@ -116,10 +115,10 @@ func TestKeyIsRefused(t *testing.T) {
 	wantNoKey(t, s)
 }
 
-// Without a key there is nothing to do, and the operator is told what to set.
-// The service serves.
+// Without a key the plugin cannot work, and the error names the setting. The service
+// serves.
 func TestKeyIsMissing(t *testing.T) {
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "SERVE_TRACING_STOP_TIMEOUT=2s") // for spans that nobody takes
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "SERVE_TRACING_STOP_TIMEOUT=2s") // its spans cannot be delivered
 	s.Await(s.Log, `configuration refused: HONEYCOMB_WRITE_KEY: is empty, and so is HONEYCOMB_API_KEY: set one to a key`, 1)
 	s.Get("/", "r1")
 	s.Stop()

@@ -118,9 +118,9 @@ func chain(t *testing.T, texts ...string) []string {
 	return names
 }
 
-// One request through two services is one chain, in which the spans of the
-// libraries and those of the runtime take turns. What is not sampled makes no
-// span in either. That holds in every format of context.
+// One request through two services is one chain, in which spans of the libraries and of
+// the runtime alternate. A request that is not sampled has no span in either service. This
+// holds for every format of context.
 func TestOneChain(t *testing.T) {
 	for _, formats := range []string{"OTEL_PROPAGATORS=tracecontext,baggage", "OTEL_PROPAGATORS=tracecontext,baggage,b3"} {
 		t.Run(formats, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-// name is what this test binary is called where it is the plugin.
+// name is the name of this test binary as the plugin.
 const name = "multi-backend-plugin"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	hellotest.Main(m)
 }
 
-// Patterns that find the id of each span in what a back end has.
+// Patterns that find the id of each span in the data of a back end.
 var (
 	onConsole = regexp.MustCompile(`(?m)^        "span_id": "0x([0-9a-f]{16})",?$`)
 	inFile    = regexp.MustCompile(`(?m)"span_id":"([0-9a-f]{16})"`)
@@ -133,8 +133,7 @@ func TestCollectorFailsForAWhile(t *testing.T) {
 	s.Await(s.Log, `msg=stopped .*\bmulti-backend-plugin\.delivered=8\b`, 1)
 }
 
-// Without a file there is nothing to do, and the operator is told what is
-// missing.
+// Without a file the plugin cannot work, and the error names the setting.
 func TestFileIsNeeded(t *testing.T) {
 	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name))
 	s.Await(s.Log, `configuration refused: SPAN_LINES_FILE: .*is empty: set it to the path of a file`, 1)

@@ -33,8 +33,8 @@ type process struct {
 	log *testplugin.Log
 }
 
-// start starts the plugin, with its socket in a folder whose name would not
-// survive in an address that nobody quotes.
+// start starts the plugin, with its socket in a folder whose name must be quoted in an
+// address.
 func start(t *testing.T) *process {
 	t.Helper()
 	path := answers(t)
@@ -84,7 +84,7 @@ func (p *process) configure(mode string) []string {
 	return remarks
 }
 
-// export sends a batch and gives what the plugin counted as rejected and as
+// export sends a batch and returns the spans that the plugin counted as rejected and as
 // filtered, or its error as a host reads it.
 func (p *process) export(ctx context.Context, names ...string) (rejected int64, filtered []string, fault *wire.Error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, wire.MetaBatchID, "b1", wire.MetaAttempt, "1")
@@ -233,7 +233,7 @@ func TestDeafCallDoesNotKeepThePlugin(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	handshake, err := io.ReadAll(stdout) // it ends there, so that nobody waits for more
+	handshake, err := io.ReadAll(stdout) // it ends there, and no reader waits for more
 	fields := strings.Split(string(handshake), "|")
 	if err != nil || len(fields) != 6 || fields[2] != "unix" || !strings.HasSuffix(fields[5], "\n") {
 		t.Fatalf("handshake %q, %v\n%s", handshake, err, log)

@@ -17,14 +17,14 @@ import (
 
 // listening is a plugin that was started by hand.
 type listening struct {
-	setting string // what it says to set
+	setting string // the setting that it prints
 	stdout  *testplugin.Log
 	cmd     *exec.Cmd
 	ended   chan error // once
 }
 
-// listen starts the plugin by hand, with args after --listen PATH, and waits
-// until it says what to set.
+// listen starts the plugin by hand, with args after --listen PATH, and waits until it
+// prints the setting.
 func listen(t *testing.T, path string, args ...string) *listening {
 	t.Helper()
 	l := &listening{stdout: &testplugin.Log{}, ended: make(chan error, 1)}
@@ -148,7 +148,7 @@ func TestListenOnAPathThatIsTaken(t *testing.T) {
 	alive.stop(t)
 }
 
-// What people see who run it by hand.
+// The output for people who run it by hand.
 func TestByHand(t *testing.T) {
 	path := plugin(t)
 	link := filepath.Join(t.TempDir(), "link")
@@ -168,7 +168,7 @@ func TestByHand(t *testing.T) {
 		{[]string{"--listen", "/tmp/x", "--config", "/nowhere"}, 1, []string{"No such file or directory: '/nowhere'"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), link, tc.args...)
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code {
 			t.Errorf("plugin %q: status %d, want %d", tc.args, code, tc.code)
 		}

@@ -46,7 +46,7 @@ type line struct {
 	Service    string         `json:"service"`
 }
 
-// parse reads what the plugin has printed.
+// parse reads the output of the plugin.
 func parse(t *testing.T, text string) []line {
 	t.Helper()
 	var lines []line

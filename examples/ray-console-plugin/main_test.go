@@ -13,7 +13,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-// name is what this test binary is called where it is the plugin.
+// name is the name of this test binary as the plugin.
 const name = "ray-console-plugin"
 
 func TestMain(m *testing.M) {

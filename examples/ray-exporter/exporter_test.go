@@ -163,7 +163,7 @@ func TestDatadog(t *testing.T) {
 	}
 }
 
-// An answer of the exporter function means delivered: what a back end refuses is sent again.
+// An answer of the exporter function means delivered: spans that a back end refuses are sent again.
 func TestBackEndThatIsAway(t *testing.T) {
 	receiver := hellotest.StartReceiver(t)
 	receiver.Answer(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such key", http.StatusForbidden) })

@@ -125,7 +125,7 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
 		}

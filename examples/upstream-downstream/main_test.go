@@ -108,7 +108,7 @@ type span struct {
 	} `json:"resource"`
 }
 
-// spans reads what the console plugin has printed.
+// spans reads the output of the console plugin.
 func spans(t *testing.T, text string) (list []span) {
 	t.Helper()
 	for d := json.NewDecoder(strings.NewReader(text)); ; {
@@ -201,8 +201,8 @@ func TestOneServiceCallsItself(t *testing.T) {
 	wantChain(t, spans(t, s.Stdout.String()), append(append([]string{}, upstreamChain...), downstreamChain...), traceID, "0x"+callerID)
 }
 
-// The upstream service decides for both: what it does not take, the other does
-// not take either, although it takes all of its own.
+// The upstream service decides for both: a request that it does not sample is not sampled
+// by the other, which samples all its own requests.
 func TestOneDecisionForBothServices(t *testing.T) {
 	up, down := startBoth(t, []string{console, "SERVE_TRACING_SAMPLING_RATIO=0"}, []string{console})
 	if status, body := get(t, up.URL, ""); status != http.StatusOK || body != answer {
@@ -314,7 +314,7 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the code tells
+		out, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
 			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
 		}

@@ -49,7 +49,7 @@ const (
 // open opens a socket, as part of the caller's trace.
 func open(t *testing.T, url string, subprotocols ...string) *websocket.Conn {
 	t.Helper()
-	c, _, err := websocket.Dial(t.Context(), url+"/chat", &websocket.DialOptions{ //nolint:bodyclose // the library says that nobody need to
+	c, _, err := websocket.Dial(t.Context(), url+"/chat", &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		Subprotocols: subprotocols,
 		HTTPHeader:   http.Header{"Traceparent": {"00-" + traceID + "-" + callerID + "-01"}},
 	})
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A service that stops tells its clients.
+// A service that stops notifies its clients.
 func TestStop(t *testing.T) {
 	s := start(t, "SERVE_SHUTDOWN_TIMEOUT=100ms")
 	c := open(t, s.URL, protocol)
