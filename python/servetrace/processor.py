@@ -210,7 +210,13 @@ class RelayProcessor(SpanProcessor):
     def _deliver(self, batch):
         """Sends a batch until the relay has answered. A batch that is too large or has a span
         that the relay does not take is sent in two parts."""
-        body = encode.compact(batch)
+        try:
+            body = encode.compact(batch)
+        except Exception as e:
+            self._note(f"{len(batch)} spans cannot be encoded: {e!r}")
+            self._lose(len(batch), "encode")
+            self._taken -= len(batch)
+            return
         answer = self._answer(body) if len(body) <= MOST_BYTES or len(batch) == 1 else None
         if len(batch) > 1 and (answer is None or answer.is_divisible):
             self._deliver(batch[: len(batch) // 2])

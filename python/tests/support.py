@@ -15,9 +15,6 @@ from servetrace.relay import Relay
 class FakeRelay(Receiver):
     """A relay. Each of its requests is a list of (attributes of the resource, span)."""
 
-    def __init__(self, path, answers=()):
-        super().__init__(str(path), answers)
-
     def take(self, body):
         unpacker = msgpack.Unpacker()
         unpacker.feed(body)

@@ -6,12 +6,14 @@ import sys
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import servetrace
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBasedTraceIdRatio
 from servetrace.processor import MOST_BYTES, MOST_SPANS, RelayProcessor
+from servetrace.relay import Relay
 from support import PATIENCE, FakeRelay, Logs, provider, relay_at, socket_path
 PYTHON = Path(servetrace.__file__).parents[1]
 FORKS = 20
@@ -63,7 +65,7 @@ class Processor(unittest.TestCase):
         self.path, self.log = socket_path(self), Logs()
 
     def relay(self, *answers):
-        fake = FakeRelay(self.path, answers)
+        fake = FakeRelay(str(self.path), answers)
         self.addCleanup(fake.stop)
         return fake
 
@@ -93,6 +95,15 @@ class Processor(unittest.TestCase):
         self.tracer()
         self.log.wait("INFO: servetrace: plugins=console ratio=0.25 relay=unix://%s (listens)" % self.path)
         self.assertEqual(len(self.log.lines), 1)
+
+    def test_relay_at_an_address(self):
+        fake = FakeRelay(("127.0.0.1", 0))
+        self.addCleanup(fake.stop)
+        processor = RelayProcessor(Relay("console", "%s:%d" % fake.address), self.log, age=0.0)
+        p = provider(self, processor)
+        p.get_tracer("test").start_span("a").end()
+        self.assertTrue(p.force_flush(PATIENCE * 1000))
+        self.assertEqual((fake.names, processor.lost), (["a"], {}))
 
     def test_unsampled_spans_are_not_taken(self):
         self.relay()
@@ -222,6 +233,17 @@ class Processor(unittest.TestCase):
         self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
         self.assertEqual((fake.names, self.processor.lost), (["a", "lone ?", "b"], {"encode": 1}))
         self.log.wait("WARNING: servetrace: span cannot be encoded: AttributeError")
+
+    def test_batch_that_cannot_be_encoded(self):
+        """Harms no other batch."""
+        fake, tracer = self.relay(), self.tracer(age=PATIENCE)
+        with mock.patch("servetrace.encode.compact", side_effect=[RuntimeError("injected")]):
+            self.end(tracer, "a", "b")
+            self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
+        self.end(tracer, "c")
+        self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
+        self.assertEqual((fake.names, self.processor.lost, self.processor.waiting), (["c"], {"encode": 2}, 0))
+        self.log.wait("ERROR: servetrace: 2 spans cannot be encoded: RuntimeError('injected')")
 
     def test_batch_of_many_bytes_is_divided(self):
         fake, tracer = self.relay(), self.tracer(age=PATIENCE)

@@ -97,6 +97,10 @@ class RealRelay(Environment):
         self.processor = processor.RelayProcessor(self.relay, self.log, **options)
         return provider(self, self.processor).get_tracer("test")
 
+    def last_relay(self):
+        """Returns the relay that was started last, which may have ended."""
+        return int(Path(self.relay.path + ".lock").read_text())
+
     def flush(self):
         self.assertTrue(self.processor.force_flush(PATIENCE * 1000), self.log.lines)
 
@@ -159,6 +163,34 @@ class RealRelay(Environment):
         pid = listener(self.relay.path)
         self.processor.shutdown()
         ended(pid)
+
+    def test_spans_that_are_too_large(self):
+        """A span beyond the size of a request is lost alone. The relay answers before it has
+        read all of it."""
+        tracer = self.tracer(age=PATIENCE)
+        for name, size in [("a", 1), ("huge", 20 << 20), ("b", 900_000), *[(str(n), 900_000) for n in range(20)]]:
+            tracer.start_span(name, attributes={"text": "x" * size}).end()
+        self.flush()
+        self.assertEqual(sorted(self.back_end.names), sorted(["a", "b", *map(str, range(20))]))
+        self.assertEqual(self.processor.lost, {"refused": 1})
+        self.log.wait("ERROR: servetrace: the relay refused 1 spans: 413: the request is larger than 16777216 bytes (SERVE_RELAY_MAX_REQUEST_BYTES)")
+        pid = listener(self.relay.path)
+        self.processor.shutdown()
+        ended(pid)
+
+    def test_connection_that_the_relay_closes(self):
+        """The next batch makes a new one, and a relay that has ended is started again."""
+        with mock.patch.dict(os.environ, {"SERVE_RELAY_IDLE_TIMEOUT": "100ms", "SERVE_RELAY_LINGER": "100ms"}):
+            self.relay = relay_from_env()
+        tracer = self.tracer()
+        tracer.start_span("a").end()
+        self.flush()
+        ended(self.last_relay())
+        tracer.start_span("b").end()
+        self.flush()
+        self.assertEqual((self.back_end.names, self.processor.lost), (["a", "b"], {}))
+        self.processor.shutdown()
+        ended(self.last_relay())
 
     def test_kill_of_plugin_and_relay(self):
         """No span is missing; only the batch in flight may arrive twice."""

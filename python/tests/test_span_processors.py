@@ -59,7 +59,7 @@ class SpanProcessors(unittest.TestCase):
     def sent(self, stand_in, before_end=lambda: None, **attributes):
         """Returns the attributes of a span of the stand-in as the relay gets them."""
         self.with_ray(stand_in)
-        fake = FakeRelay(self.path)
+        fake = FakeRelay(str(self.path))
         self.addCleanup(fake.stop)
         p = provider(self, self.made(servetrace_ray.span_processors)[0])
         span = p.get_tracer("x").start_span("x")
