@@ -23,7 +23,7 @@ from servetrace.relay import RelayError, seconds
 
 BATCH_AGE, QUEUE_SIZE = "SERVE_TRACING_BATCH_AGE", "OTEL_BSP_MAX_QUEUE_SIZE"
 
-# A batch is sent from the first on, and has at most the others.
+# The first number of waiting spans makes a batch full. The other two bound a request.
 BATCH_SPANS, MOST_SPANS, MOST_BYTES = 512, 2048, 4 << 20
 _REPORT_SECONDS = 10.0
 _LONGEST_PAUSE = 2.0
