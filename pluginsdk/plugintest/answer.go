@@ -2,13 +2,16 @@ package plugintest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -27,6 +30,8 @@ type Answer struct {
 	// Filtered is the number of spans that each processor dropped on purpose, by
 	// processor. Nil if there are none.
 	Filtered map[string]int
+
+	whole bool // a processor plugin returned a whole batch
 }
 
 // Delivered reports whether the plugin answered OK. A host then counts all spans as
@@ -56,12 +61,15 @@ const codeOK = "OK"
 
 // answerFaults describes the parts of an answer that cannot be read. Each is empty if
 // its part is fine.
-type answerFaults struct{ response, filtered string }
+type answerFaults struct{ response, result, accounted, filtered string }
 
-func parseAnswer(response []byte, trailer metadata.MD, callErr error) (a Answer, faults answerFaults) {
-	if e := wire.FromStatus(callErr); e != nil {
-		return Answer{Code: e.Code, Message: e.Error(), Retryable: !e.Final, RetryAfter: e.After}, faults
-	}
+func answerOfError(err error) Answer {
+	e := wire.FromStatus(err)
+	return Answer{Code: e.Code, Message: e.Error(), Retryable: !e.Final, RetryAfter: e.After}
+}
+
+// parseExport parses an OK answer to Export.
+func parseExport(response []byte, trailer metadata.MD) (a Answer, faults answerFaults) {
 	var msg coltracepb.ExportTraceServiceResponse
 	if err := proto.Unmarshal(response, &msg); err != nil {
 		faults.response = fmt.Sprintf("the OK answer is no ExportTraceServiceResponse: %v", err)
@@ -71,21 +79,66 @@ func parseAnswer(response []byte, trailer metadata.MD, callErr error) (a Answer,
 		Message:  msg.GetPartialSuccess().GetErrorMessage(),
 		Rejected: int(msg.GetPartialSuccess().GetRejectedSpans()),
 	}
+	a.Filtered, faults.filtered = parseFiltered(trailer)
+	return a, faults
+}
+
+// parseProcess parses an OK answer to Process of a batch. It also returns the batch as a
+// host passes it on.
+func parseProcess(b batch, encoded, response []byte, trailer metadata.MD) (a Answer, faults answerFaults, result []byte) {
+	a.Code = codeOK
+	a.Filtered, faults.filtered = parseFiltered(trailer)
+	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
+	if err != nil {
+		faults.response = fmt.Sprintf("the OK answer is no ProcessResponse: %v", err)
+		return a, faults, encoded
+	}
+	switch result = encoded; field {
+	case wire.ResponsePatch:
+		if result, err = otlpwire.ApplyPatch(nil, encoded, content); err != nil {
+			faults.result = fmt.Sprintf("the patch of a batch of %d bytes does not apply: %v", len(encoded), err)
+			return a, faults, encoded
+		}
+	case wire.ResponseBatch:
+		a.whole, result = true, content
+	default:
+		return a, faults, encoded
+	}
+	var data tracepb.TracesData
+	if err := proto.Unmarshal(result, &data); err != nil {
+		faults.result = fmt.Sprintf("the result is no OTLP: %v", err)
+		return a, faults, result
+	}
+	ids := spanIDs(data.GetResourceSpans())
+	for _, id := range ids {
+		if !slices.Contains(b.ids, id) {
+			faults.result = fmt.Sprintf("the result has the span %s, which the batch had not: a processor may drop spans and must not add any", id)
+		}
+	}
+	if missing := len(b.ids) - len(ids); missing != a.filtered() && faults.result == "" {
+		faults.accounted = fmt.Sprintf("%d of %d spans are missing in the result, and the trailers %s count %d: name each processor that dropped spans", missing, len(b.ids), wire.MetaFiltered, a.filtered())
+	}
+	return a, faults, result
+}
+
+// parseFiltered returns the counts of the trailers, and the fault of a trailer that a
+// host cannot read.
+func parseFiltered(trailer metadata.MD) (filtered map[string]int, fault string) {
 	counts, unread := wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
 	for processor, count := range counts {
 		if !isProcessorName(processor) {
 			unread = fmt.Sprintf("%s: processor %q: want a name of at most %d bytes, without spaces, commas and \"=\"", wire.MetaFiltered, wire.Clip(processor), longestName)
 			continue
 		}
-		if a.Filtered == nil {
-			a.Filtered = map[string]int{}
+		if filtered == nil {
+			filtered = map[string]int{}
 		}
-		a.Filtered[processor] = int(count)
+		filtered[processor] = int(count)
 	}
 	if unread != "" {
-		faults.filtered = "trailer " + unread
+		fault = "trailer " + unread
 	}
-	return a, faults
+	return filtered, fault
 }
 
 // longestName is the longest name under which a host counts filtered spans.

@@ -71,6 +71,27 @@ func TestScriptedConforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// It does not ask for its variables at its start, and it reads no configuration.
+	checkSkipped(t, report, "describe.env-at-start", "configure.refused", "configure.diagnostics", "process.result", "process.accounted")
+}
+
+// TestProcessorConforms tests a processor plugin that has every capability, and answers
+// with patches or whole batches.
+func TestProcessorConforms(t *testing.T) {
+	for _, filtered := range []string{"filtered", "whole filtered"} {
+		path := testplugin.Install(t, "processor")
+		report, err := plugintest.Check(t.Context(), plugintest.Binary(path, testEnviron(t)...),
+			append(inputs(), plugintest.WithInput(plugintest.Filtered, named(strings.Fields(filtered)...)), plugintest.WithEnv("TESTPLUGIN_CANARY=yes"), patient)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSkipped(t, report, "describe.env-at-start", "configure.refused", "configure.diagnostics", "export.partial")
+	}
+}
+
+// checkSkipped wants no failed rules, and no skipped rules but some.
+func checkSkipped(t *testing.T, report *plugintest.Report, may ...string) {
+	t.Helper()
 	var skipped []string
 	for _, result := range report.Results {
 		switch result.Status {
@@ -81,8 +102,6 @@ func TestScriptedConforms(t *testing.T) {
 		case plugintest.Pass:
 		}
 	}
-	// It does not ask for its variables at its start, and it reads no configuration.
-	may := []string{"describe.env-at-start", "configure.refused", "configure.diagnostics"}
 	if more := slices.DeleteFunc(skipped, func(rule string) bool { return slices.Contains(may, rule) }); len(more) > 0 {
 		t.Errorf("%v are skipped, but apply to this plugin", more)
 	}
@@ -106,12 +125,15 @@ func TestConsoleConforms(t *testing.T) {
 
 // failureTexts has parts of reports, by mode: the fault, the value seen, the remedy.
 var failureTexts = map[string]string{
-	"exit":     "no handshake on standard output: it ended with exit status 3",
-	"hello":    `first line of standard output is "hello, world"; want 1|1|unix|PATH|grpc and nothing before it: print to standard error`,
-	"fickle":   "want one answer: a host relies on the first",
-	"rude":     "want an answer with a diagnostic: an operator reads it",
-	"crowded":  `answered RESOURCE_EXHAUSTED ("too many calls"), want OK`,
-	"miscount": `trailer servetrace-filtered: "sampler=some": want PROCESSOR=COUNT`,
+	"exit":       "no handshake on standard output: it ended with exit status 3",
+	"hello":      `first line of standard output is "hello, world"; want 1|1|unix|PATH|grpc and nothing before it: print to standard error`,
+	"fickle":     "want one answer: a host relies on the first",
+	"rude":       "want an answer with a diagnostic: an operator reads it",
+	"crowded":    `answered RESOURCE_EXHAUSTED ("too many calls"), want OK`,
+	"overreach":  `the patch of a batch of `,
+	"multiplier": "which the batch had not: a processor may drop spans and must not add any",
+	"swallower":  "spans are missing in the result, and the trailers servetrace-filtered count 0: name each processor that dropped spans",
+	"miscount":   `trailer servetrace-filtered: "sampler=some": want PROCESSOR=COUNT`,
 	// Shutdown has a quarter of the patience there.
 	"stubborn": `Shutdown after input "stuck", which was cut off: no answer within 5s; want the call to return when its context ends`,
 }
@@ -164,6 +186,11 @@ func TestWrongPlugins(t *testing.T) {
 		{"boaster", "export.partial"},
 		{"miscount", "export.filtered"},
 		{"inflator", "export.received"},
+		{"overreach", "process.result"},
+		{"nonsense", "process.result"},
+		{"multiplier", "process.result"},
+		{"swallower", "process.accounted"},
+		{"*exporting", "export.delivered"},
 		{"flushless", "flush.answered flush.overlapping"},
 		{"leftover", "flush.answered"},
 		{"unstoppable", "shutdown.answered"},

@@ -1,7 +1,8 @@
-// Package plugintest tests exporter plugins: a whole plugin inside a Go test ([Run]), a
-// processor alone ([Process]), and any plugin, in process or as a binary in any
-// language, against every rule of the contract between host and plugin ([Conformance],
-// [Check]).
+// Package plugintest tests plugins: a whole plugin inside a Go test ([Run]), a processor
+// alone ([Process]), and any plugin, in process or as a binary in any language, against
+// every rule of the contract between host and plugin ([Conformance], [Check]). A plugin is
+// an exporter or a processor, as Describe says. For a processor plugin, Export in the rules
+// means Process.
 //
 // A test of a plugin in Go has three parts:
 //

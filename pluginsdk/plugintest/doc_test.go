@@ -70,5 +70,11 @@ func markdownRow(r rule) string {
 	if r.needs&lifecycle != 0 {
 		only = append(only, "Lifecycle")
 	}
+	if r.needs&exporter != 0 {
+		only = append(only, "exporters")
+	}
+	if r.needs&processor != 0 {
+		only = append(only, "processors")
+	}
 	return fmt.Sprintf("| `%s` | %s | %s |", r.id, strings.ReplaceAll(r.title, "|", `\|`), strings.Join(only, ", "))
 }

@@ -69,7 +69,7 @@ func (p *inner) Done() <-chan struct{} { return p.ended }
 // PID returns 0.
 func (p *inner) PID() int { return 0 }
 
-// tap copies each batch that reaches the exporter. It is safe for concurrent use.
+// tap keeps each batch that reaches the exporter, or that a processor plugin returns. It is safe for concurrent use.
 type tap struct {
 	mu      sync.Mutex
 	batches [][]byte
@@ -77,7 +77,7 @@ type tap struct {
 
 func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 	if construct == nil {
-		return nil // Run returns the error about the Spec
+		return nil // of a processor plugin
 	}
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		exporter, err := construct(ctx, s)
@@ -86,6 +86,12 @@ func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 		}
 		return tappedExporter{exporter, t}, nil
 	}
+}
+
+func (t *tap) add(encoded []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.batches = append(t.batches, encoded)
 }
 
 // seen returns the encoded batches so far, in the order of their arrival.
@@ -102,9 +108,7 @@ type tappedExporter struct {
 
 // Export keeps the batch as the processors have left it, and passes it on.
 func (e tappedExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	e.tap.mu.Lock()
-	e.tap.batches = append(e.tap.batches, b.Bytes())
-	e.tap.mu.Unlock()
+	e.tap.add(b.Bytes())
 	return e.Exporter.Export(ctx, b)
 }
 

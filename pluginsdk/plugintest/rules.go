@@ -33,6 +33,8 @@ type need int
 const (
 	process   need = 1 << iota // a binary
 	lifecycle                  // not a plain OTLP receiver
+	exporter                   // not a processor plugin
+	processor                  // a processor plugin
 )
 
 // The rules that others build upon, without the rules before these.
@@ -77,7 +79,7 @@ var table = []rule{
 		needs: lifecycle, after: described, check: checkRepeatable},
 	{id: "describe.name", title: "The name has lower-case letters, digits and dashes; other texts have one line",
 		needs: lifecycle, after: described, check: checkNames},
-	{id: "describe.kind", title: "The kind is KIND_EXPORTER",
+	{id: "describe.kind", title: "The kind is KIND_EXPORTER or KIND_PROCESSOR",
 		needs: lifecycle, after: described, check: checkKind},
 	{id: "describe.variables", title: "Variables are declared by name, or by prefix and star (three characters, a final underscore)",
 		needs: lifecycle, after: described, check: checkPatterns},
@@ -99,7 +101,7 @@ var table = []rule{
 
 	{id: "export.delivered", title: "A batch of spans is answered OK",
 		after: configured, check: func(t *trial) { checkWorks(t, asHost) }},
-	{id: "export.received", title: "At an OK answer the spans have arrived, each once",
+	{id: "export.received", title: "At an OK answer the spans have arrived, each once; of a processor: they are in the answer",
 		after: delivered, check: checkReceived},
 	{id: "export.unconfigured", title: "Export before Configure is refused, and a later Configure is accepted",
 		needs: lifecycle, after: delivered, check: checkUnconfigured},
@@ -113,7 +115,7 @@ var table = []rule{
 		after: delivered, check: checkLargeSpan},
 	{id: "export.malformed", title: "Bytes that are no OTLP get a final code, and the plugin lives on",
 		after: delivered, check: checkMalformed},
-	{id: "export.unknown-fields", title: "Spans with unknown fields are answered OK; in process: the exporter sees the fields",
+	{id: "export.unknown-fields", title: "Spans with unknown fields are answered OK; in process and in a patch the fields stay",
 		after: delivered, check: checkUnknownFields},
 	{id: "export.metadata", title: "A batch is accepted with and without id and attempt, and with unknown metadata",
 		after: delivered, check: checkMetadata},
@@ -176,12 +178,16 @@ var table = []rule{
 
 	{id: "configure.diagnostics", title: "Each diagnostic has severity WARNING or ERROR, and a text",
 		needs: lifecycle, after: described, last: true, check: checkDiagnostics},
-	{id: "export.answers", title: "Every OK answer is an ExportTraceServiceResponse",
+	{id: "export.answers", title: "Every OK answer is an ExportTraceServiceResponse; of a processor a ProcessResponse",
 		after: delivered, last: true, check: checkAnswers},
 	{id: "export.partial", title: "A partial success rejects no more spans than the batch has",
-		input: Partial, after: delivered, last: true, check: checkPartial},
+		input: Partial, needs: exporter, after: delivered, last: true, check: checkPartial},
 	{id: "export.filtered", title: "Trailers count filtered spans as PROCESSOR=COUNT, no more than the batch has",
 		input: Filtered, after: delivered, last: true, check: checkFiltered},
+	{id: "process.result", title: "A patch applies to the batch; a result is OTLP, and has no spans that the batch had not",
+		needs: processor, after: delivered, last: true, check: checkResults},
+	{id: "process.accounted", title: "Trailers count all spans that are missing in the result",
+		needs: processor, after: delivered, last: true, check: checkAccounted},
 }
 
 // rules returns the table, with the rules before each rule complete in after.

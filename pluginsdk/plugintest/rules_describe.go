@@ -20,6 +20,10 @@ type about struct {
 	plain    bool
 }
 
+func (a about) isProcessor() bool {
+	return a.response.GetKind() == pluginv1.Kind_KIND_PROCESSOR
+}
+
 // maxBytes returns the size of the largest batch that a host sends.
 func (a about) maxBytes() int {
 	return limit(a.response.GetLimits().GetMaxBatchBytes(), wire.DefaultMaxBatchBytes, wire.MaxMessageBytes)
@@ -96,8 +100,10 @@ func checkNames(t *trial) {
 }
 
 func checkKind(t *trial) {
-	if got := t.suite.about.response.GetKind(); got != pluginv1.Kind_KIND_EXPORTER {
-		t.fatalf("kind is %v, want KIND_EXPORTER: this version of the contract knows no other", got)
+	switch got := t.suite.about.response.GetKind(); got {
+	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_PROCESSOR:
+	default:
+		t.fatalf("kind is %v, want KIND_EXPORTER or KIND_PROCESSOR: this version of the contract knows no other", got)
 	}
 }
 

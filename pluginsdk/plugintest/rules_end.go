@@ -225,6 +225,7 @@ func checkLaunched(t *trial) {
 	t.must(err)
 	defer stopLaunched(t, p)
 	s := &subject{t: t, session: newSession(t.suite.settings, &t.suite.seen, p.Conn())}
+	s.session.processes = t.suite.about.isProcessor()
 	if !t.suite.about.plain {
 		s.configure()
 	}

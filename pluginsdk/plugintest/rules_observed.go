@@ -33,6 +33,24 @@ func checkAnswers(t *trial) {
 	}
 }
 
+func checkResults(t *trial) {
+	exports, _ := t.suite.seen.all()
+	for _, seen := range exports {
+		if seen.faults.result != "" {
+			t.errorf("%s", seen.faults.result)
+		}
+	}
+}
+
+func checkAccounted(t *trial) {
+	exports, _ := t.suite.seen.all()
+	for _, seen := range exports {
+		if seen.faults.accounted != "" {
+			t.errorf("%s", seen.faults.accounted)
+		}
+	}
+}
+
 func checkPartial(t *trial) {
 	if t.suite.settings.has(Partial) {
 		if a := answerTo(t, Partial); !a.Delivered() || a.Rejected <= 0 {

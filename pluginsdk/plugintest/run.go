@@ -11,6 +11,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -90,6 +91,7 @@ func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.session.processes = described.GetKind() == pluginv1.Kind_KIND_PROCESSOR
 	reply, err := p.session.configure(ctx, settings.request(described.GetEnvPatterns()))
 	if err != nil {
 		return nil, fmt.Errorf("configure: %w", err)
@@ -111,7 +113,7 @@ func (p *Plugin) close() {
 func (p *Plugin) Warnings() []Diagnostic { return p.warnings }
 
 // Export sends a batch as a host does and returns the plugin's answer, which may be a
-// refusal. It blocks until the plugin answers, ctx ends or the patience of
+// refusal. A processor plugin gets it by Process; its result is in [Plugin.Spans]. It blocks until the plugin answers, ctx ends or the patience of
 // [WithPatience] is over. It returns an error if there was no answer, or if the request
 // cannot be encoded.
 func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServiceRequest) (Answer, error) {
@@ -119,11 +121,16 @@ func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServ
 }
 
 // Spans returns all batches that reached the exporter so far, in order, as the
-// processors have left them. The caller owns the result. It includes batches that the
-// exporter refused, but not batches that a processor refused.
+// processors have left them; of a processor plugin, all batches that it has returned. The
+// caller owns the result. It includes batches that the exporter refused, but not batches
+// that a processor refused.
 func (p *Plugin) Spans() []*tracepb.ResourceSpans {
 	var all []*tracepb.ResourceSpans
-	for _, encoded := range p.plugin.inner.tap.seen() {
+	encoded := p.plugin.inner.tap.seen()
+	if p.session.processes {
+		encoded = p.session.returned.seen()
+	}
+	for _, encoded := range encoded {
 		var data tracepb.TracesData
 		if proto.Unmarshal(encoded, &data) == nil { // else the exporter got bytes that are no spans
 			all = append(all, data.GetResourceSpans()...)

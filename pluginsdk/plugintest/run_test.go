@@ -100,6 +100,28 @@ func TestInProcessAccounting(t *testing.T) {
 	}
 }
 
+// TestRunProcessorPlugin: the spans of a processor plugin are those that it returns.
+func TestRunProcessorPlugin(t *testing.T) {
+	spec := sample()
+	spec.Exporter = nil
+	p := plugintest.Run(t, spec, plugintest.WithEnv("SAMPLE_TENANT=acme"))
+	answer, err := p.Export(t.Context(), named("one", "filtered"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{"tenant": 1}, answer.Filtered); diff != "" {
+		t.Errorf("filtered (-want +got):\n%s", diff)
+	}
+	want := named("one").GetResourceSpans()
+	want[0].ScopeSpans[0].Spans[0].Attributes = []*commonpb.KeyValue{{
+		Key: "tenant", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: "acme"}},
+	}}
+	if diff := cmp.Diff(want, p.Spans(), protocmp.Transform()); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	plugintest.Conformance(t, plugintest.InProcess(spec), plugintest.WithEnv("SAMPLE_TENANT=acme"), patient)
+}
+
 func TestRun(t *testing.T) {
 	p := plugintest.Run(t, sample(), plugintest.WithEnv("SAMPLE_TENANT=acme", "OTHER=secret"))
 	for _, test := range []struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,6 +31,10 @@ type session struct {
 	seen      *observations
 	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
+	// processes: it is a processor plugin, so export calls Process. Written before export
+	// is called.
+	processes bool
+	returned  tap // the results of Process
 	// The rest is set by connect.
 	hangUp   func()        // closes the connection
 	stdio    chan struct{} // closed when the stream of GRPCStdio has ended
@@ -43,7 +48,8 @@ func newSession(s *settings, seen *observations, conn grpc.ClientConnInterface) 
 // connect connects to a plugin's socket. It opens the stream of the plugin's output,
 // as go-plugin's client does, and holds it open. The caller must call close.
 func connect(settings *settings, seen *observations, socket string) (*session, error) {
-	conn, err := launch.Connect(socket, grpc.WithStatsHandler(callObserver{}))
+	conn, err := launch.Connect(socket, grpc.WithStatsHandler(callObserver{}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes)))
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -216,29 +222,51 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 	defer cancel()
 	var (
 		events   = callEvents{sent: b.sent}
-		request  = &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(data)} }}
+		pieces   = mem.BufferSlice{mem.SliceBuffer(data)}
+		method   = wire.ExportMethod
 		response wire.Incoming
 		trailer  metadata.MD
 	)
+	if s.processes {
+		pieces = mem.BufferSlice{mem.SliceBuffer(wire.ProcessHead(wire.RequestBatch, len(data))), mem.SliceBuffer(data)}
+		method = wire.ProcessMethod
+	}
+	request := &wire.Outgoing{Buffers: func() mem.BufferSlice { return pieces }}
 	err = s.conn.Invoke(context.WithValue(metadata.NewOutgoingContext(limited, md), eventsKey{}, &events),
-		wire.ExportMethod, request, &response, grpc.Trailer(&trailer))
+		method, request, &response, grpc.Trailer(&trailer))
 	if err != nil && !events.answered.Load() {
 		if limited.Err() != nil {
-			return Answer{}, fmt.Errorf("Export of %d spans: %w", len(b.ids), context.Cause(limited))
+			return Answer{}, fmt.Errorf("%s of %d spans: %w", path.Base(method), len(b.ids), context.Cause(limited))
 		}
 		e := wire.FromStatus(err)
-		return Answer{}, fmt.Errorf("Export of %d spans: %s: %w", len(b.ids), e.Code, e)
+		return Answer{}, fmt.Errorf("%s of %d spans: %s: %w", path.Base(method), len(b.ids), e.Code, e)
 	}
-	answer, faults := parseAnswer(response.Data, trailer, err)
+	return s.answer(b, data, response.Data, trailer, err), nil
+}
+
+// answer parses and records the answer to a batch with this encoding.
+func (s *session) answer(b batch, data, response []byte, trailer metadata.MD, err error) Answer {
+	var answer Answer
+	var faults answerFaults
+	switch {
+	case err != nil:
+		answer = answerOfError(err)
+	case s.processes:
+		var result []byte
+		answer, faults, result = parseProcess(b, data, response, trailer)
+		s.returned.add(result)
+	default:
+		answer, faults = parseExport(response, trailer)
+	}
 	s.seen.addExport(exportObservation{len(b.ids), answer, faults})
-	return answer, nil
+	return answer
 }
 
 // mustExport exports a batch that the plugin must answer with OK.
 func (s *session) mustExport(ctx context.Context, b batch) (Answer, error) {
 	answer, err := s.export(ctx, b)
 	if err == nil && !answer.Delivered() {
-		err = fmt.Errorf("Export of %d spans (%d bytes): answered %v, want OK", len(b.ids), proto.Size(b.request), answer)
+		err = fmt.Errorf("a batch of %d spans (%d bytes): answered %v, want OK", len(b.ids), proto.Size(b.request), answer)
 	}
 	return answer, err
 }

@@ -29,6 +29,7 @@ func (p *subject) connect() {
 	var err error
 	p.session, err = connect(p.t.suite.settings, &p.t.suite.seen, p.handshake().address)
 	p.t.must(err)
+	p.session.processes = p.t.suite.about.isProcessor()
 }
 
 // close ends the plugin and the connection.
@@ -133,10 +134,10 @@ func (p *subject) arrived() (ids []string, visible bool) {
 		}
 		return ids, true
 	}
-	if p.plugin.inner == nil {
+	if p.plugin.inner == nil && !p.session.processes {
 		return nil, false
 	}
-	for _, encoded := range p.plugin.inner.tap.seen() {
+	for _, encoded := range tapped(p) {
 		var data tracepb.TracesData
 		if proto.Unmarshal(encoded, &data) == nil { // else it is a batch of export.malformed
 			ids = append(ids, spanIDs(data.GetResourceSpans())...)

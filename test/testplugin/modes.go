@@ -31,6 +31,8 @@ var modes = map[string]func(arg string){
 	"hesitant": func(string) { hesitant(); exporter(record) }, // is slow to refuse a host of another version
 	// Behaves as the names of its spans demand, see modes_scripted.go.
 	"scripted": func(string) { pluginsdk.Main(scripted(nil)) },
+	// The same as a processor plugin, which sets an attribute on the spans.
+	"processor": func(string) { pluginsdk.Main(scriptedProcessor()) },
 
 	// Plugins with trouble.
 	"slow":      func(arg string) { exporter(slow(duration(arg))) },

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -29,6 +31,26 @@ func scripted(answers map[string]error) pluginsdk.Spec {
 			return nil
 		}),
 	}
+	return s
+}
+
+// scriptedProcessor is scripted before the exporters. It also sets the attribute
+// "processed" on each span, and answers "whole" with a whole batch.
+func scriptedProcessor() pluginsdk.Spec {
+	s := scripted(nil)
+	s.Exporter = nil
+	s.Processors = append(s.Processors, pluginsdk.ProcessorFunc("processed", func(ctx context.Context, b *pluginsdk.Batch) error {
+		for span := range b.Spans() {
+			if err := perform(ctx, span.Name(), nil); err != nil {
+				return err
+			}
+			span.SetAttributes(attribute.Bool("processed", true))
+			if span.Name() == "whole" {
+				return b.Replace(b.Bytes())
+			}
+		}
+		return nil
+	}))
 	return s
 }
 

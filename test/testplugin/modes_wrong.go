@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,6 +101,21 @@ var wrongModes = map[string]func(arg string){
 	"queue":        func(string) { queue() },
 	"stubborn":     func(string) { exporter(stubborn) },
 	"conservative": func(string) { on(exportMethod, conservative) },
+
+	// Process.
+	"overreach": func(string) { // a patch that keeps more bytes than there are
+		onProcess(func(c *call) ([]byte, error) {
+			_, err := c.pass()
+			keep := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1<<31)
+			return protowire.AppendBytes(field(1), protowire.AppendBytes(field(1), keep)), err
+		})
+	},
+	"nonsense":   func(string) { onProcess(answers(2, func([]byte) []byte { return []byte{0x0a, 0x7f} })) },
+	"multiplier": func(string) { onProcess(answers(2, multiplied)) },
+	"swallower":  func(string) { onProcess(answers(2, func([]byte) []byte { return nil })) },
+	"exporting": func(string) {
+		onProcess(func(*call) ([]byte, error) { return nil, status.Error(unimplemented, "not here") })
+	},
 
 	// Flush, Shutdown, the end.
 	"flushless":   func(string) { crooked{unserved: "Lifecycle/Flush"}.run() },
@@ -308,6 +324,34 @@ func crowded() {
 		}
 		return c.pass()
 	})
+}
+
+// onProcess runs a processor plugin with another Process.
+func onProcess(f func(*call) ([]byte, error)) {
+	crooked{spec: scriptedProcessor(), calls: func(c *call) ([]byte, error) {
+		if c.method != "Processor/Process" {
+			return c.pass()
+		}
+		return f(c)
+	}}.run()
+}
+
+// answers returns a Process with field num as the result that makes of the batch.
+func answers(num protowire.Number, result func(batch []byte) []byte) func(*call) ([]byte, error) {
+	return func(c *call) ([]byte, error) {
+		if reply, err := c.pass(); err != nil {
+			return reply, err
+		}
+		_, _, head := protowire.ConsumeTag(c.request)
+		batch, _ := protowire.ConsumeBytes(c.request[max(0, head):])
+		return protowire.AppendBytes(field(num), result(batch)), nil
+	}
+}
+
+// multiplied returns the batch with a new span.
+func multiplied(batch []byte) []byte {
+	span := protowire.AppendBytes(field(2), []byte("another "))
+	return append(slices.Clip(batch), protowire.AppendBytes(field(1), protowire.AppendBytes(field(2), protowire.AppendBytes(field(2), span)))...)
 }
 
 // boaster rejects more spans than the batch has.
