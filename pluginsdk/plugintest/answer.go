@@ -30,8 +30,9 @@ type Answer struct {
 	// Filtered is the number of spans that each processor dropped on purpose, by
 	// processor. Nil if there are none.
 	Filtered map[string]int
-
-	whole bool // a processor plugin returned a whole batch
+	// Whole reports that a processor plugin returned a whole batch. It is false for a
+	// patch, and for a batch without changes.
+	Whole bool
 }
 
 // Delivered reports whether the plugin answered OK. A host then counts all spans as
@@ -100,7 +101,7 @@ func parseProcess(b batch, encoded, response []byte, trailer metadata.MD) (a Ans
 			return a, faults, encoded
 		}
 	case wire.ResponseBatch:
-		a.whole, result = true, content
+		a.Whole, result = true, content
 	default:
 		return a, faults, encoded
 	}

@@ -151,7 +151,7 @@ func checkUnknownFields(t *trial) {
 	if !answer.Delivered() {
 		t.fatalf("answered %v, want OK: hosts and SDKs are newer than plugins", answer)
 	}
-	if answer.filtered() > 0 || answer.whole {
+	if answer.filtered() > 0 || answer.Whole {
 		return
 	}
 	for _, encoded := range tapped(p)[len(before):] {

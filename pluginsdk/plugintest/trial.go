@@ -58,12 +58,12 @@ func (t *trial) check() {
 		t.skipf("the plugin runs in this process: test its binary too")
 	case t.rule.needs&lifecycle != 0 && t.suite.about.plain:
 		t.skipf("it serves OTLP and no Lifecycle: a plain receiver, which is not described, configured, flushed or shut down")
+	case t.ctx.Err() != nil:
+		t.skipf("%s", t.calledOff())
 	case t.rule.needs&exporter != 0 && t.suite.about.isProcessor():
 		t.skipf("it is a processor plugin: the exporters after it answer so")
 	case t.rule.needs&processor != 0 && !t.suite.about.isProcessor():
 		t.skipf("it is no processor plugin")
-	case t.ctx.Err() != nil:
-		t.skipf("%s", t.calledOff())
 	}
 	if state := &t.suite.state; t.suite.settings.states[t.rule.input] != nil {
 		state.Lock()
