@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/logqueue"
 	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -26,17 +27,17 @@ func (c Config) newLog(w io.Writer) *slog.Logger {
 // startLog starts the default log of a service: standard error behind a queue. It also
 // makes it the default log of user code. end restores the previous default and writes
 // the queued lines.
-func (c Config) startLog() (own *slog.Logger, queue *logQueue, end func()) {
+func (c Config) startLog() (own *slog.Logger, queue *logqueue.Queue, end func()) {
 	to := io.Discard
 	if stderr := stdio.Stderr(); stderr != nil {
 		to = stderr
 	}
-	queue = newLogQueue(to, c.dropNotice)
+	queue = logqueue.New(to, c.dropNotice)
 	own = c.newLog(queue)
 	restore := setDefaultLog(own, queue)
 	return own, queue, func() {
 		restore()
-		queue.close()
+		queue.Close()
 	}
 }
 
@@ -54,7 +55,7 @@ var initialHandler = slog.Default().Handler()
 // setDefaultLog makes own the default of the packages slog and log until restore is
 // called. If the program has already set a default, it does nothing. queue is the queue
 // of own.
-func setDefaultLog(own *slog.Logger, queue *logQueue) (restore func()) {
+func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	before := slog.Default()
 	if before.Handler() != initialHandler {
 		return func() {}
@@ -70,26 +71,21 @@ func setDefaultLog(own *slog.Logger, queue *logQueue) (restore func()) {
 	}
 }
 
-// How long user code waits until its line is written.
-const (
-	errorTimeout = 100 * time.Millisecond
-	errorPause   = time.Minute // no further waits after a timeout
-	fatalTimeout = time.Second // log.Fatal
-)
+// fatalTimeout bounds how long log.Fatal waits until its line is written.
+const fatalTimeout = time.Second
 
-// flushHandler is the log handler of user code. After a line with an error, it waits
-// until the line is written, because the program may call os.Exit next. It waits up to
-// errorTimeout. After a timeout it does not wait again for errorPause.
+// flushHandler is the log handler of user code. After a line with an error, it waits a
+// little until the line is written, because the program may call os.Exit next.
 type flushHandler struct {
 	slog.Handler
-	queue *logQueue
+	queue *logqueue.Queue
 }
 
 // Handle implements slog.Handler.
 func (h flushHandler) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
 	if r.Level >= slog.LevelError {
-		h.queue.waitWrittenSeldom()
+		h.queue.WaitWrittenSeldom()
 	}
 	return err
 }
@@ -108,7 +104,7 @@ func (h flushHandler) WithGroup(name string) slog.Handler {
 // line, so the line must be written by then.
 type fatalWriter struct {
 	io.Writer
-	queue *logQueue
+	queue *logqueue.Queue
 }
 
 // Write writes the line. If log.Fatal is the caller, it waits until the line is
@@ -116,7 +112,7 @@ type fatalWriter struct {
 func (w fatalWriter) Write(line []byte) (int, error) {
 	n, err := w.Writer.Write(line)
 	if calledByFatal() {
-		w.queue.waitWritten(fatalTimeout)
+		w.queue.WaitWritten(fatalTimeout)
 	}
 	return n, err
 }

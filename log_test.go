@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/servetrace/servetrace/internal/logqueue"
 )
 
 // Log lines of user code with the context of its request have the ids of the request and
@@ -78,8 +80,8 @@ func TestLogOfUserCode(t *testing.T) {
 func TestLendLog(t *testing.T) {
 	var own, theirs bytes.Buffer
 	writer, flags, handler := log.Writer(), log.Flags(), slog.Default().Handler()
-	q := newLogQueue(io.Discard, nil)
-	defer q.close()
+	q := logqueue.New(io.Discard, nil)
+	defer q.Close()
 	giveBack := setDefaultLog(slog.New(slog.NewTextHandler(&own, nil)), q)
 	slog.Info("one")
 	log.Print("two")

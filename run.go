@@ -18,6 +18,7 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/logqueue"
 	"github.com/servetrace/servetrace/internal/unread"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
@@ -88,7 +89,7 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	var queue *logQueue
+	var queue *logqueue.Queue
 	if o.log == nil {
 		var endLog func()
 		o.log, queue, endLog = cfg.startLog()
@@ -110,7 +111,7 @@ type service struct {
 	cfg Config
 	log *slog.Logger
 	// logQueue is the queue of log. Nil if the program brings its own logger.
-	logQueue *logQueue
+	logQueue *logqueue.Queue
 
 	host          *host.Host
 	admin         *admin.Server   // nil: there is no listener
@@ -193,7 +194,7 @@ func (s *service) startAdmin(ctx context.Context) error {
 		return err
 	}
 	if s.logQueue != nil {
-		if err := server.ShowLog(s.logQueue.lost); err != nil {
+		if err := server.ShowLog(s.logQueue.Lost); err != nil {
 			return err // cannot happen: it is called once
 		}
 	}

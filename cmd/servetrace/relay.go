@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/logqueue"
 	"github.com/servetrace/servetrace/internal/servicefile"
 	"github.com/servetrace/servetrace/internal/unread"
 	"github.com/servetrace/servetrace/relay"
@@ -172,7 +174,10 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	r := relayProcess{log: relayLog(cmd.ErrOrStderr(), cfg), hangups: hangups}
+	// Neither senders nor the stop wait for a reader of the log that is slow.
+	queue := logqueue.New(cmd.ErrOrStderr(), func(dropped uint64) []byte { return dropNotice(cfg, dropped) })
+	defer queue.Close()
+	r := relayProcess{log: relayLog(queue, cfg), logQueue: queue, hangups: hangups}
 	for _, text := range cfg.Tracing.Warnings {
 		r.log.Warn("setting is not used", "setting", text)
 	}
@@ -222,14 +227,23 @@ func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
+// dropNotice returns the line with the number of dropped lines.
+func dropNotice(cfg servetrace.Config, dropped uint64) []byte {
+	var line bytes.Buffer
+	relayLog(&line, cfg).Log(context.Background(), max(cfg.LogLevel, slog.LevelWarn),
+		"log lines dropped: the log is read more slowly than it is written", "lines", dropped)
+	return line.Bytes()
+}
+
 // relayProcess is a running relay: the host with its plugins, the listeners and the admin
 // listener.
 type relayProcess struct {
-	log     *slog.Logger
-	hangups <-chan os.Signal // SIGHUP
-	host    *host.Host
-	server  *relay.Server
-	admin   *admin.Server // nil: there is no listener
+	log      *slog.Logger
+	logQueue *logqueue.Queue  // of log
+	hangups  <-chan os.Signal // SIGHUP
+	host     *host.Host
+	server   *relay.Server
+	admin    *admin.Server // nil: there is no listener
 }
 
 // start starts the parts. The listeners are first: if another relay listens, no plugin
@@ -269,8 +283,8 @@ func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err er
 	if r.admin, err = admin.NewServer(cfg, r.host.Stats, r.log); err != nil {
 		return err
 	}
-	if err := r.admin.ShowRelay(r.server.Status); err != nil {
-		return err // cannot happen: it is called once
+	if err := errors.Join(r.admin.ShowLog(r.logQueue.Lost), r.admin.ShowRelay(r.server.Status)); err != nil {
+		return err // cannot happen: each is called once
 	}
 	return r.admin.Start(ctx)
 }

@@ -301,6 +301,65 @@ func TestHangupDuringTheStop(t *testing.T) {
 	}
 }
 
+// TestStopWithoutAReaderOfTheLog: the reader of standard error reads no more. Senders get
+// their answers, and the relay stops.
+func TestStopWithoutAReaderOfTheLog(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "stderr")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := os.OpenFile(fifo, os.O_RDWR, 0) // it is its own reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stderr.Close() }()
+	socket := filepath.Join(shortTempDir(t), "relay.sock")
+	cmd := exec.Command(ownBinary(t, "servetrace"), "relay", "--socket", socket)
+	cmd.Env = append(os.Environ(), "SERVE_TRACING_EXPORTER_PLUGIN="+testplugin.Install(t, "record"))
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()          // ends with the process
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, except if the test has failed
+	client := coltracepb.NewTraceServiceClient(dialRelay(t, "unix://"+socket))
+	if _, err := client.Export(t.Context(), named("first"), grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	fillPipe(t, fifo)
+	if _, err := client.Export(t.Context(), named("second")); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the relay ends with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the relay does not stop")
+	}
+}
+
+// fillPipe writes to a pipe until it has no room.
+func fillPipe(t *testing.T, path string) {
+	t.Helper()
+	pipe, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	if err := pipe.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = pipe.Write(make([]byte, 4096)) // what fits in is written, until the deadline
+	}
+}
+
 // TestRelayWarnsOfMisspeltVariables: a variable that nothing reads is in the log, when the
 // plugin has been ready. Variables of the program that has started the relay are not.
 func TestRelayWarnsOfMisspeltVariables(t *testing.T) {

@@ -19,7 +19,7 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/stdio", "internal/unread"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/stdio", "internal/logqueue", "internal/unread"}},
 	{dir: "admin", may: []string{"host", "internal/printable"}},
 	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling"}},
 	{dir: "serving/internal/httpproxy", may: []string{
@@ -72,6 +72,7 @@ var importTable = []struct {
 	{dir: "internal/proctree"},
 	{dir: "internal/printable"},
 	{dir: "internal/stdio"},
+	{dir: "internal/logqueue"},
 	{dir: "internal/servicefile", may: []string{"internal/spelling", "internal/yamlfile"}},
 	{dir: "internal/settings", may: []string{"internal/spelling"}},
 	// A service and the relay warn alike. Package settings cannot: host imports it.
@@ -105,7 +106,7 @@ var importTable = []struct {
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
 		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
-		"internal/unread", "internal/spelling", "internal/otlpjson", "internal/otlpwire/...",
+		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},

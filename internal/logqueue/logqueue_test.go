@@ -1,4 +1,4 @@
-package servetrace
+package logqueue
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func (g *gate) fail(fault error) {
 func dropped(n uint64) []byte { return fmt.Appendf(nil, "dropped %d\n", n) }
 
 // putLines writes numbered lines of a kilobyte, which all must be taken at once.
-func putLines(t *testing.T, q *logQueue, from, to int) {
+func putLines(t *testing.T, q *Queue, from, to int) {
 	t.Helper()
 	began := time.Now()
 	for i := from; i < to; i++ {
@@ -74,22 +74,22 @@ func numbers(text string) (all []string) {
 // reported in their place, and all other lines come in order.
 func TestLogQueueDropsAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const room = logQueueBytes / 1024
+		const room = maxBytes / 1024
 		g := newGate()
-		q := newLogQueue(g, dropped)
+		q := New(g, dropped)
 		putLines(t, q, 0, 1)
 		synctest.Wait() // the goroutine has it, and waits for the reader
 		putLines(t, q, 1, room+3)
-		if n := q.lost(); n != 2 {
+		if n := q.Lost(); n != 2 {
 			t.Errorf("%d lines are dropped, want 2", n)
 		}
-		if n, _ := q.Write([]byte("short\n")); n != 6 || q.lost() != 3 {
-			t.Errorf("a shorter line slipped in: %d bytes taken, %d lines dropped", n, q.lost())
+		if n, _ := q.Write([]byte("short\n")); n != 6 || q.Lost() != 3 {
+			t.Errorf("a shorter line slipped in: %d bytes taken, %d lines dropped", n, q.Lost())
 		}
 		close(g.open)
 		synctest.Wait()
 		putLines(t, q, room+3, room+4)
-		q.close()
+		q.Close()
 		var want []string
 		for i := range room + 1 {
 			want = append(want, fmt.Sprintf("%06d", i))
@@ -108,12 +108,12 @@ func TestLogQueueDropsAndTells(t *testing.T) {
 func TestLogQueueCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		q := newLogQueue(g, dropped)
+		q := New(g, dropped)
 		putLines(t, q, 0, 10)
 		began := time.Now()
-		q.close()
-		if took := time.Since(began); took != logFlushTimeout {
-			t.Errorf("with a reader that reads nothing it took %v, want %v", took, logFlushTimeout)
+		q.Close()
+		if took := time.Since(began); took != closeTimeout {
+			t.Errorf("with a reader that reads nothing it took %v, want %v", took, closeTimeout)
 		}
 		putLines(t, q, 10, 20)
 		close(g.open)
@@ -130,7 +130,7 @@ func TestLogQueueWhoseWritesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		close(g.open)
-		q := newLogQueue(g, dropped)
+		q := New(g, dropped)
 		g.fail(errors.New("disk is full"))
 		putLines(t, q, 0, 3)
 		synctest.Wait()
@@ -144,8 +144,8 @@ func TestLogQueueWhoseWritesFail(t *testing.T) {
 		}
 		g.fail(errors.New("disk is full"))
 		putLines(t, q, 5, 6)
-		q.close()
-		if n := q.lost(); n != 5 {
+		q.Close()
+		if n := q.Lost(); n != 5 {
 			t.Errorf("%d lines are dropped, want 5", n)
 		}
 	})
@@ -161,23 +161,23 @@ func TestLogQueueSettles(t *testing.T) {
 			return time.Since(began)
 		}
 		g := newGate()
-		q := newLogQueue(g, dropped)
+		q := New(g, dropped)
 		putLines(t, q, 0, 1)
-		if took := waits(q.waitWrittenSeldom); took != errorTimeout {
-			t.Errorf("the first wait took %v, want %v", took, errorTimeout)
+		if took := waits(q.WaitWrittenSeldom); took != seldomTimeout {
+			t.Errorf("the first wait took %v, want %v", took, seldomTimeout)
 		}
 		putLines(t, q, 1, 2)
-		if took := waits(q.waitWrittenSeldom); took != 0 {
+		if took := waits(q.WaitWrittenSeldom); took != 0 {
 			t.Errorf("the second wait took %v, want none", took)
 		}
 		time.AfterFunc(time.Millisecond, func() { close(g.open) })
-		if !q.waitWritten(fatalTimeout) || len(numbers(g.String())) != 2 {
-			t.Errorf("waitWritten did not wait for the lines: %q", g)
+		if !q.WaitWritten(time.Second) || len(numbers(g.String())) != 2 {
+			t.Errorf("WaitWritten did not wait for the lines: %q", g)
 		}
 		putLines(t, q, 2, 3)
-		if !q.waitWritten(fatalTimeout) || len(numbers(g.String())) != 3 {
-			t.Errorf("waitWritten did not wait for the line: %q", g)
+		if !q.WaitWritten(time.Second) || len(numbers(g.String())) != 3 {
+			t.Errorf("WaitWritten did not wait for the line: %q", g)
 		}
-		q.close()
+		q.Close()
 	})
 }

@@ -1,4 +1,14 @@
-package servetrace
+// Package logqueue writes a log without waiting for its reader.
+//
+//  1. New starts a goroutine. Write appends a line to the queue, or counts it as dropped
+//     if the queue is full.
+//  2. The goroutine writes the lines in order. If lines were dropped, it writes a notice
+//     with their number in their place.
+//  3. Close ends the goroutine when the queue is empty. After that, Write writes
+//     directly.
+//
+// The package does not format lines.
+package logqueue
 
 import (
 	"bytes"
@@ -7,25 +17,21 @@ import (
 	"time"
 )
 
-// Bounds of the log's queue.
 const (
-	// logQueueBytes bounds the bytes of waiting lines. As many again may be in the
-	// current write.
-	logQueueBytes = 1 << 20
-	// logFlushTimeout bounds how long close waits until all lines are written.
-	logFlushTimeout = 3 * time.Second
+	// maxBytes bounds the bytes of waiting lines. As many again may be in the current
+	// write.
+	maxBytes = 1 << 20
+	// closeTimeout bounds how long Close waits until all lines are written.
+	closeTimeout = 3 * time.Second
+	// seldomTimeout bounds a wait of WaitWrittenSeldom. After a timeout there are no
+	// waits for seldomPause.
+	seldomTimeout = 100 * time.Millisecond
+	seldomPause   = time.Minute
 )
 
-// logQueue passes lines to a writer that may be slow, without waiting for it.
-//
-//  1. Write appends a line to the queue, or counts it as dropped if the queue is full.
-//  2. A goroutine writes the lines in order. If lines were dropped, it writes a notice
-//     with their number in their place.
-//  3. close ends the goroutine when the queue is empty. After that, Write writes
-//     directly.
-//
-// It is safe for concurrent use.
-type logQueue struct {
+// Queue passes lines to a writer that may be slow, without waiting for it. It is safe for
+// concurrent use.
+type Queue struct {
 	to io.Writer
 	// notice returns the line with the number of dropped lines.
 	notice func(dropped uint64) []byte
@@ -40,29 +46,31 @@ type logQueue struct {
 	// the lines of its following turn are.
 	writing, next chan struct{}
 	closed, ended bool
-	noWaitBefore  time.Time // waitWrittenSeldom does not wait before
+	noWaitBefore  time.Time // WaitWrittenSeldom does not wait before
 }
 
-func newLogQueue(to io.Writer, notice func(dropped uint64) []byte) *logQueue {
-	q := &logQueue{
+// New returns a Queue for a writer. notice returns the line that reports a number of dropped
+// lines. The caller must call Close.
+func New(to io.Writer, notice func(dropped uint64) []byte) *Queue {
+	q := &Queue{
 		to: to, notice: notice,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		next: make(chan struct{}),
 	}
-	go q.run() // ends after close
+	go q.run() // ends after Close
 	return q
 }
 
-// Write appends a line. It never fails, and does not block before close. While lines
+// Write appends a line. It never fails, and does not block before Close. While lines
 // are being dropped, all lines are dropped, so that the notice stands before later
 // lines.
-func (q *logQueue) Write(line []byte) (int, error) {
+func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	if q.ended {
 		q.mu.Unlock()
 		return q.to.Write(line)
 	}
-	if q.dropped > q.told || len(q.waiting)+len(line) > logQueueBytes {
+	if q.dropped > q.told || len(q.waiting)+len(line) > maxBytes {
 		q.dropped++
 	} else {
 		q.waiting = append(q.waiting, line...)
@@ -72,7 +80,7 @@ func (q *logQueue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (q *logQueue) wakeWriter() {
+func (q *Queue) wakeWriter() {
 	select {
 	case q.wake <- struct{}{}:
 	default: // the goroutine will check anyway
@@ -80,7 +88,7 @@ func (q *logQueue) wakeWriter() {
 }
 
 // run writes lines until the queue is closed and empty.
-func (q *logQueue) run() {
+func (q *Queue) run() {
 	defer close(q.done)
 	var (
 		lines         []byte
@@ -101,7 +109,7 @@ func (q *logQueue) run() {
 }
 
 // take returns the waiting lines. It reuses the memory of the previous lines.
-func (q *logQueue) take(before []byte) (lines []byte, dropped, told uint64) {
+func (q *Queue) take(before []byte) (lines []byte, dropped, told uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lines, q.waiting = q.waiting, before[:0]
@@ -111,7 +119,7 @@ func (q *logQueue) take(before []byte) (lines []byte, dropped, told uint64) {
 
 // wrote records the result of a write. It reports whether the goroutine must end: when
 // the queue is closed and empty, and dropped lines are reported or cannot be.
-func (q *logQueue) wrote(lost, told uint64, err error) (ended bool) {
+func (q *Queue) wrote(lost, told uint64, err error) (ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.dropped += lost
@@ -122,9 +130,9 @@ func (q *logQueue) wrote(lost, told uint64, err error) (ended bool) {
 	return q.ended
 }
 
-// waitWritten blocks until the queued lines are written, at most for limit. It reports
+// WaitWritten blocks until the queued lines are written, at most for limit. It reports
 // whether they are.
-func (q *logQueue) waitWritten(limit time.Duration) bool {
+func (q *Queue) WaitWritten(limit time.Duration) bool {
 	q.mu.Lock()
 	written := q.writing // nil: no write is in progress
 	if len(q.waiting) > 0 {
@@ -144,35 +152,36 @@ func (q *logQueue) waitWritten(limit time.Duration) bool {
 	}
 }
 
-// waitWrittenSeldom is like waitWritten for callers in a request. After a timeout it
-// does not wait again for errorPause.
-func (q *logQueue) waitWrittenSeldom() {
+// WaitWrittenSeldom is like WaitWritten for callers in a request. After a timeout it
+// does not wait again for seldomPause.
+func (q *Queue) WaitWrittenSeldom() {
 	q.mu.Lock()
 	skip := time.Now().Before(q.noWaitBefore)
 	q.mu.Unlock()
-	if skip || q.waitWritten(errorTimeout) {
+	if skip || q.WaitWritten(seldomTimeout) {
 		return
 	}
 	q.mu.Lock()
-	q.noWaitBefore = time.Now().Add(errorPause)
+	q.noWaitBefore = time.Now().Add(seldomPause)
 	q.mu.Unlock()
 }
 
-func (q *logQueue) lost() uint64 {
+// Lost returns the number of dropped lines.
+func (q *Queue) Lost() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.dropped
 }
 
-// close blocks until all lines are written, at most for logFlushTimeout. If a write
+// Close blocks until all lines are written, at most for closeTimeout. If a write
 // hangs, the goroutine continues until it returns, and lines are accepted and written
 // until then.
-func (q *logQueue) close() {
+func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
 	q.wakeWriter()
-	timer := time.NewTimer(logFlushTimeout)
+	timer := time.NewTimer(closeTimeout)
 	defer timer.Stop()
 	select {
 	case <-q.done:
