@@ -209,7 +209,7 @@ func TestReloadThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// What a reload comes to is in the log.
+// The result of a reload is in the log.
 func TestReloadIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for want, err := range map[string]error{

@@ -194,7 +194,7 @@ func TestLogThatIsReadLate(t *testing.T) {
 	}
 }
 
-// Nobody ever reads the log: the service stops all the same.
+// The log has no reader: the service stops all the same.
 func TestHungLogDoesNotKeepTheService(t *testing.T) {
 	cmd, _, serving := startPiped(t, "SERVE_ADMIN_PORT=0")
 	overflowLog(t, serving)

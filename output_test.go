@@ -186,7 +186,7 @@ func TestOnePipeAndAPluginThatFloodsIt(t *testing.T) {
 	}
 }
 
-// A plugin cannot forge a line of the log, to whatever descriptor it writes.
+// A plugin cannot forge a line of the log, by any descriptor.
 func TestPluginForgesNoLines(t *testing.T) {
 	dir := t.TempDir()
 	link(t, dir, "forger")

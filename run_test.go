@@ -235,7 +235,7 @@ func urlIn(t *testing.T, serving string) string {
 	return found[1]
 }
 
-// Whoever read the log is gone: writing to it fails, and nothing else.
+// The reader of the log has ended: writes to it fail, and nothing else.
 func TestBrokenLogDoesNotEndTheService(t *testing.T) {
 	cmd, log, serving := startPiped(t)
 	url := urlIn(t, serving)

@@ -302,7 +302,7 @@ tracing_config: {exporter_plugin: "a,b,c", sampling_ratio: 0.5, batch_age: 1s, b
 		cfg.Host.BatchAge.Milliseconds() != 5 || cfg.Host.ExportTimeout.Milliseconds() != 6 {
 		t.Errorf("with OpenTelemetry's variables: %+v", cfg)
 	}
-	// What is by plugin is so for each plugin.
+	// Settings by plugin are merged for each plugin.
 	cfg = load("SERVE_TRACING_PLUGIN_CONFIG=a=a.yaml", "SERVE_TRACING_PLUGIN_ENV=b:X_ENV,*:X_ALL", "SERVE_TRACING_PLUGIN_GOMEMLIMIT=a=2MiB")
 	if cfg.Host.PluginConfigs["a"].File != "a.yaml" || cfg.Host.PluginConfigs["b"].Pick == nil {
 		t.Errorf("documents: %+v", cfg.Host.PluginConfigs)

@@ -44,7 +44,7 @@ func ExampleConfigFromEnv() {
 	// Output: SERVE_TRACING_BATCH_AGE="200": want a duration above zero, such as 200ms or 10s
 }
 
-// What the settings come to, without a Host and without starting anything.
+// The result of the settings, without a Host and without a process.
 func ExampleInspect() {
 	cfg := host.Config{
 		Plugins:        "console=/nowhere/console,debugged=unix:///nowhere/plugin.sock",

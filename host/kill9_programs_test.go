@@ -199,9 +199,8 @@ func (c cutter) run(inner string) {
 	_ = c.answers(plugin) // the end of one of the connections, whichever
 }
 
-// What an OK answer to Export looks like in HTTP/2 (RFC 9113, section 4.1): a
-// frame of data that holds an empty message of gRPC, then headers that end the
-// stream.
+// An OK answer to Export in HTTP/2 (RFC 9113, section 4.1): a frame of data with an
+// empty message of gRPC, then headers that end the stream.
 const (
 	frameHeader   = 9
 	frameData     = 0x0

@@ -252,8 +252,8 @@ func TestKill9OfTheBackEnd(t *testing.T) {
 	}
 }
 
-// The host is killed: its spans go with it, as with everything in a process.
-// What the back end has is whole and there once, and the plugin goes too.
+// The host is killed, and its spans are lost with it. The spans of the back end are whole
+// and there once, and the plugin ends, too.
 func TestKill9OfTheHost(t *testing.T) {
 	for point, want := range map[string][]int{
 		pointReceived: {0, 1}, // a plugin may finish what it has, or not

@@ -347,8 +347,8 @@ func killOf(n int) launch.Report {
 	return launch.Report{Exit: "signal: killed", ExitCode: -1, Signal: "SIGKILL", PID: n}
 }
 
-// TestNoBatchAgesOutBeforeTheProbe: five processes crash at once, so that the
-// breaker opens. What ends from then on waits for the probe, and is delivered.
+// TestNoBatchAgesOutBeforeTheProbe: five processes crash at once, so that the breaker
+// opens. Spans that end from then on wait for the probe, and are delivered.
 func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
 	for _, maxAge := range []time.Duration{4 * time.Second, 30 * time.Second, DefaultMaxAge, 10 * time.Minute} {
 		t.Run(maxAge.String(), func(t *testing.T) {

@@ -75,8 +75,8 @@ func (r *running) reload() error {
 	return r.Reload(ctx)
 }
 
-// TestUpgradesUnderLoadLoseNothing: a dozen of them while spans flow. Nobody
-// crashed, so each span is delivered exactly once.
+// TestUpgradesUnderLoadLoseNothing: a dozen upgrades while spans flow. No process crashes,
+// so each span is delivered exactly once.
 func TestUpgradesUnderLoadLoseNothing(t *testing.T) {
 	path := testplugin.Install(t, "slow:1ms")
 	r := startHost(t, nil, path)

@@ -10,9 +10,8 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// What the processes of a plugin print too much is counted as it comes, and over
-// all of them: one that crashes, one that is replaced, and one that never
-// becomes a plugin.
+// The suppressed output of a plugin is counted as it comes, and over all its processes: a
+// process that crashes, one that is replaced, and one that never becomes a plugin.
 func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plugins []*fakePlugin

@@ -21,8 +21,8 @@ func traceWith(t *testing.T, random string) (id trace.TraceID) {
 	return id
 }
 
-// The thresholds are those of the specification's table, in full precision. Randomness at
-// or above them is sampled.
+// The thresholds of the specification's table, in full precision. Randomness at or above
+// them is sampled.
 func TestConsistentThreshold(t *testing.T) {
 	for _, tc := range []struct {
 		share          float64

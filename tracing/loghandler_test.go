@@ -142,7 +142,7 @@ func TestLogHandlerLeavesTheRecord(t *testing.T) {
 	}
 }
 
-// What any handler must do, with a context that has ids.
+// The rules for any handler, with a context that has ids.
 func TestLogHandlerIsAHandler(t *testing.T) {
 	var out bytes.Buffer
 	slogtest.Run(t, func(*testing.T) slog.Handler {

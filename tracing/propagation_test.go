@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// What came in goes out again, whether the request is recorded, unsampled, or
-// tracing is off; only a recorded or newly decided span has an id of its own.
+// The incoming context goes out again if the request is recorded, unsampled, or tracing is
+// off. Only a recorded or newly decided span has an id of its own.
 func TestContextIsKept(t *testing.T) {
 	never := func(c *tracing.Config) { c.Sampler = tracing.AlwaysOff }
 	for _, tc := range []struct {

@@ -35,7 +35,7 @@ var (
 	acceptanceRow = regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`)
 	// A test in a folder, perhaps with the beginning of a subtest's name: `folder/TestX/G1`.
 	acceptanceTest = regexp.MustCompile("`([\\w./-]+)/(Test\\w+)(?:/([\\w ]+))?`")
-	// What stands in a row's last cell where it names no test.
+	// The last cell of a row that names no test.
 	noTest = regexp.MustCompile(`^(no counterpart: .|the tables above$)`)
 )
 

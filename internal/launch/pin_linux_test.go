@@ -226,7 +226,7 @@ func TestPinRunsFromAFileWhereMemoryDoesNot(t *testing.T) {
 	}
 }
 
-// Nobody, not even this user, can change the copy.
+// No process, not even of this user, can change the copy.
 func TestMemoryIsSealed(t *testing.T) {
 	memory, err := newMemory("test")
 	if err != nil {

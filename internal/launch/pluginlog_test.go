@@ -58,8 +58,7 @@ func TestLinesOfALog(t *testing.T) {
 	}
 }
 
-// Whatever writes the log: no handler is given a control character to escape,
-// or not.
+// No handler gets a control character, regardless of the source of a line.
 func TestHandlersGetNoControlCharacters(t *testing.T) {
 	var all strings.Builder
 	for c := range 256 {

@@ -72,8 +72,8 @@ func isFull(t *testing.T, w *os.File) bool {
 	return ready == 0 && err == nil
 }
 
-// What comes in pieces goes out as it is, in lines, with an end to the last one; also
-// a line that is longer than any buffer.
+// Output that comes in pieces goes out unchanged, in lines, with an end to the last one.
+// So does a line that is longer than any buffer.
 func TestPrintoutCopiesLines(t *testing.T) {
 	p, plugin, reader, stdout, _ := printing(t)
 	text := "one\ntwo\n\n" + strings.Repeat("long ", maxPrintedLine/2) + "\n" + strings.Repeat("wide", printBuffer) + "\nno end"
@@ -141,7 +141,7 @@ func TestPrintoutEndsWithoutItsReader(t *testing.T) {
 		n, _ := reader.Read(chunk)
 		arrived += bytes.Count(chunk[:n], newline)
 	}
-	// What was in the write that hung counts as dropped, and a part of it arrives.
+	// The content of the write that hung counts as dropped, and a part of it arrives.
 	if missing := lines - arrived; missing <= 0 || dropped < uint64(missing) || dropped > uint64(missing+printBuffer/8) {
 		t.Errorf("of %d lines %d arrived, %d are counted as dropped", lines, arrived, dropped)
 	}

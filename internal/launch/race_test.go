@@ -2,7 +2,7 @@
 
 package launch
 
-// What takes a second takes ten with the race detector on both sides.
+// An action of a second takes ten with the race detector on both sides.
 const (
 	gigabyte = "100000000"
 	million  = "200000"

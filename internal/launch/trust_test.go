@@ -124,7 +124,7 @@ func TestWhoCanChangeAPlugin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What is above belongs to the machine that the test runs on.
+			// The folders above belong to the machine of the test.
 			above := strings.Count(dir, "/")
 			got := ""
 			if err := onlyOurs(steps[above:], test.as, orElse); err != nil {
@@ -137,7 +137,7 @@ func TestWhoCanChangeAPlugin(t *testing.T) {
 	}
 }
 
-// What belongs to another user is as good as writable to that user.
+// A file of another user is writable to that user.
 func TestPluginOfAnotherUserIsUntrusted(t *testing.T) {
 	us := self()
 	for _, what := range []string{"bin/plugin", "bin", "."} {

@@ -151,8 +151,8 @@ func TestLogQueueWhoseWritesFail(t *testing.T) {
 	})
 }
 
-// What may be the last line of a program is waited for, if that does not take long;
-// after one wait in vain not again for a minute.
+// A line that may be the program's last is waited for, if that does not take long. After
+// one wait in vain, there is no other for a minute.
 func TestLogQueueSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits := func(waitWritten func()) time.Duration {

@@ -19,8 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sleeper is a process with an environment, which is told from those of other
-// runs of this test.
+// sleeper starts a process with an environment that no other run of this test has.
 func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "300")
@@ -49,7 +48,7 @@ func TestKill(t *testing.T) {
 	for _, environ := range [][]string{
 		{"PROCTREE_TEST=" + value},
 		{"A=b", "PROCTREE_TEST=" + value, "C=d"},
-		{"LONG=" + strings.Repeat("x", 100<<10), "PROCTREE_TEST=" + value}, // beyond what is read at once
+		{"LONG=" + strings.Repeat("x", 100<<10), "PROCTREE_TEST=" + value}, // longer than one read
 	} {
 		marked = append(marked, sleeper(t, environ...))
 	}
@@ -80,7 +79,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// This process has the mark itself, as a plugin has that of its children.
+// This process has the mark itself, as a plugin has the mark of its children.
 func TestKillSparesTheCaller(t *testing.T) {
 	mark := proctree.Mark{Variable: "PATH", Is: func(string) bool { return false }}
 	if killed, err := proctree.Kill(t.Context(), mark); err != nil || killed != 0 {

@@ -105,7 +105,7 @@ func TestAliasBomb(t *testing.T) {
 	}
 }
 
-// All faults are told at once, in the order of the file, and what is right is
+// All faults are reported at once, in the order of the file, and the valid settings are
 // kept.
 func TestAllFaultsAtOnce(t *testing.T) {
 	f := Parse("f", []byte("http_options: {prot: 1, host: h}\ntracing_config:\n  enabled: 1\n  queue_bytes: 5MiB\nname: 2\n"), unset)
@@ -121,7 +121,7 @@ f:5:7: name: the number 2; want a text`
 	}
 }
 
-// The file of the Anyscale guide is taken; what only a cluster needs is told.
+// The file of the Anyscale guide is accepted. Keys that only a cluster needs are reported.
 func TestGuidesFile(t *testing.T) {
 	f := Parse("s.yaml", []byte(`name: default-tracing-service
 working_dir: https://example.org/main.zip
@@ -157,8 +157,8 @@ logging_config: {logs_dir: /var/log, log_level: WARNING, additional_log_standard
 	}
 }
 
-// A document comes out as it went in, but for comments: what was a text is one,
-// what was a number is one, and each stands in the line that it has in the file.
+// A configuration comes out unchanged except for comments: texts stay texts, numbers stay
+// numbers, and each is in its line of the file.
 func TestDocument(t *testing.T) {
 	f := Parse("s.yaml", []byte(`tracing_config:
   plugins:
@@ -260,8 +260,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever stands in a file, each fault has a place in it, and what
-// is taken is the same once it was written anew.
+// FuzzParse: each fault of any file has a place in it, and the accepted settings are the
+// same after they were written and read again.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "{}", "name: a", "tracing_config: {enabled: true, plugins: {p: {config: {a: [1, '2', {b: !!binary aGk=}]}}}}",

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each setting with what holds of it, and why.
+// Each setting with its value and origin.
 func TestSettings(t *testing.T) {
 	env := map[string]string{
 		"SERVE_HTTP_PORT": "80", "OTEL_TRACES_SAMPLER": "always_on", "SERVE_TRACING_PLUGIN_CONFIG": "b=b.yaml",

@@ -47,7 +47,7 @@ func TestUnread(t *testing.T) {
 		{entry: "MY_SERVE_X=1"},
 		{entry: "SERVEX=1"},
 
-		// A Service "serve", and one "serve-http", as Kubernetes tells a pod of them.
+		// Kubernetes sets these in a pod for a Service "serve", and for one "serve-http".
 		{entry: "SERVE_SERVICE_HOST=10.0.0.1"},
 		{entry: "SERVE_SERVICE_PORT=8000", beside: []string{"SERVE_SERVICE_HOST=10.0.0.1"}},
 		{entry: "SERVE_SERVICE_PORT_HTTP_METRICS=8000", beside: []string{"SERVE_SERVICE_HOST=10.0.0.1"}},

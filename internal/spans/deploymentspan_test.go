@@ -101,7 +101,7 @@ func TestBatchUnsampled(t *testing.T) {
 	}
 }
 
-// The SDK's limit bounds the links, and what it cost is counted.
+// The SDK's limit bounds the links, and the dropped links are counted.
 func TestBatchLinkLimit(t *testing.T) {
 	r := newRecorder(t, func(c *tracing.Config) { c.Limits.LinkCountLimit = 3 })
 	var members []context.Context
@@ -117,7 +117,7 @@ func TestBatchLinkLimit(t *testing.T) {
 	}
 }
 
-// A load is a child of whatever span asked for the model.
+// A load is a child of the span that asked for the model.
 func TestModelLoadSpan(t *testing.T) {
 	r := newRecorder(t)
 	c := r.NewReplica("default", "D")

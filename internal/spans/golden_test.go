@@ -112,8 +112,8 @@ func (r *recorder) request() *identity.Request {
 	return &identity.Request{ID: "r1", App: "shop", Deployment: "D", Route: "/users/{id}", ModelID: "m1", Component: r.component}
 }
 
-// golden makes the three spans of a request; the last error is that of the
-// router, after which there is no replica span.
+// golden makes the three spans of a request. The last error is the router's, after which
+// there is no replica span.
 func (r *recorder) golden(ps ProxyStart, rs ReplicaStart, rr ReplicaResult, pr ProxyResult, refused error) {
 	ps.Request, rs.Request, rs.Protocol = r.request(), r.request(), ps.Protocol
 	ps.Request.Component = r.NewProxy()
@@ -131,7 +131,7 @@ func (r *recorder) golden(ps ProxyStart, rs ReplicaStart, rr ReplicaResult, pr P
 	proxy.EndProxy(pr)
 }
 
-// goldenText writes the spans out, blanking what is drawn at random.
+// goldenText writes the spans out, with random values blanked.
 func (r *recorder) goldenText() string {
 	var out strings.Builder
 	for _, s := range r.spans() {

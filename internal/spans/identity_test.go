@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// All spans of one call carry the same task id, and those of the next another.
+// All spans of one call have the same task id, and the spans of the next call another.
 func TestTaskIsOneCall(t *testing.T) {
 	r := newRecorder(t)
 	c := r.NewReplica("default", "D")

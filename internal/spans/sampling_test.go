@@ -40,8 +40,7 @@ func inbound(flags string) http.Header {
 	return http.Header{"Traceparent": {inboundHeader + "-" + flags}}
 }
 
-// Whatever the settings, a trace is recorded whole or not at all: no hop
-// decides again.
+// With any settings, a trace is recorded whole or not at all: no hop decides again.
 func TestOneDecisionPerTrace(t *testing.T) {
 	ratio := func(r float64) func(*tracing.Config) { return func(c *tracing.Config) { c.Ratio = r } }
 	sampler := func(s tracing.Sampler) func(*tracing.Config) { return func(c *tracing.Config) { c.Sampler = s } }
@@ -127,8 +126,8 @@ func TestInboundParent(t *testing.T) {
 	}
 }
 
-// What leaves an unsampled request says the proxy's own id: one span of this process
-// stands for all of it.
+// Calls from an unsampled request carry the proxy's own id: one span of this process stands
+// for the whole request.
 func TestUnsampledParentIsTheProxys(t *testing.T) {
 	r := newRecorder(t)
 	for _, flags := range []string{"00", "02"} {

@@ -89,7 +89,7 @@ func (r *recorder) inReplica(t *testing.T) (context.Context, sdktrace.ReadWriteS
 	return ctx, found, ours
 }
 
-// What user code sets on the replica span goes over ours, as on any span.
+// An attribute that user code sets on the replica span replaces ours, as on any span.
 func TestAttributesOfUserCode(t *testing.T) {
 	r := newRecorder(t)
 	_, found, ours := r.inReplica(t)
@@ -217,7 +217,7 @@ func TestSpanConcurrentSafe(t *testing.T) {
 	}
 }
 
-// A name that user code gives is that of one span, and of none that is like it.
+// A name that user code sets is for one span, and not for similar ones.
 func TestNameOfOneSpan(t *testing.T) {
 	r := newRecorder(t)
 	for i := range 3 {
@@ -254,7 +254,7 @@ func TestTracerOfAnUnsampledRequest(t *testing.T) {
 	}
 }
 
-// What is set last counts: at the end, that is ours.
+// The last value counts: at the end, it is ours.
 func TestAttributesOfTheEnd(t *testing.T) {
 	r := newRecorder(t)
 	_, found, ours := r.inReplica(t)
@@ -283,7 +283,7 @@ func TestChildSpanCount(t *testing.T) {
 	}
 }
 
-// What a processor ends as it starts has ended, and is as its OnEnd saw it.
+// A span that a processor ends in OnStart has ended, and stays as its OnEnd saw it.
 func TestSpanThatAProcessorEnds(t *testing.T) {
 	var over sdktrace.ReadWriteSpan
 	provider, err := tracing.NewProvider(tracing.DefaultConfig(), starter{on: func(_ context.Context, s sdktrace.ReadWriteSpan) { over = s; s.End() }})
@@ -298,7 +298,7 @@ func TestSpanThatAProcessorEnds(t *testing.T) {
 	}
 }
 
-// counter is a processor that counts what it is told.
+// counter is a processor that counts its calls.
 type counter struct {
 	sink
 	started, ended *int
@@ -307,8 +307,8 @@ type counter struct {
 func (c counter) OnStart(context.Context, sdktrace.ReadWriteSpan) { *c.started++ }
 func (c counter) OnEnd(sdktrace.ReadOnlySpan)                     { *c.ended++ }
 
-// A processor that has been shut down is told of nothing, as by the SDK: it may
-// have closed what it needs.
+// A processor that has been shut down gets no calls, as with the SDK: it may have closed
+// its resources.
 func TestSpansAfterShutdown(t *testing.T) {
 	var started, ended int
 	provider, err := tracing.NewProvider(tracing.DefaultConfig(), counter{started: &started, ended: &ended})
@@ -340,7 +340,7 @@ type keeper struct {
 
 func (k keeper) OnEnd(s sdktrace.ReadOnlySpan) { *k.kept = append(*k.kept, s) }
 
-// What a host believes that our spans hold, they do.
+// The estimate of the host for our spans is right.
 func TestHeapOfSpans(t *testing.T) {
 	const n = 2000
 	inUse := func() int {
@@ -382,8 +382,7 @@ func TestHeapOfSpans(t *testing.T) {
 	}
 }
 
-// The context carries the SDK's span itself, and what a processor gets at its end is
-// the SDK's own snapshot.
+// The context carries the SDK's span itself, and a processor gets the SDK's own snapshot.
 func TestSpansAreTheSDKs(t *testing.T) {
 	kept := []sdktrace.ReadOnlySpan{}
 	started := 0

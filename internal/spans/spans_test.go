@@ -188,7 +188,7 @@ type failure struct{}
 
 func (failure) Error() string { return "out of memory" }
 
-// The rows are those of spec sections 2.1 to 2.3, with our differences.
+// The rows are in spec sections 2.1 to 2.3, with our differences.
 func TestProxySpanEnd(t *testing.T) {
 	boom := fmt.Errorf("predict: %w", failure{})
 	boomEvent := exception("spans.failure", "predict: out of memory", "True")
@@ -397,7 +397,7 @@ func TestExceptionType(t *testing.T) {
 	}
 }
 
-// The limit on attributes holds for our spans too, and what it cost is counted.
+// The limit on attributes holds for our spans, too, and the dropped attributes are counted.
 func TestSpanLimits(t *testing.T) {
 	r := newRecorder(t, func(c *tracing.Config) { c.Limits.AttributeCountLimit = 4 })
 	_, span := r.StartProxy(t.Context(), ProxyStart{Request: &identity.Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})

@@ -118,7 +118,7 @@ func TestStandardFiles(t *testing.T) {
 	}
 }
 
-// A pipe that nobody reads any more is an error, and does not end the program.
+// A pipe without a reader is an error, and does not end the program.
 func TestBrokenPipeIsAnError(t *testing.T) {
 	r, w := openPipe(t)
 	_ = r.Close()

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// TestEveryCode walks all codes that gRPC defines: none may be missing, and
-// what is retried is OTLP's list.
+// TestEveryCode checks all codes that gRPC defines: none may be missing, and the retried
+// codes are OTLP's.
 func TestEveryCode(t *testing.T) {
 	retried := map[string]bool{
 		"CANCELLED": true, "DEADLINE_EXCEEDED": true, "ABORTED": true,
@@ -150,7 +150,7 @@ func FuzzStatusBothWays(f *testing.F) {
 
 func TestInvalidUTF8KeepsDetails(t *testing.T) {
 	back := ToStatus(&Error{Code: CodeRetry, After: 7 * time.Second, Err: errors.New("busy: \xe4\xf6")})
-	sent, err := proto.Marshal(status.Convert(back).Proto()) // as gRPC does, which drops what it cannot marshal
+	sent, err := proto.Marshal(status.Convert(back).Proto()) // as gRPC does, which drops a detail that it cannot marshal
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ import (
 )
 
 // TestHostBesideOTLPExporters runs a program that links the host and both of
-// OpenTelemetry's OTLP exporters, as a user has them who changes to plugins step by
-// step. The messages of OTLP may be registered once in a process: a host that brought
-// another copy of them would panic at the program's start.
+// OpenTelemetry's OTLP exporters, like a user who changes to plugins step by step. OTLP's
+// messages may be registered once in a process: a host with another copy of them would
+// panic at the program's start.
 func TestHostBesideOTLPExporters(t *testing.T) {
 	viaPlugin, viaHTTP := newBackEnd(t, code(http.StatusOK)), newBackEnd(t, code(http.StatusOK))
 	viaGRPC := newCollector(t, func() (*coltracepb.ExportTraceServiceResponse, error) {

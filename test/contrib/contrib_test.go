@@ -133,8 +133,8 @@ type backEnd struct {
 	bodies [][]byte
 }
 
-// newBackEnd answers the n-th request, from 0, as given; those after it as the
-// last.
+// newBackEnd answers the n-th request, from 0, with answers[n], and later requests with the
+// last answer.
 func newBackEnd(t *testing.T, answers ...func(http.ResponseWriter)) *backEnd {
 	t.Helper()
 	b := &backEnd{}
@@ -183,7 +183,7 @@ func otlpOf(t *testing.T, bodies [][]byte) map[string][]*tracepb.Span {
 	return spans
 }
 
-// attributesOf are those of s that are strings.
+// attributesOf returns the attributes of s that are strings.
 func attributesOf(s *tracepb.Span) map[string]string {
 	all := map[string]string{}
 	for _, kv := range s.GetAttributes() {
@@ -264,7 +264,7 @@ func TestSpanExporter(t *testing.T) {
 	}
 }
 
-// TestProcessorsOfOthers: what each writes in OnStart is in the back end.
+// TestProcessorsOfOthers: the attributes that each writes in OnStart are in the back end.
 func TestProcessorsOfOthers(t *testing.T) {
 	back := newBackEnd(t, code(http.StatusOK))
 	delivered(t, serve(t, "enrich", spans, "OTEL_EXPORTER_OTLP_ENDPOINT="+back.URL), spans)

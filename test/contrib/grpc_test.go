@@ -56,7 +56,7 @@ func (c *collector) Export(context.Context, *coltracepb.ExportTraceServiceReques
 	return &coltracepb.ExportTraceServiceResponse{}, nil
 }
 
-// TestGRPCAnswers: what a collector answers is in the host's books, through
+// TestGRPCAnswers: the answers of a collector are in the host's ledgers, through
 // OpenTelemetry's own client, alone and behind its batch processor.
 func TestGRPCAnswers(t *testing.T) {
 	tooMuch, err := status.New(codes.ResourceExhausted, "slow down").WithDetails(

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 // envPage is where the zpages plugin writes its page.
 const envPage = "CONTRIB_PAGE"
 
-// plugins are what the tests start, each as an author would write it.
+// plugins are the plugins of the tests, each as an author would write it.
 var plugins = map[string]pluginsdk.Spec{
 	"stdouttrace": {Exporter: otelplugin.Exporter(
 		func(_ context.Context, s pluginsdk.Setup) (sdktrace.SpanExporter, error) {
@@ -116,7 +116,7 @@ func (labels) OnEnd(sdktrace.ReadOnlySpan)                              {}
 func (labels) Shutdown(context.Context) error                           { return nil }
 func (labels) ForceFlush(context.Context) error                         { return nil }
 
-// guide is what the Anyscale guide has in Python:
+// guide is this exporter function of the Anyscale guide, in Go:
 //
 //	return [RayServeSpanProcessor(), BatchSpanProcessor(OTLPSpanExporter())]
 func guide(ctx context.Context, _ pluginsdk.Setup) ([]sdktrace.SpanProcessor, error) {

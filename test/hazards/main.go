@@ -1,14 +1,13 @@
-// Command hazards runs the tests that docs/internals/hazards.md names, here and now,
-// and prints its table with the result of each. `make hazards` is the way to it.
+// Command hazards runs the tests that docs/internals/hazards.md names, and prints its table
+// with the result of each. Start it by `make hazards`.
 //
 //	hazards              all rows
 //	hazards -hazard 8    one of them
 //	hazards -race=false  without the race detector
 //
-// It runs the go command in the working folder, which must be the root of the
-// repository, one package after the other, and reads what it says of each test;
-// it tests nothing itself. The exit status is 1 where a test failed, was skipped
-// or did not run. Open main.go; it is all there is.
+// It runs the go command in the working folder, which must be the root of the repository,
+// one package after the other, and reads the result of each test. The exit status is 1 if a
+// test failed, was skipped or did not run. The command is this file.
 package main
 
 import (
@@ -80,7 +79,7 @@ func run(only int, race bool) (report string, ok bool, err error) {
 	return out.String(), ok, nil
 }
 
-// event is what `go test -json` says of a test.
+// event is an event of `go test -json`.
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64 // seconds
@@ -94,8 +93,8 @@ func (e event) String() string {
 	return fmt.Sprintf("%s (%.1f s)", e.Action, e.Elapsed)
 }
 
-// runTests runs all tests of the rows and gives the result of each by its key.
-// said is what those printed that did not pass, and the packages themselves.
+// runTests runs all tests of the rows and returns the result of each by its key. said is
+// the output of the packages, and of the tests that did not pass.
 func runTests(rows []hazard.Row, race bool) (results map[string]event, said []byte, err error) {
 	byDir := map[string][]string{}
 	for _, r := range rows {
@@ -125,8 +124,8 @@ func runTests(rows []hazard.Row, race bool) (results map[string]event, said []by
 	return results, said, nil
 }
 
-// read puts the results of one package's tests among the others, and gives what
-// was printed but for what the tests did that passed.
+// read adds the results of one package's tests, and returns the output without that of
+// passed tests.
 func read(events []byte, dir string, results map[string]event) (printed []byte, err error) {
 	byTest := map[string][]byte{}
 	var order []string

@@ -17,8 +17,8 @@ import (
 
 const batch = 512
 
-// serverSpans are what a request leaves: a server span with 4 texts and 2
-// integers, some 320 bytes as OTLP, made by the SDK.
+// serverSpans returns the spans of requests: server spans with 4 texts and 2 integers, some
+// 320 bytes as OTLP, made by the SDK.
 func serverSpans(tb testing.TB, n int) []sdktrace.ReadOnlySpan {
 	tb.Helper()
 	recorder := tracetest.NewSpanRecorder()

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// captureClient is where the SDK's exporter hands over what it transformed.
+// captureClient keeps the output of the SDK's exporter.
 type captureClient struct{ got []*tracepb.ResourceSpans }
 
 func (c *captureClient) Start(context.Context) error { return nil }
@@ -30,7 +30,7 @@ func (c *captureClient) UploadTraces(_ context.Context, spans []*tracepb.Resourc
 
 var _ otlptrace.Client = (*captureClient)(nil)
 
-// bySDK is what the SDK's exporter would send.
+// bySDK returns the request that the SDK's exporter would send.
 func bySDK(tb testing.TB, spans []sdktrace.ReadOnlySpan) *coltracepb.ExportTraceServiceRequest {
 	tb.Helper()
 	client := &captureClient{}
@@ -44,8 +44,8 @@ func bySDK(tb testing.TB, spans []sdktrace.ReadOnlySpan) *coltracepb.ExportTrace
 	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: client.got}
 }
 
-// expected is what the SDK's exporter would send, with the differences that the
-// package comment names.
+// expected returns the request that the SDK's exporter would send, with the differences
+// that the package comment names.
 func expected(tb testing.TB, spans []sdktrace.ReadOnlySpan) *coltracepb.ExportTraceServiceRequest {
 	tb.Helper()
 	want := bySDK(tb, spans)
@@ -66,7 +66,7 @@ func expected(tb testing.TB, spans []sdktrace.ReadOnlySpan) *coltracepb.ExportTr
 	return want
 }
 
-// repairText puts U+FFFD in place of what is no UTF-8, everywhere in m.
+// repairText replaces invalid UTF-8 by U+FFFD everywhere in m.
 func repairText(m protoreflect.Message) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -92,8 +92,8 @@ func decode(tb testing.TB, req []byte) *coltracepb.ExportTraceServiceRequest {
 	return got
 }
 
-// diff compares two requests whatever the order of their resources, which the
-// SDK's exporter draws by lot.
+// diff compares two requests regardless of the order of their resources, which is random in
+// the SDK's exporter.
 func diff(want, got *coltracepb.ExportTraceServiceRequest) string {
 	for _, r := range []*coltracepb.ExportTraceServiceRequest{want, got} {
 		slices.SortFunc(r.ResourceSpans, func(a, b *tracepb.ResourceSpans) int {

@@ -23,8 +23,7 @@ func encode(e *Encoder, spans []sdktrace.ReadOnlySpan) []byte {
 	return e.AppendRequest(nil)
 }
 
-// FuzzEncoder compares with what the SDK's own exporter makes of the same
-// spans.
+// FuzzEncoder compares with the output of the SDK's own exporter for the same spans.
 func FuzzEncoder(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(seed, "plain text", uint8(seed))
@@ -190,7 +189,7 @@ func TestEncoderBytes(t *testing.T) {
 	var e Encoder
 	check := func(what string) {
 		t.Helper()
-		const around = 16 // bytes a scope: its tag and length, and those of its resource
+		const around = 16 // bytes for each scope: tag and length of the scope and of its resource
 		scopes := 0
 		for _, r := range e.resources {
 			scopes += r.active

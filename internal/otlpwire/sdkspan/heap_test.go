@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TestHeap measures what snapshots hold: they are made in the loop,
-// with text and members of their own, and kept.
+// TestHeap measures the heap of snapshots, which are made in the loop, with text and
+// members of their own, and kept.
 func TestHeap(t *testing.T) {
 	const n = 2000
 	for _, tt := range []struct {
@@ -54,7 +54,7 @@ func TestHeap(t *testing.T) {
 	}
 }
 
-// measure gives what n spans hold on the heap, and the estimate.
+// measure returns the heap that n spans hold, and the estimate.
 func measure(n int, add func(trace.Span, int)) (held, estimate int) {
 	kept := make([]sdktrace.ReadOnlySpan, 0, n)
 	keep := keeper(func(s sdktrace.ReadOnlySpan) { kept = append(kept, s) })
@@ -101,8 +101,7 @@ func TestGistAllocates(t *testing.T) {
 	}
 }
 
-// TestHeapOfFields: what the SDK's own spans in TestHeap do not
-// show is counted too.
+// TestHeapOfFields: fields that the SDK's spans in TestHeap lack are counted, too.
 func TestHeapOfFields(t *testing.T) {
 	ts, err := trace.ParseTraceState("a=1,b=2")
 	if err != nil {

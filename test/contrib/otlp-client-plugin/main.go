@@ -1,7 +1,6 @@
-// Command otlp-client-plugin is an exporter plugin as somebody else writes it: a
-// Go module of its own, on pluginsdk and OpenTelemetry's otlptracehttp alone. It
-// proves that an exporter of a third party has the access to a batch that
-// plugins/otlp has, and costs what it costs.
+// Command otlp-client-plugin is an exporter plugin like one of a third party: a Go module
+// of its own, on pluginsdk and OpenTelemetry's otlptracehttp alone. It proves that a third
+// party has the same access to a batch as plugins/otlp, at the same cost.
 //
 // Its life:
 //
@@ -9,8 +8,8 @@
 //     otlptracehttp reads them.
 //  2. Export hands the batch to the client undecoded ([pluginsdk.Batch.Undecoded]).
 //     The client encodes the same bytes and sends them.
-//  3. transport turns the answer into one for the host: rejected, to be sent
-//     again, or taken in part.
+//  3. transport turns the answer into an answer for the host: rejected, to be sent again,
+//     or accepted in part.
 //
 // It keeps no spans and retries nothing: the host does.
 //
@@ -77,8 +76,8 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 	return e.client.Stop(ctx)
 }
 
-// transport is an http.RoundTripper whose errors say what the host is to do with
-// the batch. The client wraps them, and pluginsdk finds them in the chain.
+// transport is an http.RoundTripper whose errors are the answers for the host. The client
+// wraps them, and pluginsdk finds them in the chain.
 type transport struct{ base http.RoundTripper }
 
 // RoundTrip makes one request.

@@ -137,7 +137,7 @@ func TestBatchArrivesAsItIs(t *testing.T) {
 	}
 }
 
-// TestAnswers: what the back end answers is what the host hears.
+// TestAnswers: the host gets the answers of the back end.
 func TestAnswers(t *testing.T) {
 	back := startBackEnd(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", back.URL)

@@ -28,9 +28,9 @@ func startHello(t *testing.T, plugin string, env ...string) *hellotest.Service {
 		append([]string{"SERVE_TRACING_EXPORTER_PLUGIN=" + path, "OTEL_SERVICE_NAME=hello"}, env...)...)
 }
 
-// call is what a script of folder node prints of a request.
+// call is the output of a script of folder node for a request.
 type call struct {
-	// Trace is the id of its trace, Span that of the script's own span, in hex.
+	// Trace is the id of its trace, and Span the id of the script's own span, in hex.
 	Trace, Span string
 	Status      int
 	Headers     map[string]string

@@ -9,11 +9,11 @@ import (
 	"github.com/servetrace/servetrace/test/peers/peer"
 )
 
-// What a trace of the Datadog client has beside the spans of hello.
+// The spans of a trace of the Datadog client beside the spans of hello.
 var datadogClient = []string{"node-dd: client.work", "node-dd: GET"}
 
-// agentNodes are the agent's spans by their traces, under the names that they
-// have in OpenTelemetry: Datadog's resource, for those of hello. Zero is no parent.
+// agentNodes returns the agent's spans by trace, under their names in OpenTelemetry. For
+// spans of hello, this is Datadog's resource. Zero is no parent.
 func agentNodes(spans []peer.AgentSpan) map[string][]node {
 	id := func(n uint64) string {
 		if n == 0 {
@@ -72,8 +72,8 @@ func TestDatadogClientAndWeAreOneTrace(t *testing.T) {
 	}
 }
 
-// wantTracestate checks that each span of hello has what the client said in
-// tracestate, to the letter: the member "dd" has Datadog's decision and its reason.
+// wantTracestate checks that each span of hello has the client's tracestate unchanged: the
+// member "dd" has Datadog's decision and its reason.
 func wantTracestate(t *testing.T, spans []peer.AgentSpan, c call) {
 	t.Helper()
 	for _, s := range spans {
@@ -83,8 +83,8 @@ func wantTracestate(t *testing.T, spans []peer.AgentSpan, c call) {
 	}
 }
 
-// A client that does not keep its trace is answered, and there is no span of it
-// from hello, when those of a later request have come and all is flushed.
+// A client that does not sample its trace gets an answer, and hello has no span of it when
+// the spans of a later request have come and all is flushed.
 func TestDatadogClientThatDoesNotSample(t *testing.T) {
 	for _, mode := range []string{"tracer", "otlp"} {
 		t.Run(mode, func(t *testing.T) {

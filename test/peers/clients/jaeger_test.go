@@ -7,8 +7,8 @@ import (
 	"github.com/servetrace/servetrace/test/peers/peer"
 )
 
-// The whole way, from a request to the tree that a person sees who asks Jaeger
-// for the trace of a line of the service's log.
+// The whole way from a request to the tree in Jaeger, which is found by the trace id in the
+// service's log.
 func TestTraceOfTheLogIsATreeInJaeger(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {

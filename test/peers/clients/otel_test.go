@@ -60,8 +60,8 @@ func TestOpenTelemetryClientAndWeAreOneTrace(t *testing.T) {
 	}
 }
 
-// A client that does not keep its trace is answered, and there is no span of it,
-// when those of a later request have come and all is flushed.
+// A client that does not sample its trace gets an answer, and there is no span of it when
+// the spans of a later request have come and all is flushed.
 func TestOpenTelemetryClientThatDoesNotSample(t *testing.T) {
 	t.Parallel()
 	c := peer.StartCollector(t)

@@ -49,7 +49,7 @@ func listen(t *testing.T, plugin string, env ...string) string {
 	return address
 }
 
-// What telemetrygen is told to send: so many traces, of a span with children.
+// The spans that telemetrygen sends: so many traces, of a span with children.
 const (
 	generatedTraces = 500
 	generatedSpans  = 4
@@ -87,8 +87,8 @@ func wantGenerated(t *testing.T, traces map[string][]node) {
 	}
 }
 
-// A plugin that listens is a plain receiver of OTLP: whoever can send to a
-// Collector can send through it, and it loses nothing and repeats nothing.
+// A plugin that listens is a plain receiver of OTLP: a program that sends to a Collector
+// can send through it, and it loses nothing and repeats nothing.
 func TestPlainSenderThroughOurPlugin(t *testing.T) {
 	t.Run("otlp", func(t *testing.T) {
 		t.Parallel()

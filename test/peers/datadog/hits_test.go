@@ -42,9 +42,8 @@ func requests(n int, threshold uint64) *coltracepb.ExportTraceServiceRequest {
 	}}}
 }
 
-// TestHitsUnderSampling: Datadog's statistics count the requests that there were,
-// whoever samples: the host, Datadog, or none. The agent has its default target
-// rate.
+// TestHitsUnderSampling: Datadog's statistics count all requests, if the host samples, or
+// Datadog, or neither. The agent has its default target rate.
 func TestHitsUnderSampling(t *testing.T) {
 	const n = 2000
 	for name, c := range map[string]struct {

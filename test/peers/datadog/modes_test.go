@@ -19,8 +19,7 @@ var spec = pluginsdk.Spec{
 	Name: "datadog", Env: datadogexporter.EnvPatterns(), Exporter: datadogexporter.New,
 }
 
-// through sends a request to an agent of its own, and gives what that has, by
-// the names of the spans.
+// through sends a request to an agent of its own, and returns the agent's spans by name.
 func through(t *testing.T, request *coltracepb.ExportTraceServiceRequest, variables ...string) map[string]peer.AgentSpan {
 	t.Helper()
 	a := peer.StartDatadogAgent(t)
@@ -64,7 +63,7 @@ func spansOf(request *coltracepb.ExportTraceServiceRequest) []*tracepb.Span {
 	return all
 }
 
-// TestModesAgree: what a span is arrives in both modes, whoever names it.
+// TestModesAgree: all parts of a span arrive in both modes, with either naming.
 func TestModesAgree(t *testing.T) {
 	request := corpus()
 	native, otlp := through(t, request), through(t, request, "SERVE_DATADOG_MODE=otlp")
@@ -83,7 +82,7 @@ func TestModesAgree(t *testing.T) {
 	}
 }
 
-// essence is what no table of names has a part in.
+// essence returns the parts of a span that do not depend on a table of names.
 func essence(s peer.AgentSpan) peer.AgentSpan {
 	return peer.AgentSpan{
 		TraceID: s.TraceID, SpanID: s.SpanID, ParentID: s.ParentID, Start: s.Start, Duration: s.Duration,
@@ -91,8 +90,8 @@ func essence(s peer.AgentSpan) peer.AgentSpan {
 	}
 }
 
-// TestIdentity: the resource says who made a span, and Datadog's variables where
-// it does not.
+// TestIdentity: the resource names the origin of a span, and Datadog's variables supply
+// missing values.
 func TestIdentity(t *testing.T) {
 	s := through(t, corpus(), "DD_SERVICE=fallback", "DD_ENV=test", "DD_VERSION=0", "DD_TAGS=team:none,zone:a")
 	own, nobodys := s["bare internal"], s["without a resource"]

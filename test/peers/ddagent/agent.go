@@ -52,7 +52,7 @@ func configure(o options, intake string, translator *attributes.Translator) *con
 	c.Proxy = nil
 	c.TelemetryConfig.Enabled, c.EVPProxy.Enabled, c.OpenLineageProxy.Enabled = false, false, false
 	c.StatsdEnabled, c.DebugServerPort = false, 0
-	// A version that clients can read: they look at it for what the agent knows.
+	// Clients derive the agent's features from its version.
 	c.AgentVersion = "7.82.0"
 	c.Hostname, c.DefaultEnv = "testhost", "none"
 	c.ReceiverHost, c.ReceiverPort, c.ReceiverSocket = host, o.port, o.socket
@@ -98,16 +98,16 @@ func readiness(o options) http.Handler {
 	})
 }
 
-// gzipped is how the agent packs what it sends.
+// gzipped is the compression of the agent's payloads.
 type gzipped struct{}
 
 func (gzipped) NewWriter(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil }
 func (gzipped) NewReader(r io.Reader) (io.ReadCloser, error)  { return gzip.NewReader(r) }
 func (gzipped) Encoding() string                              { return "gzip" }
 
-// logger writes what the agent warns of to standard error. What it calls
-// critical ends the process: that is a port that is taken, and an agent without
-// one of its listeners would be a riddle for whoever tests with it.
+// logger writes the agent's warnings to standard error. A critical message ends the
+// process: it means that a port is taken, and an agent without one of its listeners would
+// confuse its tests.
 type logger struct{}
 
 func say(text string) error {

@@ -19,9 +19,9 @@ import (
 // v1Path is the endpoint of protocol 1.0.
 const v1Path = "/v1.0/traces"
 
-// startFront starts what stands before the agent with -without-v1: it takes the
-// endpoint of protocol 1.0 out of what the agent says of itself, and answers
-// for it as an agent does that has none. It gives nil where that is not wanted.
+// startFront starts the server in front of the agent for -without-v1: it removes the
+// endpoint of protocol 1.0 from the agent's description, and answers for it like an agent
+// without it. It returns nil without the flag.
 func startFront(o options) (*http.Server, error) {
 	if !o.withoutV1 {
 		return nil, nil

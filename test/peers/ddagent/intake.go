@@ -16,14 +16,14 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Where an agent sends its traces and statistics; what else it sends is taken
-// and thrown away.
+// The paths for an agent's traces and statistics. Its other requests are accepted and
+// discarded.
 const (
 	tracesPath = "/api/v0.2/traces"
 	statsPath  = "/api/v0.2/stats"
 )
 
-// intake is what Datadog's own back end is to an agent.
+// intake replaces Datadog's own back end.
 type intake struct {
 	listener net.Listener
 	server   *http.Server
@@ -72,8 +72,7 @@ func openFile(name string) (*os.File, error) {
 
 func (in *intake) url() string { return "http://" + in.listener.Addr().String() }
 
-// stop ends the intake when the agent has, and tells of what could not be
-// written.
+// stop ends the intake after the agent, and reports write errors.
 func (in *intake) stop() error {
 	err := in.server.Close()
 	in.serving.Wait()
@@ -133,8 +132,8 @@ func (in *intake) writeStatistics(body []byte) error {
 	return err
 }
 
-// write appends an AgentPayload to the files. One without spans is left out:
-// the agent sends those for its own sake.
+// write appends an AgentPayload to the files, except for one without spans, which the agent
+// sends for its own use.
 func (in *intake) write(body []byte) error {
 	var payload pb.AgentPayload
 	if err := payload.UnmarshalVT(body); err != nil {

@@ -1,22 +1,19 @@
-// Command ddagent is the core of Datadog's trace agent, Datadog's own code, in
-// front of a back end of ours that writes down what the agent would have sent
-// to Datadog.
+// Command ddagent is the core of Datadog's trace agent, Datadog's own code, in front of a
+// back end of ours that records the payloads for Datadog.
 //
 //		ddagent -port PORT -otlp-grpc PORT [-json FILE | -frames FILE] [-socket PATH]
 //
 //	 1. It takes traces as an agent does: HTTP on -port and, if asked, on a Unix
 //	    socket, OTLP over gRPC on -otlp-grpc, all on 127.0.0.1.
-//	 2. The agent normalises, samples and packs them as it does everywhere, and
-//	    sends them to the back end in this same process, which appends each
-//	    payload to a file: as a line of JSON for people, or as length and bytes
-//	    for the tests.
-//	 3. SIGTERM ends it when all that it took is written; with -stdin so does the
-//	    end of standard input, so that it does not outlive who started it.
+//	 2. The agent normalises, samples and packs them as usual, and sends them to the
+//	    back end in this process, which appends each payload to a file: as a line of
+//	    JSON for people, or as length and bytes for the tests.
+//	 3. SIGTERM ends it after all accepted spans are written. With -stdin, so does the
+//	    end of standard input, so that it does not outlive the process that started it.
 //
-// It has nothing of an agent's other parts: no metrics, no remote
-// configuration, no telemetry, no OTLP over HTTP (a Collector in front gives
-// that). It never speaks to Datadog. Open agent.go for how it differs from an
-// agent that comes out of its package.
+// It lacks an agent's other parts: no metrics, no remote configuration, no telemetry, no
+// OTLP over HTTP (use a Collector in front). It never connects to Datadog. Open agent.go
+// for the differences from a packaged agent.
 package main
 
 import (
@@ -40,7 +37,7 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	// port and otlp are ports of 127.0.0.1; socket is the path of a Unix socket,
 	// empty without.

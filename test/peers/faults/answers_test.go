@@ -23,7 +23,7 @@ const secret = "s3cr3t-t0ken-that-nobody-may-see"
 type refusal struct {
 	name string
 	script
-	// code is what the books call it, reason what of its words an operator sees.
+	// code is the code in the ledgers, and reason a part of the text for operators.
 	code, reason string
 	// final: it costs the batch. twice: it may have been taken.
 	final, twice bool

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// backend is a scripted receiver of OTLP, over HTTP and gRPC, and of what a
-// Datadog agent takes.
+// backend is a scripted receiver of OTLP, over HTTP and gRPC, and of the input of a Datadog
+// agent.
 type backend struct {
 	mu     sync.Mutex
 	script script
@@ -31,7 +31,7 @@ type backend struct {
 	http, grpc string
 }
 
-// script is what the back end does wrong. The zero script is a good one.
+// script is the misbehaviour of the back end. The zero script has none.
 type script struct {
 	// http answers instead of the back end, with http.ErrAbortHandler by a panic.
 	http func(w http.ResponseWriter, r *http.Request)
@@ -64,7 +64,7 @@ func startBackend(t *testing.T) *backend {
 	return b
 }
 
-// act changes what it does.
+// act changes the back end's script.
 func (b *backend) act(s script) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *backend) take(has map[string]int, rejects int) *coltracepb.ExportTraceS
 	return answer
 }
 
-// ids are those of the spans, each once.
+// ids returns the span ids, each once.
 func ids(list []*tracepb.ResourceSpans) map[string]int {
 	all := map[string]int{}
 	for _, resource := range list {
@@ -137,7 +137,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var has map[string]int
 	switch r.URL.Path {
 	case "/info":
-		_, _ = io.WriteString(w, `{"endpoints": ["/v0.4/traces"]}`) // who does not read it, asks again
+		_, _ = io.WriteString(w, `{"endpoints": ["/v0.4/traces"]}`) // a client that has not read it asks again
 		return
 	case "/v0.4/traces":
 		var traces pb.Traces
@@ -168,7 +168,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer) // as above; an agent's client does not look at it
 }
 
-// agentIDs are those of the spans in Datadog's form.
+// agentIDs returns the ids of spans in Datadog's form.
 func agentIDs(traces pb.Traces) map[string]int {
 	all := map[string]int{}
 	for _, chunk := range traces {

@@ -15,9 +15,9 @@ type outage struct {
 	name string
 	// begin breaks it, end mends it.
 	begin, end func(c *peer.Collector, p *peer.ToxicProxy)
-	// code and reason are what an operator sees; empty: it is slow only.
+	// code and reason are shown to operators. Empty: it is slow only.
 	code, reason string
-	// sure: what was not acknowledged has not arrived.
+	// sure: spans that were not acknowledged have not arrived.
 	sure bool
 }
 

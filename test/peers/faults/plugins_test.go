@@ -132,11 +132,11 @@ func hole(t *testing.T) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = listener.Close() }) // the kernel takes what nobody accepts
+	t.Cleanup(func() { _ = listener.Close() }) // the kernel accepts connections, and the test does not
 	return "http://" + listener.Addr().String()
 }
 
-// closed is the URL of nobody.
+// closed returns a URL at which no process listens.
 func closed() string {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -148,8 +148,8 @@ const (
 	spansPerRequest = 4 // proxy, router, replica and the handler's own
 )
 
-// TestDeadBackEndAmongThree: whatever is wrong with one, the other two get every
-// span, at once, and requests are answered. What the dead one loses is counted.
+// TestDeadBackEndAmongThree: for any fault of one, the other two get every span at once,
+// and requests are answered. The spans that the dead one loses are counted.
 func TestDeadBackEndAmongThree(t *testing.T) {
 	for _, c := range []struct{ dead, how, code string }{
 		{"otlp", "refuses", "UNAVAILABLE"},

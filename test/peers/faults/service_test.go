@@ -62,7 +62,7 @@ func startService(t *testing.T, plugins string, env map[string]string) *service 
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(idsOf{s}), sdktrace.WithSpanProcessor(s.host))
 	s.tracer, s.handler = provider.Tracer("faults"), admin.Handler(s.host.Stats)
 	t.Cleanup(func() {
-		_ = provider.Shutdown(t.Context()) // what is left is lost, and counted
+		_ = provider.Shutdown(t.Context()) // the remaining spans are lost, and counted
 		if err := s.host.Stats().Check(); err != nil {
 			t.Error(err)
 		}
@@ -73,7 +73,7 @@ func startService(t *testing.T, plugins string, env map[string]string) *service 
 	return s
 }
 
-// idsOf keeps what has ended.
+// idsOf keeps the ids of ended spans.
 type idsOf struct{ *service }
 
 func (s idsOf) OnEnd(span sdktrace.ReadOnlySpan) {
@@ -115,7 +115,7 @@ func (s *service) load() (stop func()) {
 	return func() { close(done); running.Wait() }
 }
 
-// status is what an operator sees.
+// status returns the status that operators see.
 func (s *service) status() admin.Status {
 	s.t.Helper()
 	var status admin.Status
@@ -163,7 +163,7 @@ func (s *service) await(name, what string, ok func(admin.Plugin) bool) {
 	testplugin.WaitFor(s.t, name+": "+what, func() bool { return ok(s.plugin(name)) })
 }
 
-// settled blocks until nothing waits of what has ended by now.
+// settled blocks until no span that has ended waits.
 func (s *service) settled(name string) {
 	s.t.Helper()
 	now := time.Now()
@@ -180,9 +180,8 @@ func (s *service) delivers(name string) {
 	s.await(name, "another delivery", func(p admin.Plugin) bool { return p.Spans.Delivered > before })
 }
 
-// wantAt compares the books of a plugin, for which nothing waits, with what its
-// back end has: span ids and how often each came. twice: it may have what it did
-// not acknowledge.
+// wantAt compares the ledger of a plugin, for which nothing waits, with the span ids of its
+// back end and their counts. twice: spans that it did not acknowledge may be there.
 func (s *service) wantAt(name string, has map[string]int, twice bool) {
 	s.t.Helper()
 	p := s.plugin(name)
@@ -219,7 +218,7 @@ var tellings = []string{
 	"plugin cannot deliver, batches are sent again", "plugin refuses a batch for good", "back end took only a part of a batch",
 }
 
-// numbers are what differs from one telling of a reason to the next.
+// numbers are the parts of a reason that change.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
 // wantReason fails unless a reason is once in the log, in the status, and its

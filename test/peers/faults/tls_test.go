@@ -63,8 +63,8 @@ func pair(t *testing.T, name string, until time.Time) (cert, key string) {
 	return cert, key
 }
 
-// TestWrongCertificates: nothing is sent to whom the plugin does not know. When
-// the operator mends it and reloads, what has waited arrives.
+// TestWrongCertificates: nothing is sent to a server that the plugin does not trust. After
+// the operator has mended it and reloaded, the waiting spans arrive.
 func TestWrongCertificates(t *testing.T) {
 	tomorrow := time.Now().Add(24 * time.Hour)
 	for _, c := range []struct {

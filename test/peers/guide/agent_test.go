@@ -10,8 +10,8 @@ import (
 
 const job = "01020304"
 
-// resources are what Datadog shows the spans of a request of hello as, from the
-// outermost on.
+// resources are the names in Datadog of the spans of a request of hello, from the outermost
+// on.
 var resources = []string{
 	"proxy_http_request HelloWorld GET /", "route_to_replica HelloWorld __call__",
 	"replica_handle_request HelloWorld __call__", "HelloWorld application_span",
@@ -50,8 +50,7 @@ func wantAtDatadog(t *testing.T, spans []peer.AgentSpan) {
 	}
 }
 
-// The plugin in its two modes, at an agent of each kind: what Datadog gets is
-// the same trace.
+// The plugin in its two modes, at an agent of each kind: Datadog gets the same trace.
 func TestDatadogPlugin(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

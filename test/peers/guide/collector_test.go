@@ -90,8 +90,7 @@ func wantChain(t *testing.T, spans map[string]arrived, names []string) {
 	}
 }
 
-// A Collector that takes keys as Honeycomb does gets the spans of whoever has
-// the key.
+// A Collector that takes keys as Honeycomb does gets the spans of services with the key.
 func TestHoneycombPlugin(t *testing.T) {
 	collector := peer.StartCollector(t, peer.WithTokenIn("x-honeycomb-team", key))
 	s := startHello(t, "honeycomb-plugin", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.HTTP(),
@@ -120,7 +119,7 @@ func TestHoneycombPluginOverGRPC(t *testing.T) {
 	wantNoKey(t, s)
 }
 
-// Whoever has another key is refused, is told so, and keeps it for himself.
+// A service with another key is refused, the reason is in its log, and the key is not.
 func TestHoneycombPluginWithAWrongKey(t *testing.T) {
 	collector := peer.StartCollector(t, peer.WithTokenIn("x-honeycomb-team", "another-key-altogether"))
 	s := startHello(t, "honeycomb-plugin", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.HTTP(), "HONEYCOMB_WRITE_KEY="+key)
@@ -168,8 +167,8 @@ func TestUpstreamDownstream(t *testing.T) {
 	}
 }
 
-// The Collector is gone for a while: it gets every span once it is back, and
-// nobody gets one twice.
+// The Collector is gone for a while. It gets every span after its return, and no back end
+// gets one twice.
 func TestMultiBackendPlugin(t *testing.T) {
 	collector := peer.StartCollector(t)
 	collector.Stop()

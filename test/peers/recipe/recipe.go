@@ -1,12 +1,11 @@
-// Package recipe says how each real peer is built and where it then lies.
+// Package recipe defines how each real peer is built, and its place.
 //
 //  1. All lists the recipes: a name, the files that define the peer, and the
 //     commands that build it.
-//  2. Key is a checksum over all of that, so that a peer whose definition
-//     changes is another folder, and nobody tests against an old one.
-//  3. Build runs the commands in a folder of its own and puts the result in
-//     place by one rename: a build that was cut off leaves nothing that could
-//     be taken for a peer.
+//  2. Key is a checksum of all of that, so that a peer whose definition changes is another
+//     folder, and no test uses an old one.
+//  3. Build runs the commands in a folder of its own and puts the result in place by one
+//     rename, so that an interrupted build leaves nothing that looks like a peer.
 //
 // It starts no peer: package peer does. Command build of this module is
 // `make peers`. Open recipes.go for the list, then this file.
@@ -33,7 +32,7 @@ const EnvDir = "SERVETRACE_PEERS"
 
 // Recipe is how one peer is built.
 type Recipe struct {
-	// Name is the peer's name and that of its executable, if it has one.
+	// Name is the name of the peer and of its executable, if it has one.
 	Name string
 	// Files define the peer: paths relative to the folder of this module, with
 	// wildcards as filepath.Glob has them, which the checksum covers and which
@@ -81,9 +80,8 @@ func Dir(module, peers, name string) (string, error) {
 	return filepath.Join(peers, key), nil
 }
 
-// Peers is the folder that built peers lie in: what EnvDir says, else
-// .tools/peers of the repository that module belongs to. A relative path is one
-// below the repository.
+// Peers returns the folder of the built peers: EnvDir, or else .tools/peers of the
+// repository that module belongs to. A relative path is below the repository.
 func Peers(module string, getenv func(string) string) string {
 	repository := filepath.Dir(filepath.Dir(module))
 	dir := getenv(EnvDir)
@@ -133,17 +131,16 @@ func (r Recipe) Missing() []string {
 	return missing
 }
 
-// Builder is where and by what peers are built.
+// Builder has the place and the tools for building peers.
 type Builder struct {
 	// Module is the folder of this module, Peers the one that peers lie in.
 	Module, Peers string
 	// Go is the go command.
 	Go string
-	// Output gets what the commands print.
+	// Output gets the output of the commands.
 	Output io.Writer
-	// Environ is the environment of the commands. Of the variables of the go
-	// command it keeps the proxy and the checksums, and none that would change
-	// what is built.
+	// Environ is the environment of the commands. Of the go command's variables, only
+	// those for the proxy and the checksums are kept, and none that changes the result.
 	Environ []string
 }
 
@@ -201,7 +198,7 @@ func (b Builder) build(ctx context.Context, r Recipe, dir string) (built bool, e
 	}
 	if err := os.Rename(out, dir); err != nil {
 		if _, there := os.Stat(dir); there == nil {
-			return false, nil // somebody else was faster
+			return false, nil // another process was faster
 		}
 		return false, err
 	}
@@ -219,8 +216,8 @@ func (b Builder) run(ctx context.Context, c Command, work, out, temp string) err
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = fill.Replace(c.Dir)
-	// An empty GOFLAGS would give way to what `go env -w` has written. The
-	// Collector's builder leaves a folder where temporary files go.
+	// An empty GOFLAGS would have the value of `go env -w`. The Collector's builder
+	// leaves a folder among the temporary files.
 	cmd.Env = append(environ(b.Environ), "GOBIN="+out, "TMPDIR="+temp, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false", "PWD="+cmd.Dir)
 	cmd.Stdout, cmd.Stderr = b.Output, b.Output
 	if err := cmd.Run(); err != nil {
@@ -229,8 +226,8 @@ func (b Builder) run(ctx context.Context, c Command, work, out, temp string) err
 	return nil
 }
 
-// environ leaves out what would build something else than the recipe says, on
-// purpose of somebody who builds for another platform, say.
+// environ removes variables that would change the result, such as those for another
+// platform.
 func environ(all []string) []string {
 	var kept []string
 	for _, v := range all {

@@ -2,7 +2,7 @@ package recipe
 
 import "slices"
 
-// Versions of what no file of this module pins.
+// Versions that no file of this module pins.
 const (
 	builderVersion      = "v0.161.0"
 	telemetrygenVersion = "v0.161.0"
@@ -34,7 +34,7 @@ func backEnds() []Recipe {
 			},
 		},
 		{
-			// Its module is its own, so that what it needs stays out of this one.
+			// A module of its own, so that its dependencies stay out of this one.
 			Name:     "ddagent",
 			Files:    []string{"ddagent/*.go", "ddagent/go.mod", "ddagent/go.sum"},
 			Commands: []Command{goBuild("{module}/ddagent", "ddagent", ".")},
@@ -44,8 +44,8 @@ func backEnds() []Recipe {
 			Commands: []Command{goInstall("github.com/open-telemetry/opentelemetry-collector-contrib/cmd/telemetrygen@" + telemetrygenVersion)},
 		},
 		{
-			// What the scripts of folder node need. Install scripts of packages
-			// do not run, and what is optional is for features that they lack.
+			// The packages for the scripts of folder node. Install scripts do not run, and
+			// optional packages are for features that they lack.
 			Name:  "node",
 			Files: []string{"node/package.json", "node/package-lock.json"},
 			Commands: []Command{
@@ -56,7 +56,7 @@ func backEnds() []Recipe {
 			Optional: true,
 		},
 		{
-			// What browsers have, and a web socket client of another make.
+			// The packages of browsers, and a web socket client of another make.
 			Name:  "web",
 			Files: []string{"web/package.json", "web/package-lock.json"},
 			Commands: []Command{
@@ -73,7 +73,7 @@ func backEnds() []Recipe {
 func suites() []Recipe {
 	return []Recipe{
 		{
-			// Its module pins what its tag, which is older than modules, does not.
+			// Its module pins the versions that its tag, which is older than modules, does not.
 			Name:     "h2spec",
 			Files:    []string{"h2spec/go.mod", "h2spec/go.sum"},
 			Commands: []Command{goBuild("{module}/h2spec", "h2spec", "github.com/summerwind/h2spec/cmd/h2spec")},
@@ -111,9 +111,9 @@ func suites() []Recipe {
 func slowest() []Recipe {
 	return []Recipe{
 		{
-			// Jaeger 2, which is released as command jaeger of the module's version
-			// 1. The recipe's module has what Jaeger needs, with the checksums of
-			// Jaeger's own go.sum: not all of them can be looked up.
+			// Jaeger 2, which is released as command jaeger of the module's version 1. The
+			// recipe's module has Jaeger's dependencies, with the checksums of Jaeger's own
+			// go.sum: not all of them can be looked up.
 			Name:     "jaeger",
 			Files:    []string{"jaeger/go.mod", "jaeger/go.sum"},
 			Commands: []Command{goBuild("{module}/jaeger", "jaeger", "github.com/jaegertracing/jaeger/cmd/jaeger")},
@@ -122,8 +122,8 @@ func slowest() []Recipe {
 	}
 }
 
-// goBuild compiles the package of a module in dir, as its go.sum says and
-// whatever go.work is around it.
+// goBuild compiles the package of a module in dir, by its go.sum and without any go.work
+// around it.
 func goBuild(dir, name, pkg string) Command {
 	return Command{Dir: dir, Args: []string{
 		"go", "build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/" + name, pkg,
