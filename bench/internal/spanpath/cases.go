@@ -21,25 +21,69 @@ var Roles = map[string]child.Role{roleSpans: runOrder, rolePulse: pulse}
 func Shapes() []suite.Shape {
 	var list []suite.Shape
 	for _, s := range shapes {
-		s.Run = func(ctx context.Context, env *suite.Env, rows []string) (suite.Round, error) {
-			c, err := child.Start(ctx, nil, roleSpans)
-			if err != nil {
-				return nil, err
-			}
-			var sample suite.Sample
-			err = c.Ask(order{Row: rows[0], Shape: s.Name, Bin: env.Bin, Sink: env.Sink.Addresses, Path: s.path}, &sample)
-			return suite.Round{rows[0]: sample}, errors.Join(err, c.Stop(nil))
-		}
+		s.Together = s.turns > 1
+		s.Run = s.run
 		list = append(list, s.Shape)
 	}
 	return append(list, relayShape)
 }
 
+// run measures rows once. Each row has a process. The rows of a shape with several turns
+// alternate, so that a change of the machine's speed affects all of them.
+func (s shape) run(ctx context.Context, env *suite.Env, names []string) (round suite.Round, err error) {
+	var children []*child.Child
+	defer func() {
+		for _, c := range children {
+			err = errors.Join(err, c.Stop(nil))
+		}
+	}()
+	for _, name := range names {
+		c, err := child.Start(ctx, nil, roleSpans)
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, c)
+		if err := c.Ask(order{Row: name, Shape: s.Name, Bin: env.Bin, Sink: env.Sink.Addresses, Path: s.path}, new(bool)); err != nil {
+			return nil, err
+		}
+	}
+	round = suite.Round{}
+	turns := max(1, s.turns)
+	for range turns {
+		for i, name := range names {
+			var sample suite.Sample
+			if err := children[i].Ask(true, &sample); err != nil {
+				return nil, err
+			}
+			round[name] = addTurn(round[name], sample, turns)
+		}
+	}
+	return round, nil
+}
+
+// addTurn adds the figures of one of n turns to a sample: the share of a mean, and the
+// highest peak.
+func addTurn(sum, turn suite.Sample, n int) suite.Sample {
+	if sum == nil {
+		sum = suite.Sample{}
+	}
+	for metric, value := range turn {
+		if metric == pluginRSS {
+			sum[metric] = max(sum[metric], value)
+		} else {
+			sum[metric] += value / float64(n)
+		}
+	}
+	return sum
+}
+
 // shape is a load of spans.
 type shape struct {
 	suite.Shape
-	// length is the time of the load after the warm-up.
+	// length is the time of a turn, and turns the number of turns of each row after the
+	// warm-up. Zero turns are one.
 	length time.Duration
+	turns  int
 	drive  drive
 	// lossy means that spans may be lost, and that their number is the figure.
 	lossy bool
@@ -73,11 +117,11 @@ var (
 var shapes = []shape{
 	{ // Two producers make spans as fast as the row accepts them.
 		Shape:  suite.Shape{Name: shapeSaturated, Rows: slices.Concat(headline, []string{rowBSPGRPC, rowOursSDK}), Quick: headline, Repeats: 4, Claims: claimsSaturated},
-		length: time.Second, drive: saturate,
+		length: time.Second / 4, turns: 4, drive: saturate,
 	},
 	{ // 15 spans each millisecond and producer.
 		Shape:  suite.Shape{Name: shapePaced, Rows: []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip}, Repeats: 3, Claims: claimsPaced},
-		length: 1200 * time.Millisecond, drive: paced(2, 30_000),
+		length: 400 * time.Millisecond, turns: 4, drive: paced(2, 30_000),
 	},
 	{ // Both plugins get the same batches at the same time.
 		Shape:  suite.Shape{Name: shapeThird, Rows: []string{rowOursBoth}, Repeats: 5, Claims: claimsThird},
@@ -97,7 +141,7 @@ var shapes = []shape{
 	},
 	{ // The highest rate for plugins/datadog, in bursts that the queue of dd-trace-go holds.
 		Shape:  suite.Shape{Name: shapeBursts, Rows: []string{rowFloor, rowDatadog, rowDDOTel, rowOurs, rowOursDD}, Repeats: 5, Claims: claimsBursts},
-		length: 2 * time.Second, drive: bursts(400, 40*time.Millisecond),
+		length: time.Second / 2, turns: 4, drive: bursts(400, 40*time.Millisecond),
 	},
 	{ // No way to the sink.
 		Shape: suite.Shape{Name: shapeEncode, Rows: encoders, Quick: encoders, Repeats: 5, Claims: claimsEncode},

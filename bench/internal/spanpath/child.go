@@ -6,8 +6,9 @@
 //
 //  1. The child opens the row and keeps 64 MiB alive. It drives the shape for a
 //     moment, and waits until all spans are delivered.
-//  2. It reads the clocks, drives the shape, flushes, and reads the clocks again. So
-//     the CPU time has the making, encoding and delivery of the same spans.
+//  2. In each turn, it reads the clocks, drives the shape, flushes, and reads the
+//     clocks again. So the CPU time has the making, encoding and delivery of the same
+//     spans. If a shape has several turns, its rows alternate.
 //  3. It compares the number of spans with the sink's count and with the span account
 //     of our host. Except in lossy shapes, a lost or repeated span is an error.
 //
@@ -45,40 +46,58 @@ type order struct {
 	Sink                  sink.Addresses
 }
 
-// runOrder is the process of a row. It reads an order and writes a sample.
+// runOrder is the process of a row. It reads an order, and writes true when the row is
+// open. For each further value that it reads it measures the row once, and writes the
+// sample.
 func runOrder(_ []string, in io.Reader, out io.Writer) error {
+	questions, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var o order
-	if err := json.NewDecoder(in).Decode(&o); err != nil {
+	if err := questions.Decode(&o); err != nil {
 		return fmt.Errorf("order: %w", err)
+	}
+	turns := func(measure func() (suite.Sample, error)) error {
+		err := answers.Encode(true)
+		for err == nil {
+			if err := questions.Decode(new(bool)); err != nil {
+				return ignoreEOF(err)
+			}
+			var sample suite.Sample
+			if sample, err = measure(); err == nil {
+				err = answers.Encode(sample)
+			}
+		}
+		return err
 	}
 	row, known := rows[o.Row]
 	i := slices.IndexFunc(shapes, func(s shape) bool { return s.Name == o.Shape })
-	var sample suite.Sample
-	var err error
 	switch {
 	case o.Shape == shapeEncode:
-		sample, err = measureEncoding(context.Background(), o)
+		return turns(func() (suite.Sample, error) { return measureEncoding(context.Background(), o) })
 	case known && i >= 0:
-		sample, err = measureRow(context.Background(), o, row, shapes[i])
-	default:
-		err = fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
+		return measureRow(context.Background(), o, row, shapes[i], turns)
 	}
-	if err != nil {
-		return err
+	return fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
+}
+
+// ignoreEOF returns nil for the end of the questions.
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
 	}
-	return json.NewEncoder(out).Encode(sample)
+	return err
 }
 
 // warmUp is the time of the load before the measurement.
 const warmUp = 300 * time.Millisecond
 
-// measureRow opens the row, drives the shape and closes the row.
-func measureRow(ctx context.Context, o order, row row, shape shape) (sample suite.Sample, err error) {
+// measureRow opens the row and warms it up, calls turns with a function that measures it
+// once, and closes it.
+func measureRow(ctx context.Context, o order, row row, shape shape, turns func(measure func() (suite.Sample, error)) error) (err error) {
 	live := measure.LiveHeap()
 	defer runtime.KeepAlive(live)
 	w, err := row.open(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
+		return fmt.Errorf("open: %w", err)
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(ctx, 6*time.Second)
@@ -92,7 +111,10 @@ func measureRow(ctx context.Context, o order, row row, shape shape) (sample suit
 		provider := newProvider(timed{w.processor, c.onEnds})
 		w.produce = func() func(int) { return produceWith(provider) }
 	}
-	return c.measure(ctx)
+	if err := c.warmUp(ctx); err != nil {
+		return fmt.Errorf("warm-up: %w", err)
+	}
+	return turns(func() (suite.Sample, error) { return c.measure(ctx) })
 }
 
 // timed records the time of each OnEnd. It is for one producer.
@@ -129,13 +151,17 @@ type reading struct {
 	account host.Stats
 }
 
-func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
+// warmUp drives the shape without measuring it.
+func (c *measurement) warmUp(ctx context.Context) error {
 	c.shape.drive(c.way, min(warmUp, c.shape.length))
-	if _, err := c.settle(ctx); err != nil {
-		return nil, fmt.Errorf("warm-up: %w", err)
-	}
+	_, err := c.settle(ctx)
 	c.onEnds.Reset()
 	runtime.GC()
+	return err
+}
+
+// measure drives the shape once.
+func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 	before, err := c.read(ctx)
 	if err != nil {
 		return nil, err
