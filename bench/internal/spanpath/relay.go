@@ -23,20 +23,34 @@ import (
 )
 
 const (
-	rowRelay     = "servetrace relay, plugins/otlp"
-	rowCollector = "Collector, otlp_http"
+	rowRelay         = "servetrace relay, plugins/otlp"
+	rowCollector     = "Collector, otlp_http"
+	rowRelayGzip     = "servetrace relay, plugins/otlp, gzip"
+	rowCollectorGzip = "Collector, otlp_http, gzip"
 )
+
+// relayRow is a relay and the compression that it sends with.
+type relayRow struct {
+	start       func(ctx context.Context, env *suite.Env, socket, compression string) (*child.Child, error)
+	compression string
+}
+
+var relayRows = map[string]relayRow{
+	rowRelay: {startRelay, "none"}, rowRelayGzip: {startRelay, "gzip"},
+	rowCollector: {startCollector, "none"}, rowCollectorGzip: {startCollector, "gzip"},
+}
 
 // cpuRelay is the CPU of all processes of a relay.
 const cpuRelay = "CPU, ns/span"
 
 var relayShape = suite.Shape{
-	Name: "relay, 30k spans/s", Rows: []string{rowRelay, rowCollector}, Quick: []string{rowRelay}, Repeats: 3, Together: true,
+	Name: "relay, 30k spans/s", Rows: []string{rowRelay, rowCollector, rowRelayGzip, rowCollectorGzip}, Quick: []string{rowRelay}, Repeats: 3, Together: true,
 	Run: func(ctx context.Context, env *suite.Env, rows []string) (suite.Round, error) {
-		return relayLoad{rate: 30_000, turns: 6, length: 500 * time.Millisecond}.run(ctx, env, rows)
+		return relayLoad{rate: 30_000, turns: 4, length: 500 * time.Millisecond}.run(ctx, env, rows)
 	},
 	Claims: []suite.Claim{
 		suite.NewRatio("CPU of the relay and its plugin, vs a Collector", cpuRelay, rowRelay, rowCollector, 0.50, 0),
+		suite.NewRatio("CPU of the relay and its plugin, vs a Collector, gzip on both", cpuRelay, rowRelayGzip, rowCollectorGzip, 0.50, 0),
 		value("spans lost by the relay", "", lost, rowRelay, 0, 0).GatedAt(0.5),
 	},
 }
@@ -57,23 +71,24 @@ type relay struct {
 }
 
 // startRelay starts "servetrace relay" with plugins/otlp.
-func startRelay(ctx context.Context, env *suite.Env, socket string) (*child.Child, error) {
+func startRelay(ctx context.Context, env *suite.Env, socket, compression string) (*child.Child, error) {
 	return child.StartProgram(ctx, []string{
 		"SERVE_TRACING_EXPORTER_PLUGIN=" + filepath.Join(env.Bin, "plugins", pluginOTLP),
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + env.Sink.HTTP, "SERVE_TRACING_PLUGIN_WRITABLE=allow",
+		"OTEL_EXPORTER_OTLP_COMPRESSION=" + compression,
 	}, filepath.Join(env.Bin, "servetrace"), "relay", "--socket", socket)
 }
 
-// startCollector starts a Collector with the defaults of its receiver and exporter,
-// except that the exporter does not compress, like plugins/otlp.
-func startCollector(ctx context.Context, env *suite.Env, socket string) (*child.Child, error) {
+// startCollector starts a Collector with the defaults of its receiver and exporter. By
+// default, the exporter compresses with gzip.
+func startCollector(ctx context.Context, env *suite.Env, socket, compression string) (*child.Child, error) {
 	if _, err := os.Stat(env.Collector); err != nil {
 		return nil, suite.SkippedError(fmt.Sprintf("%s: there is no Collector at %q; make peers PEERS=otelcol builds it", rowCollector, env.Collector))
 	}
 	type object = map[string]any
 	config, err := json.Marshal(object{ // JSON is YAML
 		"receivers": object{"otlp": object{"protocols": object{"grpc": object{"endpoint": socket, "transport": "unix"}}}},
-		"exporters": object{"otlp_http": object{"endpoint": "http://" + env.Sink.HTTP, "compression": "none"}},
+		"exporters": object{"otlp_http": object{"endpoint": "http://" + env.Sink.HTTP, "compression": compression}},
 		"service": object{
 			"telemetry": object{"metrics": object{"level": "none"}, "logs": object{"level": "warn"}},
 			"pipelines": object{"traces": object{"receivers": []string{"otlp"}, "exporters": []string{"otlp_http"}}},
@@ -130,11 +145,8 @@ func (l relayLoad) run(ctx context.Context, env *suite.Env, names []string) (rou
 }
 
 func openRelay(ctx context.Context, env *suite.Env, name, socket string) (*relay, error) {
-	start := startRelay
-	if name == rowCollector {
-		start = startCollector
-	}
-	c, err := start(ctx, env, socket)
+	row := relayRows[name]
+	c, err := row.start(ctx, env, socket, row.compression)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,10 @@ func TestRelayWithoutCollector(t *testing.T) {
 	if !errors.As(err, &skipped) || !strings.Contains(skipped.Error(), "make peers PEERS=otelcol") {
 		t.Errorf("error %v, want a hint", err)
 	}
-	got := round[rowRelay]
-	if len(round) != 1 || got[cpuRelay] <= 0 || got[lost] != 0 || got[rate] < 10*requestSpans {
-		t.Errorf("%v", round)
+	for _, row := range []string{rowRelay, rowRelayGzip} {
+		if got := round[row]; len(round) != 2 || got[cpuRelay] <= 0 || got[lost] != 0 || got[rate] < 10*requestSpans {
+			t.Errorf("%s: %v", row, round)
+		}
 	}
 	if all, err := into.Spans(t.Context()); err != nil || all%requestSpans != 0 || all < 3*requestSpans {
 		t.Errorf("the sink has %d spans, %v", all, err)
