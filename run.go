@@ -199,6 +199,11 @@ func (s *service) startAdmin(ctx context.Context) error {
 		}
 	}
 	s.closers = append(s.closers, server.Shutdown)
+	if s.host.Enabled() {
+		server.ShowSampling(admin.Sampling{
+			Sampler: string(s.cfg.Tracing.Sampler), Ratio: s.cfg.Tracing.RootRatio(), TrustInbound: s.cfg.Tracing.TrustInbound,
+		})
+	}
 	s.admin = server
 	return server.Start(ctx)
 }

@@ -21,8 +21,9 @@
 // A program with its own server mounts Handler; a program with its own registry
 // registers NewCollector. A component that starts after the listener adds its metrics
 // by Server.Register. A server of package serving adds its deployments by
-// Server.ShowDeployments, the log adds its number of dropped lines by Server.ShowLog, and
-// a relay adds its connections by Server.ShowRelay.
+// Server.ShowDeployments, the log adds its number of dropped lines by Server.ShowLog, a
+// tracer adds its sampler by Server.ShowSampling, and a relay adds its connections by
+// Server.ShowRelay.
 //
 // The package changes nothing: no request can start, stop or set anything, and only GET
 // and HEAD are answered. It has no users and no passwords. It shows paths, process ids,

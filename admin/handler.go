@@ -44,6 +44,7 @@ type additions struct {
 	deployments atomic.Pointer[func() []Deployment] // nil if there are none
 	dropped     atomic.Pointer[func() uint64]       // nil if the log drops no lines
 	relay       atomic.Pointer[func() Relay]        // nil if there is none
+	sampling    atomic.Pointer[Sampling]            // nil if nothing is sampled
 }
 
 // WithHosts sets host names, without port, by which requests are answered. Requests by
@@ -119,6 +120,7 @@ func (s *snapshots) status() Status {
 		now := (*relay)()
 		status.Relay = &now
 	}
+	status.Sampling = s.additions.sampling.Load()
 	return status
 }
 

@@ -121,6 +121,11 @@ func (s *Server) ShowDeployments(deployments func() []Deployment) {
 	s.additions.deployments.Store(&deployments)
 }
 
+// ShowSampling adds the sampler of the process to the status.
+func (s *Server) ShowSampling(sampling Sampling) {
+	s.additions.sampling.Store(&sampling)
+}
+
 // ShowLog adds the number of dropped log lines to the status and the metrics. dropped
 // is called once per answer, possibly concurrently, and must not block. It returns an
 // error if it was called before.

@@ -326,6 +326,25 @@ func TestShowDeployments(t *testing.T) {
 	}
 }
 
+// The sampler is on the page and in JSON, also at ratio 0.
+func TestShowSampling(t *testing.T) {
+	s := startServer(t, sample)
+	asJSON := strings.Replace(s.URL(), pathPage, pathJSON, 1)
+	if _, body := fetch(t, asJSON); strings.Contains(body, "sampling") {
+		t.Errorf("a sampler before there is one:\n%s", body)
+	}
+	want := Sampling{Sampler: "parentbased_always_off", TrustInbound: true}
+	s.ShowSampling(want)
+	var status Status
+	_, body := fetch(t, asJSON)
+	if err := json.Unmarshal([]byte(body), &status); err != nil || status.Sampling == nil || *status.Sampling != want {
+		t.Errorf("sampler %+v in JSON, want %+v, %v", status.Sampling, want, err)
+	}
+	if _, page := fetch(t, s.URL()); !strings.Contains(page, `<dt>sampled</dt><dd class="error">0 of root traces (parentbased_always_off)</dd>`) {
+		t.Errorf("not on the page:\n%s", page)
+	}
+}
+
 // The dropped lines of the log are a metric, on the page and in JSON when they are added.
 func TestShowLog(t *testing.T) {
 	s := startServer(t, sample)

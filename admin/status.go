@@ -37,11 +37,24 @@ type Status struct {
 	// Plugins are in the order of the list. Empty, never null, if tracing is off or the
 	// plugin folders are empty.
 	Plugins []Plugin `json:"plugins"`
+	// Sampling is the sampler of the process. Omitted if the process does not sample, as
+	// a relay, or tracing is off.
+	Sampling *Sampling `json:"sampling,omitempty"`
 	// Deployments are the deployments of package serving in this process. Omitted if
 	// there are none.
 	Deployments []Deployment `json:"deployments,omitempty"`
 	// Relay is the relay of this process. Omitted if there is none.
 	Relay *Relay `json:"relay,omitempty"`
+}
+
+// Sampling describes the decision for the first span of a trace.
+type Sampling struct {
+	// Sampler is the name of the sampler, in the words of OTEL_TRACES_SAMPLER.
+	Sampler string `json:"sampler"`
+	// Ratio is the share of root traces that are sampled, from 0 to 1.
+	Ratio float64 `json:"ratio"`
+	// TrustInbound is true if the sampled flag of an inbound context decides.
+	TrustInbound bool `json:"trust_inbound"`
 }
 
 // Deployment is a deployment of an app; see serving.DeploymentStatus.

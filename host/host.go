@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,13 +18,15 @@ import (
 
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
+	"github.com/servetrace/servetrace/internal/stdio"
 )
 
 // Host feeds exporter plugins, and processor plugins before them. It is safe for concurrent use.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
-	enabled  bool // the list is not empty, though its folders may be
+	enabled  bool        // the list is not empty, though its folders may be
+	output   *stdio.File // nil for the default of the supervisor
 	pipeline *pipeline.Pipeline
 	sup      *supervise.Supervisor
 	ends     ends
@@ -72,6 +75,12 @@ func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(h *Host) { h.log = l })
 }
 
+// WithOutput sets the file to which the Host copies the standard output of its plugins.
+// The file must stay open while plugins run. Default: standard output of this process.
+func WithOutput(f *os.File) Option {
+	return optionFunc(func(h *Host) { h.output = stdio.New(f) })
+}
+
 // New returns a Host that is not started. It starts no process, and opens no files
 // except the folders of the list, which may be empty. It returns the error of
 // cfg.Validate, or an error about the folders: two plugins with one name.
@@ -98,7 +107,9 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
 		SpoolDir: h.cfg.SpoolDir, SpoolBytes: h.cfg.SpoolBytes,
 	}, h.log)
-	h.sup = supervise.New(h.cfg.supervise(), h.pipeline, h.log)
+	settings := h.cfg.supervise()
+	settings.Output = h.output
+	h.sup = supervise.New(settings, h.pipeline, h.log)
 	list, err := h.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,18 +32,23 @@ type Session struct {
 	batches  int
 }
 
-// OpenSession starts the only plugin of cfg's list, or attaches to it, and configures
-// it. It blocks until the plugin is ready, at most Config.StartTimeout, or until ctx
-// ends. The caller must call Stop unless there is an error.
-func OpenSession(ctx context.Context, cfg Config, opts ...Option) (*Session, error) {
+// OpenSession starts the plugin of this name in cfg's list, or attaches to it, and
+// configures it. If name is empty, the list must have one plugin. OpenSession blocks
+// until the plugin is ready, at most Config.StartTimeout, or until ctx ends. The caller
+// must call Stop unless there is an error.
+func OpenSession(ctx context.Context, cfg Config, name string, opts ...Option) (*Session, error) {
 	h, err := New(cfg, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if len(h.plugins) != 1 {
-		return nil, fmt.Errorf("%d plugins in the list, want one", len(h.plugins))
+	list := h.plugins
+	if name != "" {
+		list = slices.DeleteFunc(slices.Clone(list), func(x *supervise.Plugin) bool { return x.Entry.Name != name })
 	}
-	s := &Session{x: h.plugins[0], instance: h.pipeline.Instance, timeout: h.cfg.ExportTimeout}
+	if len(list) != 1 {
+		return nil, fmt.Errorf("%d plugins in the list, want one", len(list))
+	}
+	s := &Session{x: list[0], instance: h.pipeline.Instance, timeout: h.cfg.ExportTimeout}
 	if s.plan, err = s.x.Plan(); err != nil {
 		return nil, err
 	}

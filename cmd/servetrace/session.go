@@ -18,7 +18,7 @@ func openSession(ctx context.Context, cfg host.Config, logged io.Writer) (*host.
 	if err := hint(list[0]); err != nil {
 		return nil, err
 	}
-	return host.OpenSession(ctx, cfg, host.WithLogger(newLog(logged)))
+	return host.OpenSession(ctx, cfg, "", host.WithLogger(newLog(logged)))
 }
 
 func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.Inspection, error) {

@@ -20,6 +20,9 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	service := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(service, "service\t%s, pid %d, up %s, servetrace %s\n",
 		printable.Text(s.Process.Program), s.Process.PID, admin.Ago(s.Time, s.Process.Started), printable.Text(s.Process.Version))
+	if s.Sampling != nil {
+		fmt.Fprintf(service, "sampled\t%v of root traces (%s)\n", s.Sampling.Ratio, printable.Text(s.Sampling.Sampler))
+	}
 	fmt.Fprintf(service, "spans\t%d ended, %d accepted, refused %s\n", s.Spans.Ended, s.Spans.Accepted, countsOf(s.Spans.Refused))
 	fmt.Fprintf(service, "memory\t%s of %s\n", admin.Bytes(s.Queue.Bytes), admin.Bytes(s.Queue.LimitBytes))
 	if s.Spool != nil {

@@ -54,7 +54,7 @@ var importTable = []struct {
 	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/wire", "internal/settings", "internal/otlpwire/sdkspan", "internal/gen/...",
+		"internal/launch", "internal/wire", "internal/settings", "internal/stdio", "internal/otlpwire/sdkspan", "internal/gen/...",
 	}},
 	// The supervisor sends the batches of the pipeline, which does not know it.
 	{dir: "host/internal/supervise", may: []string{

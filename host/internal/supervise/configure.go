@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -106,7 +105,7 @@ func diagnose(log *slog.Logger, plan Plan, about Description, list []*pluginv1.D
 func (c *Settings) context(plugin string) *pluginv1.StaticContext {
 	about := proto.CloneOf(c.Context)
 	about.PluginName = plugin
-	if stdout := stdio.Stdout(); stdout != nil {
+	if stdout := c.output(); stdout != nil {
 		columns, terminal := stdout.Terminal()
 		about.Terminal, about.TerminalColumns = terminal, uint32(columns)
 	}

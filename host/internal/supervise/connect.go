@@ -12,7 +12,6 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/internal/launch"
-	"github.com/servetrace/servetrace/internal/stdio"
 )
 
 // EndTimeout bounds the end of a plugin that is no longer used.
@@ -62,7 +61,7 @@ func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, 
 		Trust:      p.trust,
 		Environ:    p.Environ,
 		Secrets:    p.Secrets,
-		Output:     stdio.Stdout(),
+		Output:     c.output(),
 		SocketDirs: c.List.RuntimeDirs(),
 		Log:        log,
 	})

@@ -31,6 +31,7 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/stdio"
 )
 
 // The variables that this package names in errors and log lines.
@@ -53,6 +54,16 @@ type Settings struct {
 	Watch         time.Duration
 	QueueBytes    int64
 	CrashDir      string
+	// Output gets the plugins' standard output, nil for standard output of this process.
+	Output *stdio.File
+}
+
+// output returns the file for the plugins' standard output, or nil if it is closed.
+func (c *Settings) output() *stdio.File {
+	if c.Output != nil {
+		return c.Output
+	}
+	return stdio.Stdout()
 }
 
 // Supervisor has the parts that the plugins of one Host share. Safe for concurrent use.
