@@ -25,8 +25,7 @@ import (
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
-	enabled  bool        // the list is not empty, though its folders may be
-	output   *stdio.File // nil for the default of the supervisor
+	enabled  bool // the list is not empty, though its folders may be
 	pipeline *pipeline.Pipeline
 	sup      *supervise.Supervisor
 	ends     ends
@@ -63,22 +62,27 @@ func newEnds() (e ends) {
 var _ sdktrace.SpanProcessor = (*Host)(nil)
 
 // Option changes a Host in New.
-type Option interface{ apply(*Host) }
+type Option interface{ apply(*options) }
 
-type optionFunc func(*Host)
+type options struct {
+	log    *slog.Logger
+	output *stdio.File // nil for standard output of this process
+}
 
-func (f optionFunc) apply(h *Host) { f(h) }
+type optionFunc func(*options)
+
+func (f optionFunc) apply(o *options) { f(o) }
 
 // WithLogger sets the logger of the Host, which also gets the output of its plugins.
 // Default: slog.Default().
 func WithLogger(l *slog.Logger) Option {
-	return optionFunc(func(h *Host) { h.log = l })
+	return optionFunc(func(o *options) { o.log = l })
 }
 
 // WithOutput sets the file to which the Host copies the standard output of its plugins.
 // The file must stay open while plugins run. Default: standard output of this process.
 func WithOutput(f *os.File) Option {
-	return optionFunc(func(h *Host) { h.output = stdio.New(f) })
+	return optionFunc(func(o *options) { o.output = stdio.New(f) })
 }
 
 // New returns a Host that is not started. It starts no process, and opens no files
@@ -88,28 +92,29 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
+	o := options{log: slog.Default()}
+	for _, opt := range opts {
+		opt.apply(&o)
+	}
 	h := &Host{
 		cfg:       cfg.withDefaults().cloned(),
-		log:       slog.Default(),
+		log:       o.log,
 		enabled:   strings.TrimSpace(cfg.Plugins) != "",
 		ends:      newEnds(),
 		reloading: make(chan struct{}, 1),
-	}
-	for _, opt := range opts {
-		opt.apply(h)
 	}
 	if !h.enabled && (cfg.Processors != "" || len(cfg.ExporterProcessors) > 0) {
 		h.log.Warn("there are processor plugins and no exporter, so no plugin runs and tracing is off: set "+EnvPlugins,
 			"processors", cfg.Processors)
 	}
+	supervised := h.cfg.supervise()
+	supervised.Output = o.output
 	h.pipeline = pipeline.New(pipeline.Settings{
 		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
 		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
 		SpoolDir: h.cfg.SpoolDir, SpoolBytes: h.cfg.SpoolBytes,
 	}, h.log)
-	settings := h.cfg.supervise()
-	settings.Output = h.output
-	h.sup = supervise.New(settings, h.pipeline, h.log)
+	h.sup = supervise.New(supervised, h.pipeline, h.log)
 	list, err := h.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)

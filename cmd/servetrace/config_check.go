@@ -83,6 +83,7 @@ type checked struct {
 	// NotChecked names the applications and deployments of the file. Only the program
 	// can check them.
 	NotChecked []string `json:"not_checked,omitempty"`
+	unread     []variables.Variable
 }
 
 // reference is a reference in a plugin's configuration. Missing is the reason if it
@@ -133,11 +134,11 @@ func check(s settings, path string, environ []string) (checked, error) {
 	}
 	is.Settings = file.Settings()
 	is.refer(cfg.Host)
-	unread := slices.DeleteFunc(variables.Unread(environ, readSettings, cfg.Host.PluginEnv), func(v variables.Variable) bool {
+	is.unread = slices.DeleteFunc(variables.Unread(environ, readSettings, cfg.Host.PluginEnv), func(v variables.Variable) bool {
 		refers := func(r reference) bool { return r.Reference == "${env:"+v.Name+"}" }
 		return slices.ContainsFunc(is.References, refers)
 	})
-	is.Warnings = append(is.Warnings, variables.Warnings(unread, "neither the service nor a stock plugin reads this variable")...)
+	is.Warnings = append(is.Warnings, variables.Warnings(is.unread, "neither the service nor a stock plugin reads this variable")...)
 	for _, app := range file.Apps {
 		is.NotChecked = append(is.NotChecked, notChecked(app)...)
 	}

@@ -1,6 +1,7 @@
 // Command servetrace is the command line of servetrace. It answers
 //
 //	servetrace version
+//	servetrace doctor
 //	servetrace status
 //	servetrace relay
 //	servetrace man
@@ -16,7 +17,8 @@
 //     writes a log to standard error.
 //  4. An error goes to standard error, and exitCode (exit.go) returns its exit code.
 //
-// Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. A command has no
+// Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. The checks of
+// doctor have files of their own: doctor_NAME.go. A command has no
 // rules about plugins of its own: host.Inspect resolves settings, plugintest.Check holds
 // the contract, and admin.Status describes a running service. docs/reference/cli.md is
 // the reference, and a test holds it equal to the command tree. Open root.go first.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
+	"github.com/servetrace/servetrace/plugins/datadog/datadogexporter"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -31,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	testplugin.Main()
 	switch filepath.Base(os.Args[0]) {
-	case "console", "stuck", "echo", "terminal", "otlp", "servetrace":
+	case "console", "stuck", "echo", "echo.copy", "otlp", "datadog", "terminal", "servetrace":
 		testplugin.Hurry()
 	}
 	switch filepath.Base(os.Args[0]) {
@@ -40,11 +41,13 @@ func TestMain(m *testing.M) {
 			Name: "console", Version: "1.2.3", Description: "writes each span",
 			Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
 		})
-	case "otlp":
-		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
 	case "stuck":
 		pluginsdk.Main(pluginsdk.Spec{Name: "stuck", Exporter: newStuck})
-	case "echo":
+	case "otlp":
+		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
+	case "datadog":
+		pluginsdk.Main(pluginsdk.Spec{Name: "datadog", Env: datadogexporter.EnvPatterns(), EnvAtStart: true, Exporter: datadogexporter.New})
+	case "echo", "echo.copy":
 		pluginsdk.Main(pluginsdk.Spec{Name: "echo", Env: []string{"ECHO_*"}, Exporter: newEcho})
 	case "terminal":
 		pluginsdk.Main(pluginsdk.Spec{Name: "terminal", Description: "\x1b[2Jred", Exporter: newStuck})
@@ -77,6 +80,9 @@ func newStuck(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 
 // newEcho returns an exporter that prints its configuration.
 func newEcho(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+	if name := s.Getenv("ECHO_WANT"); name != "" && s.Getenv(name) == "" {
+		return nil, &pluginsdk.ConfigError{Path: name, Err: errors.New("is not set")}
+	}
 	if s.Getenv("ECHO_REFUSE") != "" {
 		return nil, &pluginsdk.ConfigError{Path: "ECHO_REFUSE", Err: errors.New("is set")}
 	}

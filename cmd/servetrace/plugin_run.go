@@ -39,6 +39,9 @@ const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com
   SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console --spans spans.binpb --format proto
   cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
 
+// runSpan is the name of the built-in span and of its service.
+const runSpan = "servetrace plugin run"
+
 type runFlags struct {
 	spans, format, config string
 	timeout               time.Duration
@@ -73,7 +76,7 @@ func (f runFlags) run(cmd *cobra.Command, s settings, where string) error {
 	if err != nil {
 		return err
 	}
-	requests, from := []request{builtInSpan(time.Now())}, "built in"
+	requests, from := []request{builtInSpan(runSpan, runSpan, time.Now())}, "built in"
 	if f.spans != "" {
 		requests, err = readSpans(cmd.Context(), f.spans, f.format, cmd.InOrStdin())
 		from = "of " + f.spans

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,24 +34,24 @@ const (
 type request struct {
 	data  []byte
 	spans int
+	trace string // the id of its only trace, if it is built in
 }
 
 // builtInSpan returns a request with one span of a millisecond that ends at end. Its
-// ids are random, and its resource has only a service name.
-func builtInSpan(end time.Time) request {
+// ids are random, and its resource has only the service name.
+func builtInSpan(name, service string, end time.Time) request {
 	ids := make([]byte, 24)
 	_, _ = rand.Read(ids) // never fails, by its documentation
-	const name = "servetrace plugin run"
-	service := &commonpb.KeyValue{Key: "service.name", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: name}}}
+	resource := &commonpb.KeyValue{Key: "service.name", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: service}}}
 	data, _ := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
-		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{service}},
+		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{resource}},
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{
 			TraceId: ids[:16], SpanId: ids[16:], Name: name, Kind: tracepb.Span_SPAN_KIND_INTERNAL,
 			StartTimeUnixNano: uint64(end.Add(-time.Millisecond).UnixNano()),
 			EndTimeUnixNano:   uint64(end.UnixNano()),
 		}}}},
 	}}}) // fails for texts that are not UTF-8, and for nothing else
-	return request{data, 1}
+	return request{data: data, spans: 1, trace: hex.EncodeToString(ids[:16])}
 }
 
 // readSpans returns the requests in a file, except requests without spans; "-" is stdin.
@@ -113,7 +114,7 @@ func lineAt(text []byte, offset int) int {
 // parseDocument converts a request from JSON to protobuf.
 func parseDocument(document []byte) (request, error) {
 	data, spans, err := otlpjson.ToProto(document)
-	return request{data, spans}, err
+	return request{data: data, spans: spans}, err
 }
 
 // parseProto reads one request, or several with their lengths in 4 bytes before them, as
@@ -152,5 +153,5 @@ func appendProto(list []request, data []byte) ([]request, error) {
 	if spans == 0 {
 		return list, nil
 	}
-	return append(list, request{data, spans}), nil
+	return append(list, request{data: data, spans: spans}), nil
 }

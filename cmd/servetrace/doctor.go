@@ -1,0 +1,154 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/host"
+)
+
+const doctorLong = `Find out why there are no spans. The command checks, in this order: the
+settings and their origin, the list of plugins, the sampling ratio, and for each
+plugin its file, handshake, version, variables, configuration, the address of its
+back end, and the delivery of one marked span. Each error has the next command
+to type. A plugin with an error is not checked further. A processor plugin gets
+no span.
+
+Run it in the environment of the service, as its user. FILE defaults to the file
+of SERVE_CONFIG. Each plugin is started as a service would start it; its output
+is dropped.
+
+With --admin, the command also checks a running service by its status page. Then
+this environment may name no plugins.
+
+Exit codes: 0 without an error, warnings do not count; 1 with an error; 2 for a
+wrong argument; 130 for a signal.`
+
+const doctorExample = `  SERVE_TRACING_EXPORTER_PLUGIN=otlp servetrace doctor
+  servetrace doctor --config serve.yaml -o json
+  servetrace doctor --admin http://127.0.0.1:8001`
+
+type doctorFlags struct{ config, admin, output string }
+
+func newDoctor(s settings, environ []string) *cobra.Command {
+	var f doctorFlags
+	cmd := &cobra.Command{
+		Use:               "doctor",
+		Short:             "Find out why there are no spans",
+		Long:              doctorLong,
+		Example:           doctorExample,
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, s, environ)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
+	flags.StringVar(&f.admin, "admin", "", "`address` of the status page of a running service: host:port, :port, or a URL")
+	flags.StringVarP(&f.output, "output", "o", outputText, "form of the report: `text|json`")
+	complete(cmd, "admin")
+	complete(cmd, "output", outputText, formatJSON)
+	return cmd
+}
+
+const outputText = "text"
+
+func (f doctorFlags) run(cmd *cobra.Command, s settings, environ []string) error {
+	at := ""
+	switch {
+	case f.output != outputText && f.output != formatJSON:
+		return usagef("--output %q: want %s or %s", f.output, outputText, formatJSON)
+	case f.admin != "":
+		var err error
+		if at, err = statusURL(f.admin); err != nil {
+			return usagef("%s", strings.Replace(err.Error(), "--addr", "--admin", 1))
+		}
+	}
+	path := cmp.Or(f.config, strings.TrimSpace(s.getenv(servetrace.EnvConfig)))
+	unused, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unused.Close() }() // nothing is written to it
+	d := doctor{
+		s: settings{s.with(map[string]string{servetrace.EnvConfig: path})}, environ: environ, path: path, remote: at != "",
+		report: &report{}, unused: unused, stderr: cmd.ErrOrStderr(),
+	}
+	if f.output == outputText {
+		d.report.w, d.report.marks = cmd.OutOrStdout(), marksFor(cmd.OutOrStdout(), s.getenv)
+	}
+	d.check(cmd.Context())
+	if at != "" && cmd.Context().Err() == nil {
+		checkService(cmd.Context(), d.report, at)
+	}
+	if cmd.Context().Err() != nil {
+		return context.Cause(cmd.Context())
+	}
+	if f.output == formatJSON {
+		err = writeJSON(cmd.OutOrStdout(), d.report)
+	} else {
+		err = d.report.err
+	}
+	return errors.Join(err, d.report.verdict())
+}
+
+// doctor checks a set-up, and adds its findings to a report.
+type doctor struct {
+	s       settings // with path as the service file
+	environ []string
+	path    string // empty without a service file
+	remote  bool   // a running service is checked, too
+	ratio   string // the setting of the sampling ratio and its origin
+	report  *report
+	unused  *os.File // gets the output of plugins
+	stderr  io.Writer
+}
+
+// check checks the settings and the plugins. A wrong setting ends it, because a service
+// would not start.
+func (d *doctor) check(ctx context.Context) {
+	cfg, ok := d.settings()
+	if !ok || !d.list(ctx, cfg) {
+		return
+	}
+	d.sampling(cfg)
+	checkPlugins(ctx, d, cfg)
+}
+
+// progressPause is the time after which a step reports that it is still running.
+const progressPause = 5 * time.Second
+
+// progress reports on standard error that a step takes long, every five seconds. The
+// caller must call done at the end of the step.
+func (d *doctor) progress(step string, limit time.Duration) (done func()) {
+	ended, reported := make(chan struct{}), make(chan struct{})
+	go func() { // ends with done
+		defer close(reported)
+		tick := time.NewTicker(progressPause)
+		defer tick.Stop()
+		for passed := progressPause; ; passed += progressPause {
+			select {
+			case <-tick.C:
+				_, _ = fmt.Fprintf(d.stderr, "%s: %v of at most %v\n", step, passed, limit) // the report does not need it
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended); <-reported }
+}
+
+// options are the options of a host that drops its plugins' output.
+func (d *doctor) options(log io.Writer) []host.Option {
+	return []host.Option{host.WithLogger(newJSONLog(log)), host.WithOutput(d.unused)}
+}

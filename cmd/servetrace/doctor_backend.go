@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+)
+
+// address is the address that a plugin sends to, as it has logged it: "endpoint" or
+// "address" at level INFO, with "protocol", "tls", "proxy" and "from", the setting.
+type address struct {
+	Endpoint string `json:"endpoint"`
+	Address  string `json:"address"`
+	Protocol string `json:"protocol"`
+	TLS      string `json:"tls"`
+	Proxy    string `json:"proxy"`
+	From     string `json:"from"`
+}
+
+func newJSONLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
+
+// readLog returns the warnings and errors in a log of newJSONLog, and the address.
+func readLog(log []byte) (remarks []string, to address) {
+	for line := range bytes.Lines(log) {
+		var of address
+		var record struct {
+			Level, Msg, Text string
+		}
+		if json.Unmarshal(line, &record) != nil || json.Unmarshal(line, &of) != nil {
+			continue // a plugin may log an attribute of the same name and another type
+		}
+		switch record.Level {
+		case slog.LevelWarn.String(), slog.LevelError.String():
+			remarks = append(remarks, cmp.Or(record.Text, record.Msg)) // text: of a remark on the configuration
+		case slog.LevelInfo.String():
+			if of.Endpoint = cmp.Or(of.Endpoint, of.Address); of.Endpoint != "" {
+				to = of
+			}
+		}
+	}
+	return remarks, to
+}
+
+// backEnd connects to the address of the back end. If that fails, the answer to the span
+// has the plugin's explanation.
+func (p *patient) backEnd(ctx context.Context) finding {
+	to := p.visit.address
+	if to.Endpoint == "" {
+		return finding{Result: skipped, Text: "the plugin does not log the address that it sends to"}
+	}
+	text := to.Endpoint
+	for _, more := range []string{to.Protocol, strings.TrimSuffix("TLS: "+to.TLS, "TLS: "), strings.TrimSuffix("by "+to.From, "by ")} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	fact, err := probe(ctx, to)
+	if err == nil {
+		return finding{Result: passed, Text: text + ": " + fact}
+	}
+	f := finding{Result: failed, Text: fmt.Sprintf("%s: %v", text, err), Next: nextOfProbe(err, to)}
+	if p.visit.answer.Err == nil && p.visit.ended == "" {
+		f.Result = warned // the plugin has another way, such as a proxy
+		return f
+	}
+	if p.visit.answer.Err != nil {
+		f.Details = []string{p.visit.answer.Err.Error()}
+	}
+	f.Next = cmp.Or(p.visit.next(), f.Next)
+	return f
+}
+
+// probeTimeout bounds the lookup of a name, and a connection.
+const probeTimeout = 3 * time.Second
+
+// probe looks up the name in an address, connects, and begins TLS if the plugin does. It
+// checks no certificate, because the plugin may trust other authorities.
+func probe(ctx context.Context, to address) (fact string, err error) {
+	network, at, secure := target(to)
+	if at == "" {
+		return "this form of address is not tried", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, network, at)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }() // nothing was sent
+	via := ""
+	if to.Proxy != "" {
+		return fmt.Sprintf("its proxy %s accepts connections", to.Proxy), nil
+	}
+	if secure {
+		name, _, _ := net.SplitHostPort(at)                                                 // it was connected to
+		client := tls.Client(conn, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // see above; nothing is sent
+		if err := client.HandshakeContext(ctx); err != nil {
+			return "", fmt.Errorf("begin TLS: %w", err)
+		}
+		via = " with " + tls.VersionName(client.ConnectionState().Version)
+	}
+	return "accepts connections" + via, nil
+}
+
+// target returns the network and the address to connect to, empty for a form that is not
+// known, and whether TLS is used.
+func target(to address) (network, at string, secure bool) {
+	text := cmp.Or(to.Proxy, to.Endpoint)
+	scheme, rest, found := strings.Cut(text, ":")
+	switch {
+	case found && scheme == "unix":
+		return "unix", "/" + strings.TrimLeft(rest, "/"), false
+	case found && (scheme == "dns" || scheme == "passthrough"): // of gRPC
+		text = path.Base(rest)
+	case strings.Contains(text, "://"):
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+			return "", "", false
+		}
+		port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		return "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)), u.Scheme == "https"
+	}
+	if _, _, err := net.SplitHostPort(text); err != nil {
+		return "", "", false
+	}
+	return "tcp", text, to.TLS != "" && to.TLS != "off"
+}
+
+func nextOfProbe(err error, to address) string {
+	_, at, _ := target(to)
+	name, port, _ := net.SplitHostPort(at) // empty for a Unix socket
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return "getent hosts " + shellWord(lookup.Name)
+	}
+	if name == "" {
+		return "ls -l " + shellWord(at)
+	}
+	return fmt.Sprintf("curl -v http://%s", net.JoinHostPort(name, port))
+}

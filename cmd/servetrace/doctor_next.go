@@ -1,0 +1,87 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// remedies are the forms of advice in the errors of this repository, each with the
+// command that follows it. They never repeat the value of a variable, which may be a
+// secret. The first match applies.
+var remedies = []struct {
+	advice *regexp.Regexp
+	next   string
+}{
+	// "add NAME:VARIABLE to SERVE_TRACING_PLUGIN_ENV"
+	{regexp.MustCompile(`([\w.-]+:[A-Z][A-Z0-9_]*) to ` + host.EnvPluginEnv + `\b`),
+		"export " + host.EnvPluginEnv + `="${` + host.EnvPluginEnv + `:+$` + host.EnvPluginEnv + `,}$1"`},
+	// "VARIABLE: … has no scheme: want http://…"
+	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]+): .* has no scheme: want (https?)://`), `export $1="$2://$${$1#*://}"`},
+	// "write https:// in VARIABLE"
+	{regexp.MustCompile(`\bwrite (https?):// in ([A-Z][A-Z0-9_]+)`), `export $2="$1://$${$2#*://}"`},
+	// "set VARIABLE=VALUE"
+	{regexp.MustCompile(`\bset ([A-Z][A-Z0-9_]+=[\w./:@%+-]*\w)`), "export $1"},
+	// "in VARIABLE, such as VALUE"
+	{regexp.MustCompile(`\bin ([A-Z][A-Z0-9_]+), such as ([\w=./:@%+-]*\w)`), "export $1=$2"},
+	// "VARIABLE: … is not known: want VALUE, VALUE or VALUE"
+	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]+)(?:: |=).*: want ([\w/.-]+)(?:, [\w/.-]+)* or [\w/.-]+(?:$|[\n;])`), "export $1=$2"},
+	// "VARIABLE: … is not set"
+	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]+):? is (?:not set|empty|missing)\b`), "export $1=VALUE"},
+	// "VARIABLE=VALUE: want …"
+	{regexp.MustCompile(`(?m)^([A-Z][A-Z0-9_]+)="`), "unset $1"},
+	{regexp.MustCompile(`(?m)^(?:configuration refused: )?([A-Z][A-Z0-9_]+): .*\bwant\b`), "unset $1"},
+}
+
+// nextIn returns the command for the first advice in a text, empty for none.
+func nextIn(text string) string {
+	for _, r := range remedies {
+		if at := r.advice.FindStringSubmatchIndex(text); at != nil {
+			return string(r.advice.ExpandString(nil, r.next, text, at))
+		}
+	}
+	return ""
+}
+
+// commandIn matches a command in an error of the host about a file.
+var commandIn = regexp.MustCompile(`(?:run|see): (.+?)(?:, or |, and |\)?$|\)?\n|; )`)
+
+// nextOfFile returns the command in an error of the host about a file. It must not be
+// used for the text of a plugin, which could name any command.
+func nextOfFile(text string) string {
+	if found := commandIn.FindStringSubmatch(text); found != nil {
+		return found[1]
+	}
+	return nextIn(text)
+}
+
+// nextOfFault returns the command for a wrong setting.
+func nextOfFault(f fault, path string) string {
+	if f.Line > 0 {
+		return editor(path, f.Line)
+	}
+	return cmp.Or(nextIn(f.Text), "servetrace config check")
+}
+
+// editor returns the command that opens a file, at a line if it is not 0.
+func editor(path string, line int) string {
+	at := ""
+	if line > 0 {
+		at = fmt.Sprintf("+%d ", line)
+	}
+	return "${EDITOR:-vi} " + at + shellWord(path)
+}
+
+// entryNamed returns the list of plugins with another place for an item.
+func entryNamed(list, where, other string) string {
+	items := strings.Split(list, ",")
+	for i, item := range items {
+		if before, found := strings.CutSuffix(strings.TrimSpace(item), where); found && (before == "" || strings.HasSuffix(before, "=")) {
+			items[i] = before + other
+		}
+	}
+	return strings.Join(items, ",")
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/spelling"
+)
+
+// checkPlugins checks each plugin of the list, one after another.
+func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
+	cfg := all.Host
+	cfg.Context.ServiceName, cfg.Context.SamplingRatio = all.Tracing.ServiceName(), all.Tracing.RootRatio()
+	static := host.Inspect(ctx, cfg, false, d.options(new(bytes.Buffer))...)
+	done := d.progress("start the plugins", cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout))
+	live := host.Inspect(ctx, cfg, true, d.options(new(bytes.Buffer))...)
+	done()
+	for i := range live {
+		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // a folder of the list changed
+			return
+		}
+		p := &patient{d: d, cfg: cfg, static: static[i], live: live[i]}
+		p.check(ctx)
+	}
+}
+
+// patient is a plugin under examination.
+type patient struct {
+	d            *doctor
+	cfg          host.Config
+	static, live host.Inspection // without and with a start
+	visit        visit
+}
+
+// check runs the checks of a plugin in their order, up to the first error.
+func (p *patient) check(ctx context.Context) {
+	checks := []struct {
+		name string
+		run  func(context.Context) finding
+	}{
+		{"file", p.file}, {"handshake", p.handshake}, {"version", p.version}, {"variables", p.variables},
+		{"configuration", p.configuration}, {"back end", p.backEnd}, {"span", p.span},
+	}
+	if p.live.Processor { // this command has no call for it
+		checks = checks[:len(checks)-2]
+	}
+	for i, c := range checks {
+		f := c.run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.Plugin, f.Check = p.live.Name, c.name
+		p.d.report.add(f)
+		if f.Result != failed || i+1 == len(checks) {
+			continue
+		}
+		var rest []string
+		for _, other := range checks[i+1:] {
+			rest = append(rest, other.name)
+		}
+		p.d.report.add(finding{Plugin: p.live.Name, Check: "rest", Result: skipped, Text: "not checked after an error: " + strings.Join(rest, ", ")})
+		return
+	}
+}
+
+// Reasons of a failed start by the check that reports them. All others are reported by
+// the check of the file.
+var (
+	ofHandshake = []launch.Reason{
+		launch.ReasonNotPlugin, launch.ReasonTimeout, launch.ReasonStopped, launch.ReasonNoListener, launch.ReasonPermission, launch.ReasonPeer,
+	}
+	ofVersion = []launch.Reason{launch.ReasonVersion}
+)
+
+// startError returns the error of the start, if there is one.
+func (p *patient) startError() (misfit *launch.Error, failing bool) {
+	for _, err := range []error{p.static.Err, p.live.Err} {
+		if misfit, ok := errors.AsType[*launch.Error](err); ok {
+			return misfit, true
+		}
+	}
+	return nil, false
+}
+
+func (p *patient) file(context.Context) finding {
+	misfit, isFile := p.startError()
+	switch {
+	case p.static.Path == "":
+		err := hint(p.static)
+		return finding{Result: failed, Text: err.Error(), Next: cmp.Or(p.nextOfMissing(), nextOfFile(err.Error()), "servetrace plugin list")}
+	case isFile && !slices.Contains(ofHandshake, misfit.Reason) && !slices.Contains(ofVersion, misfit.Reason):
+		return finding{Result: failed, Text: misfit.Error(), Next: p.nextOfFile(misfit)}
+	}
+	text := whereText(p.static)
+	switch {
+	case p.static.Pin != "":
+		text += ", matches its pin"
+	case !p.static.Attached:
+		text += ", not pinned"
+	}
+	return finding{Result: passed, Text: text}
+}
+
+// nextOfFile returns the command for a file that cannot be used.
+func (p *patient) nextOfFile(misfit *launch.Error) string {
+	path := shellWord(p.static.Path)
+	switch {
+	case misfit.Reason == launch.ReasonUntrusted && p.static.Pin != "":
+		return "servetrace plugin pin " + path
+	case misfit.Reason == launch.ReasonNotFound:
+		return cmp.Or(p.nextOfMissing(), "ls -l "+shellWord(filepath.Dir(p.static.Path)))
+	case misfit.Reason == launch.ReasonArchitecture:
+		return "file " + path
+	}
+	return cmp.Or(nextOfFile(misfit.Err.Error()), "head -c 100 "+path)
+}
+
+// nextOfMissing returns the command for a plugin that was not found: a list with a
+// plugin of a similar name, or in the working folder.
+func (p *patient) nextOfMissing() string {
+	where := p.static.Where
+	other := "./" + where
+	if _, err := os.Stat(where); err != nil || strings.Contains(where, "/") {
+		dirs := p.cfg.PluginDirs
+		if strings.Contains(where, "/") {
+			dirs = []string{filepath.Dir(where)}
+		}
+		var names []string
+		for _, dir := range dirs {
+			entries, _ := os.ReadDir(dir) // a folder that cannot be read has no similar name
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+		}
+		near := spelling.Nearest(filepath.Base(where), names)
+		if near == "" {
+			return ""
+		}
+		other = strings.TrimSuffix(where, filepath.Base(where)) + near
+	}
+	return "export " + host.EnvPlugins + "=" + shellWord(entryNamed(p.cfg.Plugins, where, other))
+}
+
+func (p *patient) handshake(context.Context) finding {
+	if misfit, failing := p.startError(); failing && slices.Contains(ofHandshake, misfit.Reason) {
+		return finding{Result: failed, Text: misfit.Error(), Next: p.info()}
+	}
+	return finding{Result: passed, Text: "answers"}
+}
+
+// info returns the command that starts the plugin and shows its output.
+func (p *patient) info() string {
+	where := p.static.Where
+	if p.static.Folder != "" {
+		where = p.static.Path
+	}
+	return "servetrace plugin info " + shellWord(where)
+}
+
+func (p *patient) version(context.Context) finding {
+	is := p.live
+	switch {
+	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // it was not described, or does not fit
+		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(nextIn(is.Err.Error()), p.info())}
+	case !is.Described:
+		return finding{Result: passed, Text: "a plain OTLP receiver, without a description"}
+	}
+	return finding{Result: passed, Text: strings.TrimSpace(fmt.Sprintf("%s %s, SDK %s", is.About.Name, is.About.Version, is.About.SDK))}
+}
+
+func (p *patient) variables(context.Context) finding {
+	var got, unset []string
+	for _, v := range p.live.Variables {
+		if !v.Base && !v.Default {
+			got = append(got, v.Name)
+		}
+	}
+	for _, pattern := range p.live.About.Patterns {
+		if has := func(v host.Variable) bool { return v.Name == pattern }; !strings.HasSuffix(pattern, "*") &&
+			!slices.ContainsFunc(p.live.Variables, has) && !slices.Contains(p.live.Withheld, pattern) {
+			unset = append(unset, pattern)
+		}
+	}
+	f := finding{Result: passed, Text: "gets " + cmp.Or(strings.Join(got, ", "), "none of this environment")}
+	if len(unset) > 0 {
+		f.Details = append(f.Details, "declared and not set: "+strings.Join(unset, ", "))
+	}
+	if len(p.live.Withheld) > 0 {
+		f.Result = warned
+		f.Details = append(f.Details, "lock-down withholds: "+strings.Join(p.live.Withheld, ", "))
+		f.Next = nextIn("add " + p.live.Name + ":" + p.live.Withheld[0] + " to " + host.EnvPluginEnv)
+	}
+	return f
+}
+
+func (p *patient) configuration(ctx context.Context) finding {
+	p.visit = p.receive(ctx)
+	if err := p.visit.open; err != nil {
+		next := nextIn(err.Error())
+		if p.static.ConfigFile != "" && !strings.HasPrefix(next, "export "+host.EnvPluginEnv) {
+			next = editor(p.static.ConfigFile, 0)
+		}
+		return finding{Result: failed, Text: strings.TrimPrefix(err.Error(), "configuration "), Next: cmp.Or(next, "servetrace plugin explain")}
+	}
+	f := finding{Result: passed, Text: "accepted, without a configuration file", Details: p.visit.remarks}
+	switch {
+	case p.live.Attached:
+		f.Text = "not configured by this host, which did not start it"
+	case p.static.ConfigFile != "":
+		f.Text = "accepted, of " + p.static.ConfigFile
+	}
+	if len(p.visit.remarks) > 0 {
+		f.Result = warned
+	}
+	return f
+}
+
+// span reports the receipt for the marked span.
+func (p *patient) span(context.Context) finding {
+	v := p.visit
+	code := func(err error) string { return v.answer.Code + ": " + err.Error() }
+	filtered := slices.Sorted(maps.Keys(v.answer.Filtered))
+	lost := finding{Result: failed, Next: cmp.Or(v.next(), "servetrace plugin run "+shellWord(p.static.Path))}
+	switch {
+	case v.ended != "":
+		lost.Text = "the plugin ended while it exported: " + v.ended
+	case v.answer.Err != nil && v.answer.Final:
+		lost.Text = "rejected, " + code(v.answer.Err)
+	case v.answer.Err != nil:
+		lost.Text = "not delivered, a service would send it again, " + code(v.answer.Err)
+	case v.answer.Rejected > 0:
+		lost.Text = "rejected by the back end: " + v.answer.Remark
+	case v.finish != nil:
+		lost.Text = v.finish.Error()
+	case len(filtered) > 0:
+		return finding{Result: warned, Text: "dropped by processor " + strings.Join(filtered, ", ") + ", so the back end did not get it"}
+	case v.answer.Remark != "":
+		return finding{Result: warned, Text: "delivered, trace " + v.trace + "; the back end reports: " + v.answer.Remark}
+	default:
+		return finding{Result: passed, Text: "delivered: span " + doctorSpan + " of trace " + v.trace}
+	}
+	return lost
+}
+
+// finishTimeout bounds the flush and the end of a plugin after the span.
+const finishTimeout = 5 * time.Second
+
+// doctorSpan is the name of the marked span.
+const doctorSpan = `"servetrace doctor"`
+
+// visit is the life of a plugin with one marked span.
+type visit struct {
+	open    error // of start and configuration
+	trace   string
+	answer  host.Answer
+	ended   string // the exit status of a plugin that ended by itself
+	finish  error
+	remarks []string
+	address address
+}
+
+// next returns the command for the answer, empty for none.
+func (v visit) next() string {
+	if v.answer.Err == nil {
+		return ""
+	}
+	return nextIn(v.answer.Err.Error())
+}
+
+// receive starts and configures the plugin, sends it the marked span, and ends it. It reads
+// the plugin's log after its end, so that no line is missing.
+func (p *patient) receive(ctx context.Context) (v visit) {
+	d, cfg, name := p.d, p.cfg, p.live.Name
+	var log bytes.Buffer
+	done := d.progress("configure plugin "+name, cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout))
+	session, err := host.OpenSession(ctx, cfg, name, d.options(&log)...)
+	done()
+	if err != nil {
+		v.open = err
+		return v
+	}
+	if p.live.Processor {
+		v.finish = session.Stop()
+		v.remarks, _ = readLog(log.Bytes())
+		return v
+	}
+	span := builtInSpan(strings.Trim(doctorSpan, `"`), cfg.Context.ServiceName, time.Now())
+	v.trace = span.trace
+	done = d.progress("send a span through plugin "+name, cmp.Or(cfg.ExportTimeout, host.DefaultExportTimeout))
+	v.answer = session.Export(ctx, span.data)
+	done()
+	if exit, ended := session.Ended(ctx, v.answer); ended {
+		v.ended = exit
+	} else {
+		ending, cancel := context.WithTimeout(ctx, finishTimeout)
+		defer cancel()
+		v.finish = session.Finish(ending)
+	}
+	v.finish = errors.Join(v.finish, session.Stop())
+	v.remarks, v.address = readLog(log.Bytes())
+	return v
+}

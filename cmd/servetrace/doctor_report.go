@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/servetrace/servetrace/internal/printable"
+)
+
+// result is the result of a check.
+type result string
+
+const (
+	passed  result = "ok"
+	warned  result = "warning"
+	failed  result = "error"
+	skipped result = "skipped"
+)
+
+// finding is the result of one check.
+type finding struct {
+	// Plugin is the name of the plugin in the list, empty for a check of another part.
+	Plugin string `json:"plugin,omitempty"`
+	Check  string `json:"check"`
+	Result result `json:"result"`
+	Text   string `json:"text"`
+	// Details are further facts, a line each.
+	Details []string `json:"details,omitempty"`
+	// Next is the command to type next, for a POSIX shell.
+	Next string `json:"next,omitempty"`
+}
+
+// report collects findings, and writes each one at once if w is set.
+type report struct {
+	Findings []finding `json:"findings"`
+	Errors   int       `json:"errors"`
+	Warnings int       `json:"warnings"`
+
+	w     io.Writer
+	marks map[result]string
+	err   error // of w
+}
+
+func (r *report) add(f finding) {
+	last := ""
+	if len(r.Findings) > 0 {
+		last = r.Findings[len(r.Findings)-1].Plugin
+	}
+	r.Findings = append(r.Findings, f)
+	switch f.Result {
+	case failed:
+		r.Errors++
+	case warned:
+		r.Warnings++
+	}
+	if r.w == nil {
+		return
+	}
+	var text strings.Builder
+	if f.Plugin != last && f.Plugin != "" {
+		fmt.Fprintf(&text, "plugin %s\n", printable.Text(f.Plugin))
+	}
+	first, more := lines(f.Text)
+	fmt.Fprintf(&text, "%s %-13s %s\n", r.marks[f.Result], f.Check, first)
+	for _, detail := range append(more, f.Details...) {
+		fmt.Fprintf(&text, "    %s\n", printable.Text(detail))
+	}
+	if f.Next != "" {
+		fmt.Fprintf(&text, "    next: %s\n", printable.Text(f.Next))
+	}
+	_, err := io.WriteString(r.w, text.String())
+	r.err = errors.Join(r.err, err)
+}
+
+// lines returns the first line of a text and the others.
+func lines(text string) (first string, more []string) {
+	all := strings.Split(text, "\n")
+	return printable.Text(all[0]), all[1:]
+}
+
+// verdict returns an error if a check failed.
+func (r *report) verdict() error {
+	if r.Errors == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s failed", counted(r.Errors, "check"))
+}
+
+// The marks in front of findings. A terminal for UTF-8 gets signs, anything else words.
+var (
+	signs = map[result]string{passed: "✓", warned: "!", failed: "✗", skipped: "-"}
+	words = map[result]string{passed: "ok      ", warned: "WARNING ", failed: "ERROR   ", skipped: "skipped "}
+)
+
+func marksFor(w io.Writer, getenv func(string) string) map[result]string {
+	if !isTerminal(w) {
+		return words
+	}
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := strings.ToUpper(getenv(name)); locale != "" {
+			if strings.Contains(locale, "UTF-8") || strings.Contains(locale, "UTF8") {
+				return signs
+			}
+			break
+		}
+	}
+	return words
+}
