@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	testplugin.Main()
 	switch filepath.Base(os.Args[0]) {
-	case "console", "stuck", "echo", "echo.copy", "otlp", "datadog", "terminal", "servetrace":
+	case "console", "stuck", "echo", "echo.copy", "otlp", "datadog", "processor", "terminal", "servetrace":
 		testplugin.Hurry()
 	}
 	switch filepath.Base(os.Args[0]) {
@@ -45,6 +45,10 @@ func TestMain(m *testing.M) {
 		pluginsdk.Main(pluginsdk.Spec{Name: "stuck", Exporter: newStuck})
 	case "otlp":
 		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
+	case "processor":
+		pluginsdk.Main(pluginsdk.Spec{Name: "processor", Processors: []pluginsdk.NewProcessor{
+			pluginsdk.ProcessorFunc("none", func(context.Context, *pluginsdk.Batch) error { return nil }),
+		}})
 	case "datadog":
 		pluginsdk.Main(pluginsdk.Spec{Name: "datadog", Env: datadogexporter.EnvPatterns(), EnvAtStart: true, Exporter: datadogexporter.New})
 	case "echo", "echo.copy":
