@@ -140,6 +140,43 @@ func TestTLS(t *testing.T) {
 	})
 }
 
+// TestReplacedClientCA replaces the authority of senders. The relay then takes certificates
+// of the new one only, from a sender that resumes its session too.
+func TestReplacedClientCA(t *testing.T) {
+	old, next, folder := newAuthority(t), newAuthority(t), t.TempDir()
+	cert, key := old.files(t, folder, "relay")
+	ca := filepath.Join(folder, "ca.pem")
+	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: old.cert.Raw}))
+	r := startRig(t, "record", overBoth, func(_ *host.Config, c *relay.Config) {
+		c.TLSCert, c.TLSKey, c.TLSClientCA = cert, key, ca
+	})
+	sender := func(a authority) *tls.Config {
+		pair, err := tls.LoadX509KeyPair(a.files(t, t.TempDir(), "sender"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &tls.Config{
+			RootCAs: old.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(1),
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+		}
+	}
+	ofOld, ofNext := sender(old), sender(next)
+	if overGRPC, overHTTP := r.sendTLS(t, ofOld); overGRPC != nil || overHTTP != nil {
+		t.Errorf("with a certificate of the authority: %v, %v", overGRPC, overHTTP)
+	}
+	if overGRPC, overHTTP := r.sendTLS(t, ofNext); overGRPC == nil || overHTTP == nil {
+		t.Errorf("with a certificate of another authority: %v, %v; want errors", overGRPC, overHTTP)
+	}
+	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: next.cert.Raw}))
+	testplugin.WaitFor(t, "the new authority", func() bool {
+		overGRPC, overHTTP := r.sendTLS(t, ofNext)
+		return overGRPC == nil && overHTTP == nil
+	})
+	if overGRPC, overHTTP := r.sendTLS(t, ofOld); overGRPC == nil || overHTTP == nil {
+		t.Errorf("with a certificate of the old authority: %v, %v; want errors", overGRPC, overHTTP)
+	}
+}
+
 // sendTLS sends an empty request over both protocols.
 func (r *rig) sendTLS(t *testing.T, cfg *tls.Config) (overGRPC, overHTTP error) {
 	t.Helper()
