@@ -30,6 +30,28 @@ func (r *rig) speakHTTP2() {
 	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}
 }
 
+// TestTimeoutDuringTheFlush ends a request while net/http waits for the end of its body, to
+// send a complete response. The connection is closed soon after the response, and not only
+// after StallTimeout.
+func TestTimeoutDuringTheFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startFake(t, serving.Config{RequestTimeout: time.Second, StallTimeout: time.Minute}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, _ = io.WriteString(w, "whole")
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}))
+		began := time.Now()
+		reply, err := io.ReadAll(r.dial(postHalf))
+		if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 200 ") || !strings.HasSuffix(string(reply), "\r\n\r\nwhole") {
+			t.Errorf("reply %q, %v", reply, err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the connection was closed after %v, want soon after 1s", took)
+		}
+	})
+}
+
 // TestStalledUpload: the handler's Read ends and the client, which has no
 // answer yet, gets 408. The slot is free again.
 func TestStalledUpload(t *testing.T) {

@@ -312,7 +312,8 @@ func (x *exchange) limitRest() {
 	case x.leftBehind || !p.pace.body.remains():
 		p.pace.writes.Finish(0)
 	default:
-		if p.pace.stalled.Load() {
+		// A read that interruptAndLock has ended leaves the connection unusable.
+		if p.pace.stalled.Load() || p.pace.body.reads.Hurried() {
 			p.pace.body.hurry(time.Now())
 		} else {
 			p.pace.body.reads.Finish(0)

@@ -118,6 +118,13 @@ func (d *Deadline) Hurry(t time.Time) error {
 	return d.setLocked(t)
 }
 
+// Hurried reports whether Hurry was called.
+func (d *Deadline) Hurried() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.final
+}
+
 // Finish puts the limit in force for the server's work after the handler has
 // returned or has lost the connection; after is as in Begin. Without a limit, none is in
 // force. Of a stream, it only renews a deadline that Hurry has set: net/http may arm a
