@@ -5,7 +5,7 @@
 //	servetrace status
 //	servetrace relay
 //	servetrace man
-//	servetrace config check
+//	servetrace config check | schema
 //	servetrace plugin list | info | explain | run | test | new | pin
 //
 // and its help describes the project. The command serves no application: a service is a

@@ -2,8 +2,10 @@ package servicefile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,25 +19,30 @@ type form struct {
 	// read returns the variable's value. ok is false for a value of another type. The
 	// node is no alias and not null.
 	read func(node *yaml.Node) (value string, ok bool)
+	// schema describes the values for editors. It may accept more than read.
+	schema schema
 }
 
+// typed returns the schema of values of a type, or null.
+func typed(name string) schema { return schema{"type": []string{name, "null"}} }
+
 var (
-	text     = form{says: "a text", read: readText}
-	boolean  = form{says: "true or false", read: readBoolean}
-	number   = form{says: "a number, without quotes", read: readNumber}
-	integer  = form{says: "a whole number, without quotes", read: readInteger}
-	duration = form{says: "a duration with its unit, such as 200ms, 10s or 1m30s", read: readText}
-	size     = form{says: "a number of bytes, or a text such as 512KiB or 32MiB", read: readSize}
+	text     = form{says: "a text", read: readText, schema: typed("string")}
+	boolean  = form{says: "true or false", read: readBoolean, schema: typed("boolean")}
+	number   = form{says: "a number, without quotes", read: readNumber, schema: typed("number")}
+	integer  = form{says: "a whole number, without quotes", read: readInteger, schema: typed("integer")}
+	duration = form{says: "a duration with its unit, such as 200ms, 10s or 1m30s", read: readText, schema: typed("string")}
+	size     = form{says: "a number of bytes, or a text such as 512KiB or 32MiB", read: readSize, schema: schema{"type": []string{"integer", "string", "null"}}}
 	// Keys that end in "_s" have seconds without a unit, as in Ray's files.
-	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false)}
-	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true)}
+	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false), schema: schema{"type": []string{"number", "null"}, "exclusiveMinimum": 0}}
+	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true), schema: schema{"type": []string{"number", "null"}, "minimum": 0}}
 	// Ray's words for levels are Python's.
 	level = word("one of DEBUG, INFO, WARNING, ERROR, NONE", map[string]string{
 		"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "critical": "error", "none": "none",
 	})
 	encoding = word("one of TEXT, JSON", map[string]string{"text": "text", "json": "json"})
 	// importPath becomes an entry of the list of plugins.
-	importPath = form{says: "a function in Python, such as exporter:default_tracing_exporter", read: readImportPath}
+	importPath = form{says: "a function in Python, such as exporter:default_tracing_exporter", read: readImportPath, schema: typed("string")}
 	// document is any value. The reader handles its keys by their paths.
 	document = form{says: "any YAML"}
 )
@@ -43,7 +50,7 @@ var (
 // secret is a text that no message shows.
 var secret = form{says: "a text", read: func(node *yaml.Node) (string, bool) {
 	return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode
-}}
+}, schema: schema{"type": []string{"string", "number", "boolean", "null"}}}
 
 // count returns a form of whole numbers.
 func count(least int) form {
@@ -51,7 +58,7 @@ func count(least int) form {
 		value, ok := readInteger(node)
 		n, err := strconv.ParseInt(value, 10, 32)
 		return value, ok && err == nil && n >= int64(least)
-	}}
+	}, schema: schema{"type": []string{"integer", "null"}, "minimum": least}}
 }
 
 // list returns the form of one or several texts, joined with sep in the variable.
@@ -68,7 +75,7 @@ func list(sep string) form {
 			}
 		}
 		return strings.Join(items, sep), true
-	}}
+	}, schema: schema{"type": []string{"string", "array", "null"}, "items": schema{"type": "string"}}}
 }
 
 // word returns a form of words in any case. words has the variable's value for each.
@@ -77,7 +84,16 @@ func word(says string, words map[string]string) form {
 		text, ok := readText(node)
 		value, known := words[strings.ToLower(text)]
 		return value, ok && known
-	}}
+	}, schema: anyCase(words)}
+}
+
+// anyCase returns the schema of words in upper and in lower case.
+func anyCase(words map[string]string) schema {
+	all := []any{nil}
+	for _, word := range slices.Sorted(maps.Keys(words)) {
+		all = append(all, word, strings.ToUpper(word))
+	}
+	return schema{"enum": all}
 }
 
 func readText(node *yaml.Node) (string, bool) {
