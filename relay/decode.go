@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -17,6 +18,8 @@ import (
 const (
 	// maxUnzips bounds the requests that are decompressed at a time.
 	maxUnzips = 4
+	// maxWindow bounds the memory of a zstd decoder. A decoder must support 8 MiB.
+	maxWindow = 8 << 20
 	// maxJSONBytes and maxJSONObjects bound a request in JSON. Decoded, an object needs
 	// hundreds of bytes, even if it is empty.
 	maxJSONBytes   = 4 << 20
@@ -39,20 +42,42 @@ func newDecoder(most int) *decoder {
 // Type returns the name of the compression.
 func (*decoder) Type() string { return "gzip" }
 
-// Do returns the decompressed bytes of r. If they are too many, it returns one byte more
-// than is allowed.
-func (d *decoder) Do(r io.Reader) ([]byte, error) {
+// Do is decompress for gzip.
+func (d *decoder) Do(r io.Reader) ([]byte, error) { return d.decompress("gzip", r) }
+
+// decompress returns the decompressed bytes of r. The encoding is gzip or zstd. If they are
+// too many, it returns one byte more than is allowed.
+func (d *decoder) decompress(encoding string, r io.Reader) ([]byte, error) {
 	d.unzipping <- struct{}{}
 	defer func() { <-d.unzipping }()
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, fmt.Errorf("gzip: %w", err)
-	}
 	var out bytes.Buffer
-	if _, err := out.ReadFrom(io.LimitReader(z, d.most+1)); err != nil {
-		return nil, fmt.Errorf("gzip: %w", err)
+	read := func(z io.Reader) error {
+		_, err := out.ReadFrom(io.LimitReader(z, d.most+1))
+		return err
+	}
+	var err error
+	if encoding == "zstd" {
+		err = readZstd(r, read)
+	} else {
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(r); err == nil {
+			err = read(z)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", encoding, err)
 	}
 	return out.Bytes(), nil
+}
+
+// readZstd calls read with the decompressed bytes of r. The decoder has no goroutines.
+func readZstd(r io.Reader, read func(io.Reader) error) error {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	return read(z)
 }
 
 // fromJSON converts a request of OTLP/JSON to protobuf. The error is a gRPC status.

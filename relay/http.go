@@ -159,8 +159,8 @@ func (s httpService) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
 		return body.Bytes(), nil
-	case "gzip":
-		data, err := s.decoder.Do(&body)
+	case "gzip", "zstd":
+		data, err := s.decoder.decompress(encoding, &body)
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
@@ -170,7 +170,7 @@ func (s httpService) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 		return data, nil
 	default:
 		return nil, statusError{http.StatusUnsupportedMediaType,
-			status.Newf(codes.InvalidArgument, "Content-Encoding %.100q: want gzip or none", encoding)}
+			status.Newf(codes.InvalidArgument, "Content-Encoding %.100q: want gzip, zstd or none", encoding)}
 	}
 }
 
@@ -216,7 +216,7 @@ func writeAnswer(w http.ResponseWriter, kind string, response *coltracepb.Export
 			header.Set("WWW-Authenticate", "Bearer")
 		case http.StatusUnsupportedMediaType:
 			header.Set("Accept", typeProto+", "+typeJSON)
-			header.Set("Accept-Encoding", "gzip")
+			header.Set("Accept-Encoding", "gzip, zstd")
 		}
 	}
 	var body []byte

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
@@ -101,6 +103,20 @@ func zipped(t *testing.T, data []byte) []byte {
 	return out.Bytes()
 }
 
+// zstandard compresses data in one frame with a window of this size.
+func zstandard(t *testing.T, data []byte, window int) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := zstd.NewWriter(&out, zstd.WithWindowSize(window))
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
 // jsonSpan is a span in OTLP/JSON, with an unknown member, a 64-bit number as text and
 // an enumeration as a number.
 const jsonSpan = `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c",
@@ -137,7 +153,12 @@ func TestHTTPAnswers(t *testing.T) {
 		{name: "large after decompression", kind: typeProto, body: zipped(t, large), header: []string{"Content-Encoding", "gzip"}, status: 413, code: codes.ResourceExhausted, text: "larger than 600000 bytes"},
 		{name: "larger than a sender's room", kind: typeProto, body: encoded(t, requestOf("f", 500, 1000)), status: 413, code: codes.ResourceExhausted, text: "request"},
 		{name: "media type", kind: "text/plain", body: []byte("x"), status: 415, text: `Content-Type "text/plain": want application/x-protobuf or application/json`},
-		{name: "compression", kind: typeProto, body: []byte("x"), header: []string{"Content-Encoding", "br"}, status: 415, code: codes.InvalidArgument, text: `Content-Encoding "br": want gzip or none`},
+		{name: "zstd", kind: typeProto, body: zstandard(t, encoded(t, requestOf("s", 3, 10)), 1<<20), header: []string{"Content-Encoding", "zstd"}, status: 200},
+		{name: "not zstd", kind: typeProto, body: []byte("x"), header: []string{"Content-Encoding", "zstd"}, status: 400, code: codes.InvalidArgument, text: "zstd"},
+		{name: "zstd that is cut", kind: typeProto, body: zstandard(t, large, 1<<20)[:100], header: []string{"Content-Encoding", "zstd"}, status: 400, code: codes.InvalidArgument, text: "zstd"},
+		{name: "zstd, large after decompression", kind: typeProto, body: zstandard(t, large, 1<<20), header: []string{"Content-Encoding", "zstd"}, status: 413, code: codes.ResourceExhausted, text: "larger than 600000 bytes"},
+		{name: "zstd with a window of 16 MiB", kind: typeProto, body: zstandard(t, make([]byte, 17<<20), 16<<20), header: []string{"Content-Encoding", "zstd"}, status: 400, code: codes.InvalidArgument, text: "window size"},
+		{name: "compression", kind: typeProto, body: []byte("x"), header: []string{"Content-Encoding", "br"}, status: 415, code: codes.InvalidArgument, text: `Content-Encoding "br": want gzip, zstd or none`},
 		{name: "unknown wait", kind: typeProto, body: nil, header: []string{relay.HeaderWait, "soon"}, status: 400, code: codes.InvalidArgument, text: `want delivered or accepted`},
 		{name: "metrics", kind: typeProto, path: "/v1/metrics", status: 404, code: codes.Unimplemented, text: "/v1/metrics: this relay takes traces only, at /v1/traces"},
 		{name: "logs", kind: typeJSON, path: "/v1/logs", status: 404, code: codes.Unimplemented, text: "/v1/logs: this relay takes traces only, at /v1/traces"},
@@ -183,6 +204,7 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 	r.wantSpans(t, "j", 1)
 	r.wantSpans(t, "z", 1)
+	r.wantSpans(t, "s", 3)
 }
 
 // TestManyObjectsInJSON: a small document with a million empty spans would need 450 MB.
