@@ -15,7 +15,7 @@ import (
 )
 
 // Variables that ConfigFromEnv reads. An invalid value of a SERVE variable or of
-// RAY_JOB_ID is an error. An invalid value of an OTEL variable causes a warning and the
+// RAY_JOB_ID is an error, and so is any value of OTEL_CONFIG_FILE. An invalid value of an OTEL variable causes a warning and the
 // default is used, as the OpenTelemetry specification requires.
 const (
 	// EnvSamplingRatio is the root ratio, 0 to 1. If it is unset,
@@ -32,6 +32,9 @@ const (
 	// EnvTracesExporter disables tracing if it is "none". Other values are ignored,
 	// because exporters are plugins.
 	EnvTracesExporter = "OTEL_TRACES_EXPORTER"
+	// EnvConfigFile names a declarative configuration of an OpenTelemetry SDK. It must be
+	// unset: the file would replace all variables of OpenTelemetry, and is not read here.
+	EnvConfigFile = "OTEL_CONFIG_FILE"
 	// EnvTracesSampler and EnvTracesSamplerArg name a sampler and its ratio.
 	EnvTracesSampler    = "OTEL_TRACES_SAMPLER"
 	EnvTracesSamplerArg = "OTEL_TRACES_SAMPLER_ARG"
@@ -69,6 +72,7 @@ const (
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := envReader{getenv: getenv, cfg: DefaultConfig()}
+	r.configFile()
 	r.disabled()
 	r.sampler()
 	r.serve()
@@ -92,6 +96,12 @@ func (r *envReader) fault(key, value, want string) {
 
 func (r *envReader) warn(format string, args ...any) {
 	r.cfg.Warnings = append(r.cfg.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (r *envReader) configFile() {
+	if v := r.get(EnvConfigFile); v != "" {
+		r.fault(EnvConfigFile, v, "it unset, because declarative configuration is not read; set the variables of OpenTelemetry, or write a service file (SERVE_CONFIG)")
+	}
 }
 
 func (r *envReader) disabled() {

@@ -56,6 +56,8 @@ func TestConfigFromEnv(t *testing.T) {
 		}, ""},
 		{"no exporter", env{"OTEL_TRACES_EXPORTER": "none"}, func(c *Config) { c.DisabledBy = "OTEL_TRACES_EXPORTER=none" }, ""},
 		{"an exporter of the SDK", env{"OTEL_TRACES_EXPORTER": "otlp"}, func(*Config) {}, ""},
+		{"declarative configuration", env{"OTEL_CONFIG_FILE": "/etc/otel.yaml"}, func(*Config) {},
+			`OTEL_CONFIG_FILE="/etc/otel.yaml": want it unset, because declarative configuration is not read; set the variables of OpenTelemetry, or write a service file (SERVE_CONFIG)`},
 		{"distrust", env{"SERVE_TRACING_TRUST_INBOUND": "false"}, func(c *Config) { c.TrustInbound = false }, ""},
 		{"distrust wrong", env{"SERVE_TRACING_TRUST_INBOUND": "maybe"}, func(*Config) {},
 			`SERVE_TRACING_TRUST_INBOUND="maybe": want true or false`},

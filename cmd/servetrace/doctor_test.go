@@ -198,6 +198,8 @@ var brokenSetUps = []brokenSetUp{
 		s.env["SERVE_CONFIG"] = s.write(t, "serve.yaml", "http_options:\n  prot: 8000\n")
 		s.write(t, "right", "http_options:\n  port: 8000\n")
 	}, check: "settings", text: "did you mean port?", next: "${EDITOR:-vi} +2 "},
+	{name: "declarative configuration", fault: set("OTEL_CONFIG_FILE", "otel.yaml"), check: "settings", text: "declarative configuration is not read",
+		next: "unset OTEL_CONFIG_FILE"},
 	{name: "missing service file", fault: set("SERVE_CONFIG", "serve.yaml"), check: "settings", text: "no such file", next: "ls -l serve.yaml",
 		mend: func(t *testing.T, s *setUp) { s.write(t, "serve.yaml", "{}") }},
 	{name: "comma too many", fault: set(envPlugins, "echo,,otlp"), check: "settings", text: "names no plugin", mend: set(envPlugins, "echo")},
