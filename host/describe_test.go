@@ -48,7 +48,7 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
 		return describedPlugin{newFakePlugin(nil), described{data}}, nil
 	}
-	i := h.cfg.inspect(t.Context(), h.plugins[0], true)
+	i := h.cfg.inspect(t.Context(), h.plugins[0], true, false)
 	if i.Err != nil && len(i.Err.Error()) > 4<<10 {
 		t.Errorf("an error of %d bytes", len(i.Err.Error()))
 	}

@@ -67,6 +67,8 @@ type Option interface{ apply(*options) }
 type options struct {
 	log    *slog.Logger
 	output *stdio.File // nil for standard output of this process
+
+	eitherKind bool // of WithEitherKind
 }
 
 type optionFunc func(*options)

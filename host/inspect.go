@@ -15,6 +15,7 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/supervise"
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -104,6 +105,8 @@ type About struct {
 	Patterns []string
 	// EnvAtStart is true if the plugin wants its variables in its start environment.
 	EnvAtStart bool
+	// Processor is true for a processor plugin.
+	Processor bool
 }
 
 // Variable is one variable that a plugin gets.
@@ -127,6 +130,13 @@ func (v Variable) Granted() bool {
 	return !v.Base && (v.Setting == "" || v.Setting == EnvPluginEnv && utf8.ValidString(v.Value))
 }
 
+// WithEitherKind makes [Inspect] accept a processor plugin in [Config.Plugins], for a tool
+// that starts a single plugin. By default such a plugin is an error. It has no effect in
+// New.
+func WithEitherKind() Option {
+	return optionFunc(func(o *options) { o.eitherKind = true })
+}
+
 // Inspect returns the results of the entries of cfg's list, in their order. With launch
 // it starts each plugin, or attaches to it, asks for its description and ends it, all
 // at once. No plugin is configured or gets a span. Without launch, it only reads files.
@@ -138,17 +148,22 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 	if err != nil {
 		return []Inspection{{Err: err}}
 	}
+	var o options
+	for _, opt := range opts {
+		opt.apply(&o)
+	}
 	list := make([]Inspection, len(h.plugins))
 	var all sync.WaitGroup
 	for i, x := range h.plugins {
-		all.Go(func() { list[i] = h.cfg.inspect(ctx, x, launch) })
+		all.Go(func() { list[i] = h.cfg.inspect(ctx, x, launch, o.eitherKind) })
 	}
 	all.Wait()
 	return list
 }
 
-func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) Inspection {
+func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch, eitherKind bool) Inspection {
 	plan, err := x.Plan()
+	plan.EitherKind = eitherKind
 	settings := c.list()
 	i := Inspection{
 		Name:       x.Entry.Name,
@@ -206,6 +221,7 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 		Language:    wire.Clip(sdk.GetLanguage()),
 		Description: wire.Clip(d.About.GetDescription()),
 		EnvAtStart:  d.About.GetEnvAtStart(),
+		Processor:   d.About.GetKind() == pluginv1.Kind_KIND_PROCESSOR,
 	}
 	for _, pattern := range d.About.GetEnvPatterns() {
 		i.About.Patterns = append(i.About.Patterns, wire.Clip(secrets.Text(pattern)))

@@ -148,7 +148,7 @@ func TestInspectAsksDescribeOnly(t *testing.T) {
 	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
 		return plugin, nil
 	}
-	got := h.cfg.inspect(t.Context(), h.plugins[0], true)
+	got := h.cfg.inspect(t.Context(), h.plugins[0], true, false)
 	if !got.Described || got.Err == nil || !strings.HasPrefix(got.Err.Error(), `describe: the plugin asks for variables "*"`) {
 		t.Errorf("%+v", got)
 	}

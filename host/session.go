@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-
-	"github.com/servetrace/servetrace/host/internal/supervise"
-
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -52,6 +51,7 @@ func OpenSession(ctx context.Context, cfg Config, name string, opts ...Option) (
 	if s.plan, err = s.x.Plan(); err != nil {
 		return nil, err
 	}
+	s.plan.EitherKind = true
 	s.peer, s.about, err = s.x.Connect(ctx, &s.plan, true)
 	if err != nil {
 		return nil, err
@@ -88,9 +88,13 @@ type Answer struct {
 	Filtered map[string]uint64
 	// Unread names a part of the answer that cannot be read, or is empty.
 	Unread string
+	// Result is the accepted request as a processor plugin returned it. It is nil for an
+	// exporter. Credentials in it are not redacted.
+	Result []byte
 }
 
-// Export sends one encoded ExportTraceServiceRequest. It blocks until the plugin has
+// Export sends one encoded ExportTraceServiceRequest, by Process to a processor plugin. It
+// blocks until the plugin has
 // answered, Config.ExportTimeout is over or ctx ends.
 func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	// The plugin gets the timeout, but not the end of ctx. It ends an export shortly
@@ -106,13 +110,40 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	var (
 		response wire.Incoming
 		trailer  metadata.MD
+		pieces   = mem.BufferSlice{mem.SliceBuffer(request)}
+		method   = wire.ExportMethod
 	)
-	out := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(request)} }}
-	if err := wire.FromStatus(s.peer.Conn().Invoke(call, wire.ExportMethod, out, &response, grpc.Trailer(&trailer))); err != nil {
+	if s.processes() {
+		pieces = mem.BufferSlice{mem.SliceBuffer(wire.ProcessHead(wire.RequestBatch, len(request))), mem.SliceBuffer(request)}
+		method = wire.ProcessMethod
+	}
+	out := &wire.Outgoing{Buffers: func() mem.BufferSlice { return pieces }}
+	if err := wire.FromStatus(s.peer.Conn().Invoke(call, method, out, &response, grpc.Trailer(&trailer), grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes))); err != nil {
 		return Answer{Err: err, Code: err.Code, Final: err.Final}
+	}
+	if s.processes() {
+		return s.readProcessed(request, response.Data, trailer)
 	}
 	ans := supervise.ReadAnswer(s.plan.Redactor, response.Data, trailer)
 	return Answer{Rejected: int(ans.Rejected), Remark: ans.Remark, Filtered: ans.Filtered, Unread: ans.Unread}
+}
+
+func (s *Session) processes() bool {
+	return s.about.About.GetKind() == pluginv1.Kind_KIND_PROCESSOR
+}
+
+// readProcessed reads the OK answer of a processor plugin to a request.
+func (s *Session) readProcessed(request, response []byte, trailer metadata.MD) Answer {
+	result, changed, err := pipeline.ReadResult(request, response, func(int) []byte { return nil })
+	if err != nil {
+		return Answer{Err: fmt.Errorf("the result cannot be used: %w", err), Code: pipeline.CodeUnread, Final: true}
+	}
+	if !changed {
+		result = request
+	}
+	ans := Answer{Result: result}
+	ans.Filtered, ans.Unread = wire.ReadFiltered(s.plan.Redactor.Texts(trailer.Get(wire.MetaFiltered)))
+	return ans
 }
 
 // Ended reports whether the plugin has ended by itself, with its exit status in words.

@@ -14,6 +14,7 @@ import (
 
 type books struct {
 	plugin         string // its name in the list, and its own name
+	processor      bool   // it returns the spans
 	spans, batches int    // to be sent; sent
 	delivered      int
 	filtered       map[string]int // by processor
@@ -29,7 +30,7 @@ type reason struct {
 }
 
 func newBooks(is host.Inspection, requests []request) *books {
-	b := &books{plugin: fmt.Sprintf("%q", is.Name), filtered: map[string]int{}}
+	b := &books{plugin: fmt.Sprintf("%q", is.Name), processor: is.About.Processor, filtered: map[string]int{}}
 	if is.Described {
 		b.plugin += fmt.Sprintf(" (%s)", printable.Text(is.About.Name+" "+is.About.Version))
 	}
@@ -111,12 +112,16 @@ func (b *books) write(w io.Writer, from string) error {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	accepted := "delivered"
+	if b.processor {
+		accepted = "passed"
+	}
 	line := func(what string, spans int, why string) {
-		if spans > 0 || what == "delivered" {
+		if spans > 0 || what == accepted {
 			fmt.Fprintf(table, "%d\t %s\n", spans, strings.TrimSpace(what+"  "+printable.Text(why)))
 		}
 	}
-	line("delivered", b.delivered, "")
+	line(accepted, b.delivered, "")
 	for _, processor := range slices.Sorted(maps.Keys(b.filtered)) {
 		line("filtered", b.filtered[processor], "by processor "+processor)
 	}

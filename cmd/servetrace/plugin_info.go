@@ -63,6 +63,7 @@ func writeInfo(w io.Writer, d described) error {
 		row("name", `none, because it is a plain OTLP receiver; "servetrace plugin run" shows whether it accepts spans`)
 	} else {
 		row("name", d.Name)
+		row("kind", d.Kind)
 		row("version", d.Version)
 		row("description", d.Description)
 		row("sdk", d.SDK)
@@ -96,6 +97,7 @@ type described struct {
 	// Plain: an OTLP receiver without a description.
 	Plain       bool     `json:"plain,omitempty"`
 	Name        string   `json:"name,omitempty"`
+	Kind        string   `json:"kind,omitempty"`
 	Version     string   `json:"version,omitempty"`
 	Description string   `json:"description,omitempty"`
 	SDK         string   `json:"sdk,omitempty"`
@@ -122,9 +124,20 @@ func infoJSON(is host.Inspection, err error) described {
 	}
 	return described{
 		Path: whereText(is), Plain: !is.Described, Limits: limitsJSON(is),
-		Name: is.About.Name, Version: is.About.Version, Description: is.About.Description,
+		Name: is.About.Name, Kind: kindOf(is), Version: is.About.Version, Description: is.About.Description,
 		SDK: is.About.SDK, Language: is.About.Language, EnvPatterns: is.About.Patterns,
 	}
+}
+
+// kindOf returns the kind of a described plugin.
+func kindOf(is host.Inspection) string {
+	switch {
+	case !is.Described:
+		return ""
+	case is.About.Processor:
+		return string(kindProcessor)
+	}
+	return string(kindExporter)
 }
 
 func limitsJSON(is host.Inspection) *limits {

@@ -12,8 +12,8 @@ import (
 const pluginNewLong = `Write the module of a new plugin: main.go, main_test.go, go.mod, README.md and
 .gitignore. It builds, and passes its tests and "servetrace plugin test".
 
---kind processor writes a processor in front of the console exporter, --kind
-exporter writes an exporter.
+--kind processor writes a processor plugin, which changes spans before all
+exporters. --kind exporter writes an exporter plugin.
 
 go.mod requires the version of this command. A command that was built from a
 clone has none: the module then uses the clone of --replace, or else the clone
@@ -85,7 +85,7 @@ Next:
 %s  go test ./...
   go build -o %s .
   servetrace plugin test ./%[2]s
-  SERVE_TRACING_EXPORTER_PLUGIN=$PWD/%[2]s your-service
-`, first, s.Name)
+  %[3]s your-service
+`, first, s.Name, s.Setting())
 	return err
 }

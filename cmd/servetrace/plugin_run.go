@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/otlpjson"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
@@ -29,6 +30,9 @@ SERVE_TRACING_EXPORT_TIMEOUT=1h.
 --format json is OTLP/JSON: one document, or JSON lines, as file exporters
 write. --format proto is one encoded request, or several, each behind its length
 in 4 bytes, as the Collector's file exporter writes.
+
+A processor plugin's results go to standard output, as OTLP/JSON, a line for
+each request that has spans left.
 
 The plugin's output goes to standard output, its log and the delivery
 accounting to standard error. The exit code is 0 if each span was delivered, or
@@ -86,7 +90,7 @@ func (f runFlags) run(cmd *cobra.Command, s settings, where string) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("--timeout %v has passed", f.timeout))
 	defer cancel()
-	result, err := send(ctx, cfg, requests, cmd.ErrOrStderr())
+	result, err := send(ctx, cfg, requests, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	if result == nil {
 		return err
 	}
@@ -110,7 +114,8 @@ func (f runFlags) check() error {
 
 // send starts a plugin, sends the requests and stops the plugin. The books are nil if it
 // did not become ready.
-func send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
+// A processor plugin's results go to out.
+func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer) (books *books, err error) {
 	session, err := openSession(ctx, cfg, logged)
 	if cause := over(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("%w: %w", cause, err)
@@ -120,7 +125,7 @@ func send(ctx context.Context, cfg host.Config, requests []request, logged io.Wr
 	}
 	defer func() { err = errors.Join(err, session.Stop()) }()
 	books = newBooks(session.Inspection(), requests)
-	if err = sendAll(ctx, session, requests, books); err == nil {
+	if err = sendAll(ctx, session, requests, books, out); err == nil {
 		err = session.Finish(ctx)
 	}
 	if cause := over(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
@@ -139,7 +144,7 @@ func over(ctx context.Context) error {
 }
 
 // sendAll sends the requests until the last answer, or until ctx or the plugin ends.
-func sendAll(ctx context.Context, session *host.Session, requests []request, books *books) error {
+func sendAll(ctx context.Context, session *host.Session, requests []request, books *books, out io.Writer) error {
 	limits := session.Inspection()
 	for _, r := range requests {
 		for sent := 0; sent < r.spans; {
@@ -152,6 +157,9 @@ func sendAll(ctx context.Context, session *host.Session, requests []request, boo
 			}
 			ans := session.Export(ctx, data)
 			books.settle(spans, ans)
+			if err := writeResult(out, ans.Result); err != nil {
+				return err
+			}
 			if exit, ended := session.Ended(ctx, ans); ended {
 				return fmt.Errorf("the plugin ended: %s", exit)
 			}
@@ -162,4 +170,17 @@ func sendAll(ctx context.Context, session *host.Session, requests []request, boo
 		}
 	}
 	return nil
+}
+
+// writeResult writes the request that a processor plugin has returned, if spans are left.
+func writeResult(w io.Writer, result []byte) error {
+	if spans, err := otlpwire.CountSpans(result); err != nil || spans == 0 {
+		return err
+	}
+	line, err := otlpjson.FromProto(result)
+	if err != nil {
+		return fmt.Errorf("the plugin's result: %w", err)
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
 }

@@ -14,6 +14,8 @@ import (
 	"text/template"
 
 	"golang.org/x/mod/module"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // templates are the files of a new plugin. Files in a folder are for one kind of plugin,
@@ -44,6 +46,14 @@ type scaffold struct {
 // Prefix returns the prefix of the plugin's variables.
 func (s scaffold) Prefix() string {
 	return strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_")) + "_"
+}
+
+// Setting returns the variables with which a service uses the plugin.
+func (s scaffold) Setting() string {
+	if s.Kind == kindProcessor {
+		return host.EnvProcessors + "=$PWD/" + s.Name + " " + host.EnvPlugins + "=console"
+	}
+	return host.EnvPlugins + "=$PWD/" + s.Name
 }
 
 // pluginName is pluginsdk's rule for Spec.Name.

@@ -65,8 +65,13 @@ func TestNewPluginWorksAtOnce(t *testing.T) {
 				t.Errorf("plugin test: %v\n%s", err, stdout)
 			}
 			stdout, _, err = command(t, nil, "plugin", "info", binary)
-			if err != nil || !strings.Contains(stdout, "my-plugin") || !strings.Contains(stdout, "MY_PLUGIN_") {
+			if err != nil || !strings.Contains(stdout, "my-plugin") || !strings.Contains(stdout, "MY_PLUGIN_") || !strings.Contains(stdout, "  "+string(kind)) {
 				t.Errorf("plugin info: %v\n%s", err, stdout)
+			}
+			stdout, stderr, err := command(t, nil, "plugin", "run", binary)
+			passed := strings.Contains(stderr, "1 passed") && strings.Contains(stdout, `{"key":"team","value":{"stringValue":"unknown"}}`)
+			if err != nil || passed != (kind == kindProcessor) {
+				t.Errorf("plugin run: %v\n%s%s", err, stdout, stderr)
 			}
 		})
 	}

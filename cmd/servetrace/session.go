@@ -22,7 +22,7 @@ func openSession(ctx context.Context, cfg host.Config, logged io.Writer) (*host.
 }
 
 func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.Inspection, error) {
-	list, err := inspectAll(ctx, cfg, true, logged)
+	list, err := inspectAll(ctx, cfg, true, logged, host.WithEitherKind())
 	if err != nil {
 		return host.Inspection{}, err
 	}
@@ -32,9 +32,9 @@ func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.In
 // inspectAll asks the host about all plugins of cfg. It holds the plugins' log, and
 // writes it to logged if a plugin cannot be used. The host's own log about the list is
 // always written.
-func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writer) ([]host.Inspection, error) {
+func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writer, opts ...host.Option) ([]host.Inspection, error) {
 	var kept bytes.Buffer
-	list := host.Inspect(ctx, cfg, start, host.WithLogger(newLog(&kept)))
+	list := host.Inspect(ctx, cfg, start, append(opts, host.WithLogger(newLog(&kept)))...)
 	if len(list) == 1 && list[0].Name == "" { // the list is invalid
 		return nil, usageError{list[0].Err}
 	}

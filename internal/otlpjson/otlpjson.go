@@ -1,12 +1,14 @@
-// Package otlpjson converts requests of OTLP from JSON to protobuf.
+// Package otlpjson converts requests of OTLP from JSON to protobuf, and back.
 //
 // OTLP/JSON is the JSON mapping of protobuf with ids in hexadecimal digits:
 // https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 package otlpjson
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -67,4 +69,38 @@ func fixIDs(list ids) error {
 		*id.value = value
 	}
 	return nil
+}
+
+// FromProto converts an encoded ExportTraceServiceRequest to JSON, in one line.
+func FromProto(data []byte) ([]byte, error) {
+	var message coltracepb.ExportTraceServiceRequest
+	if err := proto.Unmarshal(data, &message); err != nil {
+		return nil, fmt.Errorf("not OTLP: %w", err)
+	}
+	for _, resource := range message.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				writeIDs(&span.TraceId, &span.SpanId, &span.ParentSpanId)
+				for _, link := range span.GetLinks() {
+					writeIDs(&link.TraceId, &link.SpanId)
+				}
+			}
+		}
+	}
+	document, err := protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(&message)
+	if err != nil {
+		return nil, err
+	}
+	var line bytes.Buffer
+	err = json.Compact(&line, document) // protojson adds spaces at random
+	return line.Bytes(), err
+}
+
+// writeIDs replaces ids by the bytes whose base64 is the id in hexadecimal digits.
+func writeIDs(list ...*[]byte) {
+	for _, id := range list {
+		if value, err := base64.StdEncoding.DecodeString(hex.EncodeToString(*id)); err == nil { // else it is no id
+			*id = value
+		}
+	}
 }

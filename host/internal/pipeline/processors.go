@@ -35,28 +35,37 @@ const MaxResultBytes = 16 << 20
 // ReadResult reads the response of a processor to an item in flight. It returns an error if
 // the result cannot be used, so that it costs no exporter a batch.
 func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
-	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
-	switch {
-	case err != nil || field == 0:
+	ans.Data, ans.Changed, err = ReadResult(it.Batch.data, response, l.q.p.mem.arena)
+	if err != nil || !ans.Changed {
 		return ans, err
-	case field == wire.ResponseBatch:
-		ans.Data = content
-	default:
-		// The splices of a patch are longer than the bytes that they insert.
-		buf := l.q.p.mem.arena(len(it.Batch.data) + len(content))
-		if ans.Data, err = otlpwire.ApplyPatch(buf, it.Batch.data, content); err != nil {
-			return ans, err
-		}
 	}
-	if len(ans.Data) > MaxResultBytes {
-		return ans, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(ans.Data), MaxResultBytes)
-	}
-	ans.Changed = true
 	ans.Spans, _, err = otlpwire.Check(ans.Data, math.MaxInt)
 	if err == nil && ans.Spans > it.Left() {
 		err = fmt.Errorf("it has %d spans, and the batch had %d", ans.Spans, it.Left())
 	}
 	return ans, err
+}
+
+// ReadResult returns the batch of the response of a processor. changed is false, and result
+// nil, if the batch is unchanged. A patch is applied in the memory that alloc returns for a
+// length; it may be nil.
+func ReadResult(batch, response []byte, alloc func(int) []byte) (result []byte, changed bool, err error) {
+	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
+	switch {
+	case err != nil || field == 0:
+		return nil, false, err
+	case field == wire.ResponseBatch:
+		result = content
+	default:
+		// The splices of a patch are longer than the bytes that they insert.
+		if result, err = otlpwire.ApplyPatch(alloc(len(batch)+len(content)), batch, content); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(result) > MaxResultBytes {
+		return nil, false, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(result), MaxResultBytes)
+	}
+	return result, true, nil
 }
 
 // processedLocked counts an item that the processor q has answered, and puts the result on

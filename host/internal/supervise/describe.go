@@ -68,7 +68,11 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	}
 	withoutSecrets(about, p.Redactor)
 	d := Description{About: about, Limits: limitsOf(about.GetLimits())}
-	if kind := cmp.Or(about.GetKind(), pluginv1.Kind_KIND_EXPORTER); kind != p.Kind {
+	kind := cmp.Or(about.GetKind(), pluginv1.Kind_KIND_EXPORTER)
+	if p.EitherKind && (kind == pluginv1.Kind_KIND_EXPORTER || kind == pluginv1.Kind_KIND_PROCESSOR) {
+		p.Kind = kind
+	}
+	if kind != p.Kind {
 		return d, fmt.Errorf("describe: the plugin is %w: %w", errIncompatible, wrongList(kind))
 	}
 	if p.Attached {

@@ -19,8 +19,10 @@ type Plan struct {
 	// neither starts nor configures such a plugin, so the fields after Kind are empty.
 	Path     string
 	Attached bool
-	// Kind is the kind of plugin that the list wants.
-	Kind pluginv1.Kind
+	// Kind is the kind of plugin that the list wants. EitherKind accepts exporters and
+	// processors, for tools.
+	Kind       pluginv1.Kind
+	EitherKind bool
 	// Function is the function in Python that the plugin runs, MODULE:FUNCTION, or empty.
 	// Args are the arguments of the executable.
 	Function string
