@@ -44,7 +44,7 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a running server with what it recorded.
+// rig is a running server with its spans and logs.
 type rig struct {
 	t      testing.TB
 	server *serving.Server
@@ -110,7 +110,7 @@ func provider(t testing.TB, processor sdktrace.SpanProcessor) *tracing.Provider 
 
 func (r *rig) url(path string) string { return "http://" + r.server.Addr().String() + path }
 
-// answer is what a client saw.
+// answer is a response as a client sees it.
 type answer struct {
 	Status int
 	Body   string
@@ -118,7 +118,7 @@ type answer struct {
 	header http.Header
 }
 
-// get sends a GET; an error before the response's head gives status 0.
+// get sends a GET. After an error before the response's head, the status is 0.
 func (r *rig) get(path string, header ...string) answer {
 	r.t.Helper()
 	return r.do(r.t.Context(), http.MethodGet, path, header...)
@@ -217,7 +217,7 @@ func (l *spanLog) all() []sdktrace.ReadOnlySpan {
 	return append([]sdktrace.ReadOnlySpan(nil), l.spans...)
 }
 
-// take waits for n spans and gives and forgets them.
+// take waits for n spans, removes them from the log and returns them.
 func (l *spanLog) take(t testing.TB, n int) []sdktrace.ReadOnlySpan {
 	t.Helper()
 	await(t, fmt.Sprintf("%d spans", n), func() bool { return len(l.all()) >= n })
@@ -237,7 +237,7 @@ func attr(s sdktrace.ReadOnlySpan, key string) (attribute.Value, bool) {
 	return attribute.Value{}, false
 }
 
-// digest writes down what the status table tells of a span.
+// digest returns the facts about a span that are in the status table.
 func digest(s sdktrace.ReadOnlySpan) string {
 	var b strings.Builder
 	family, _, _ := strings.Cut(s.Name(), " ")
@@ -269,7 +269,7 @@ func digest(s sdktrace.ReadOnlySpan) string {
 	return b.String()
 }
 
-// digests gives the spans of one request in the order proxy, router, replica.
+// digests returns the digests of a request's spans in the order proxy, router, replica.
 func digests(spans []sdktrace.ReadOnlySpan) []string {
 	var out []string
 	for _, family := range []string{"proxy_http_request", "proxy_websocket_request", "route_to_replica", "replica_handle_request"} {

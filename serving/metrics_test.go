@@ -14,8 +14,8 @@ import (
 	"github.com/servetrace/servetrace/test/servingtest"
 )
 
-// counts gives the series of the server's counters, histograms (how many) and
-// gauges; replicas are "R". Those at zero are left out.
+// counts returns the server's series that are not zero: counters, gauges, and the counts
+// of histograms. A replica is "R".
 func (r *rig) counts(t testing.TB) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -46,8 +46,7 @@ func (r *rig) counts(t testing.TB) map[string]float64 {
 	return values
 }
 
-// TestMetrics: what a client saw, the access log has and the spans say is counted,
-// once each.
+// TestMetrics compares the metrics of requests with their responses, access log and spans.
 func TestMetrics(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /users/{id}", func(http.ResponseWriter, *http.Request) {})
@@ -110,7 +109,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestGauges: what is under way shows while it is, and then no more.
+// TestGauges reads the gauges while requests are in progress, and afterwards.
 func TestGauges(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

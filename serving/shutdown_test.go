@@ -15,7 +15,8 @@ import (
 	"github.com/servetrace/servetrace/test/servingtest"
 )
 
-// shutdownSoon starts Shutdown and gives its error when it has returned.
+// shutdown starts Shutdown, waits until the server drains, and returns a channel for the
+// error of Shutdown.
 func (r *rig) shutdown(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- r.server.Shutdown(ctx) }()

@@ -334,7 +334,7 @@ func TestPausesAreNoStalls(t *testing.T) {
 	}
 }
 
-// TestLargeWrites: what is written in steps arrives whole.
+// TestLargeWrites checks that a write in several steps arrives completely.
 func TestLargeWrites(t *testing.T) {
 	want := strings.Repeat("0123456789", 20<<10)
 	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {

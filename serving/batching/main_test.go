@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a replica without a server, and what it logs.
+// rig is a replica without a server, and its log.
 type rig struct {
 	replica *scope.Replica
 	log     *servingtest.Log
@@ -65,14 +65,14 @@ func (b *book) all() []string {
 	return append([]string{}, b.batches...)
 }
 
-// answer is what Do gave.
+// answer is a result of Do.
 type answer struct {
 	Out string
 	Err string
 	At  time.Duration
 }
 
-// ask calls do, and gives the answer to come.
+// ask calls do in the background, and returns a channel for its answer.
 func ask[In any](do func(context.Context, In) (string, error), ctx context.Context, in In) <-chan answer { //nolint:revive // the function first reads better
 	began := time.Now()
 	ch := make(chan answer, 1)

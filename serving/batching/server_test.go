@@ -94,7 +94,7 @@ func (s *service) stop(t *testing.T) {
 	}
 }
 
-// get sends a request of the trace of that letter, and gives the answer to come.
+// get sends a request in the trace of a letter, and returns a channel for the answer.
 func (s *service) get(ctx context.Context, t *testing.T, id, letter string) <-chan string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.server.Addr().String()+"/?id="+id, http.NoBody)
@@ -116,7 +116,7 @@ func (s *service) get(ctx context.Context, t *testing.T, id, letter string) <-ch
 	return ch
 }
 
-// queued waits until so many requests wait for a batch.
+// queued waits until this many requests wait for a batch.
 func (s *service) queued(t *testing.T, want float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -147,7 +147,7 @@ func (s *service) queued(t *testing.T, want float64) {
 	}
 }
 
-// way gives the names of a span and of its parents, and the letter of their trace.
+// way returns the names of a span and of its parents, and the letter of their trace.
 func (s *service) way(name string) string {
 	all := s.spans.Ended()
 	var names []string

@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/test/servingtest"
 )
 
-// TestMetricsOfModels asks for three models, one of them twice, with room for
-// two, and for one that cannot be loaded. Loads and unloads take a second each.
+// TestMetricsOfModels loads three models, one of them twice, with room for two, and tries
+// to load a broken model. Loads and unloads take a second each.
 func TestMetricsOfModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
