@@ -86,8 +86,17 @@ func (l *backlog) empty() bool {
 	return l.head == len(l.fresh) && len(l.again) == 0 && len(l.suspects) == 0
 }
 
-// push adds a fresh item at the end.
-func (l *backlog) push(it *Item) { l.fresh = append(l.fresh, it) }
+// push adds a fresh item after all fresh items that were sealed before it: a processor may
+// answer a later batch first. The item gets the arrival of the item behind it, so that the
+// first item of a queue is also the first that has waited for the queue's patience.
+func (l *backlog) push(it *Item) {
+	i := len(l.fresh)
+	for i > l.head && it.before(l.fresh[i-1]) {
+		i--
+		it.arrived = l.fresh[i].arrived
+	}
+	l.fresh, l.cold = slices.Insert(l.fresh, i, it), min(l.cold, i)
+}
 
 // prepend adds items before all fresh ones.
 func (l *backlog) prepend(list []*Item) {

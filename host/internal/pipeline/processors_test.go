@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -109,5 +110,45 @@ func TestBatchOnItsWaySkipsNoProcessor(t *testing.T) {
 		if s.Waiting != 0 || s.Accepted != s.Delivered {
 			t.Errorf("%s: %d spans accepted, %d passed or delivered, %d waiting", q.name, s.Accepted, s.Delivered, s.Waiting)
 		}
+	}
+}
+
+// A processor answers the second of two batches first. The exporter gets them in the order of
+// sealing, and a flush up to the first batch waits for it.
+func TestBatchesAreInOrderAfterAProcessor(t *testing.T) {
+	p, processors, exporter := newProcessing("a")
+	a := open(t, processors[0], Limits{Spans: 10, Bytes: 1 << 20, Calls: 2})
+	last := open(t, exporter, Limits{Spans: 10, Bytes: 1 << 20, Calls: 1})
+	seal(p, 1)
+	seal(p, 1)
+	first, second := a.Take(t.Context()), a.Take(t.Context())
+	a.Settle(second, done)
+	a.Settle(first, done)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if left, err := exporter.WaitSettled(ended, first.seq); err == nil || left != 2 {
+		t.Errorf("WaitSettled = %d spans, %v; want the end of the context with 2 spans", left, err)
+	}
+	if it := last.Take(t.Context()); it.seq != first.seq {
+		t.Errorf("the exporter gets batch %d first, want %d", it.seq, first.seq)
+	}
+}
+
+// An exporter that stops waits for a processor that cannot be started if its batches go on
+// without it, and only then.
+func TestStoppingExporterWaitsForBypassedBatches(t *testing.T) {
+	for _, patience := range []time.Duration{0, time.Minute} {
+		p, _, exporter := newProcessing()
+		a := NewProcessor(p, "a", failures.New(p.log), patience)
+		p.SetProcessors([]*Queue{a})
+		seal(p, 1)
+		a.SetHopeless(true)
+		exporter.Resume(true)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := exporter.WaitSettled(ended, p.Sealed()); (err != nil) != (patience > 0) {
+			t.Errorf("patience %v: WaitSettled = %v", patience, err)
+		}
+		a.DropRest()
 	}
 }

@@ -51,15 +51,14 @@ func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 
 // putLocked adds an item. The caller has retained the batch for the queue.
 func (q *Queue) putLocked(it *Item) {
-	wasEmpty := q.items.empty()
 	q.items.push(it)
 	q.books.accepted += uint64(it.Left())
 	q.books.add(it)
 	switch {
 	case q.ending.over:
 		q.expireLocked(it.arrived)
-	case wasEmpty:
-		q.armLocked(it.arrived)
+	case q.items.oldest() == it:
+		q.armLocked(time.Now())
 	}
 	q.changed.Broadcast() // not Signal: Lane.AwaitIdle waits here too
 }
@@ -289,10 +288,10 @@ func isEmpty(q *Queue, seq uint64) bool {
 
 // settledLocked reports whether all batches sealed up to seq are settled in the queue, and
 // in the processors in front of it. A stopping queue does not wait for a processor that
-// cannot be started.
+// cannot be started, unless its batches go on without it.
 func (q *Queue) settledLocked(seq uint64) bool {
 	for _, u := range q.p.ways.all {
-		if feeds(u, q) && !isEmpty(u, seq) && !(q.ending.hasty && u.ending.hopeless) {
+		if feeds(u, q) && !isEmpty(u, seq) && !(q.ending.hasty && u.ending.hopeless && u.place.patience == 0) {
 			return false
 		}
 	}
