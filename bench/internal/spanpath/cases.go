@@ -140,9 +140,8 @@ var shapes = []shape{
 		length: 2 * time.Second, drive: paced(2, 10_000), lossy: true, kill: true,
 	},
 	{ // The highest rate for plugins/datadog, in bursts that the queue of dd-trace-go holds.
-		// One turn: to flush, the rows of dd-trace-go wait for a count of the sink.
 		Shape:  suite.Shape{Name: shapeBursts, Rows: []string{rowFloor, rowDatadog, rowDDOTel, rowOurs, rowOursDD}, Repeats: 5, Claims: claimsBursts},
-		length: 2 * time.Second, drive: bursts(400, 40*time.Millisecond),
+		length: time.Second / 2, turns: 4, drive: bursts(400, 40*time.Millisecond),
 	},
 	{ // No way to the sink.
 		Shape: suite.Shape{Name: shapeEncode, Rows: encoders, Quick: encoders, Repeats: 5, Claims: claimsEncode},

@@ -166,6 +166,9 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.way.begin != nil {
+		c.way.begin(before.taken)
+	}
 	if c.shape.kill {
 		pid := c.way.exporters()[0].PID
 		killer := time.AfterFunc(c.shape.length/2, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })

@@ -35,6 +35,7 @@ func openDatadog(newSpans func(trace.TracerProvider) func(i int)) opener {
 					made.Add(1)
 				}
 			},
+			begin: made.Store,
 			flush: func(ctx context.Context) error { return flushDatadog(ctx, o.Sink, &made) },
 			close: func(context.Context) error { return provider.Shutdown() },
 		}, nil

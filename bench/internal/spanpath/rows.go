@@ -36,6 +36,8 @@ type way struct {
 	produce func() func(i int)
 	// processor receives finished spans. It is nil for rows without the SDK.
 	processor sdktrace.SpanProcessor
+	// begin is called before each turn with the sink's count. It may be nil.
+	begin func(taken uint64)
 	// flush returns when all ended spans are delivered or given up.
 	flush func(ctx context.Context) error
 	close func(ctx context.Context) error
