@@ -217,7 +217,7 @@ func (r *running) end() {
 }
 
 // configure calls Configure with env, and wants no diagnostics.
-func (r *running) configure(t *testing.T, env map[string]string) {
+func (r *running) configure(t testing.TB, env map[string]string) {
 	t.Helper()
 	answer, err := r.lifecycle.Configure(t.Context(), &pluginv1.ConfigureRequest{Env: env})
 	if err != nil || len(answer.GetDiagnostics()) > 0 {

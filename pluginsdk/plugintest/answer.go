@@ -94,7 +94,7 @@ func parseProcess(b batch, encoded, response []byte, trailer metadata.MD) (a Ans
 		faults.response = fmt.Sprintf("the OK answer is no ProcessResponse: %v", err)
 		return a, faults, encoded
 	}
-	switch result = encoded; field {
+	switch field {
 	case wire.ResponsePatch:
 		if result, err = otlpwire.ApplyPatch(nil, encoded, content); err != nil {
 			faults.result = fmt.Sprintf("the patch of a batch of %d bytes does not apply: %v", len(encoded), err)
