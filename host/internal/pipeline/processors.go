@@ -32,10 +32,14 @@ func NewProcessor(p *Pipeline, name string, f *failures.Log, patience time.Durat
 // MaxResultBytes bounds the answer of a processor, and the batch that it makes.
 const MaxResultBytes = 16 << 20
 
+// MostResultBytes is MaxResultBytes, or the memory for batches if that is less: a larger
+// result would cost all other batches.
+func (l *Lane) MostResultBytes() int { return int(min(MaxResultBytes, l.q.p.mem.backlog)) }
+
 // ReadResult reads the response of a processor to an item in flight. It returns an error if
 // the result cannot be used, so that it costs no exporter a batch.
 func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
-	ans.Data, ans.Changed, err = ReadResult(it.Batch.data, response, l.q.p.mem.arena)
+	ans.Data, ans.Changed, err = ReadResult(it.Batch.data, response, l.MostResultBytes(), l.q.p.mem.arena)
 	if err != nil || !ans.Changed {
 		return ans, err
 	}
@@ -47,9 +51,9 @@ func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
 }
 
 // ReadResult returns the batch of the response of a processor. changed is false, and result
-// nil, if the batch is unchanged. A patch is applied in the memory that alloc returns for a
-// length; it may be nil.
-func ReadResult(batch, response []byte, alloc func(int) []byte) (result []byte, changed bool, err error) {
+// nil, if the batch is unchanged. A result of more than most bytes is an error. A patch is
+// applied in the memory that alloc returns for a length; it may be nil.
+func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (result []byte, changed bool, err error) {
 	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
 	switch {
 	case err != nil || field == 0:
@@ -62,8 +66,8 @@ func ReadResult(batch, response []byte, alloc func(int) []byte) (result []byte, 
 			return nil, false, err
 		}
 	}
-	if len(result) > MaxResultBytes {
-		return nil, false, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(result), MaxResultBytes)
+	if len(result) > most {
+		return nil, false, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(result), most)
 	}
 	return result, true, nil
 }

@@ -3,10 +3,15 @@ package pipeline
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/servetrace/servetrace/host/internal/failures"
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
 // newProcessing returns a Pipeline with processors, and one exporter.
@@ -151,4 +156,33 @@ func TestStoppingExporterWaitsForBypassedBatches(t *testing.T) {
 		}
 		a.DropRest()
 	}
+}
+
+// A result that is larger than the memory for batches is refused: it would cost all other
+// batches.
+func TestResultBeyondTheMemoryIsRefused(t *testing.T) {
+	p := New(Settings{QueueBytes: 1 << 20, MaxSpanBytes: 1 << 20, BatchSpans: 1, BatchBytes: 1 << 20, MaxAge: time.Hour}, slog.New(slog.DiscardHandler))
+	a := NewProcessor(p, "a", failures.New(p.log), 0)
+	p.SetProcessors([]*Queue{a})
+	l := open(t, a, Limits{Spans: 10, Bytes: 1 << 20, Calls: 1})
+	seal(p, 1)
+	it := l.Take(t.Context())
+	for _, size := range []int{500 << 10, 700 << 10} {
+		request, err := otlpwire.Parse(it.Batch.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for span := range request.Spans() {
+			span.SetName(strings.Repeat("x", size))
+		}
+		result, err := proto.Marshal(&pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Batch{Batch: request.AppendTo(nil)}})
+		request.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ans, err := l.ReadResult(it, result); (err != nil) != (size > 640<<10) {
+			t.Errorf("a result of %d bytes: %d spans, %v", size, ans.Spans, err)
+		}
+	}
+	l.Settle(it, done)
 }

@@ -20,7 +20,7 @@ func processRequest(it *pipeline.Item, batch mem.BufferSlice) mem.BufferSlice {
 // mostAnswerBytes returns the bound on an answer of the plugin.
 func (s *sender) mostAnswerBytes() int {
 	if s.x.Entry.Processor {
-		return pipeline.MaxResultBytes
+		return s.lane.MostResultBytes()
 	}
 	return maxAnswerBytes
 }
