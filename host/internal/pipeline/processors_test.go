@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/servetrace/servetrace/host/internal/failures"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // newProcessing returns a Pipeline with processors, and one exporter.
@@ -185,4 +187,28 @@ func TestResultBeyondTheMemoryIsRefused(t *testing.T) {
 		}
 	}
 	l.Settle(it, done)
+}
+
+// Without an exporter, the sender of a batch gets its room back when the last part of the
+// batch has left the processor, also if the processor drops this part.
+func TestRoomOfABatchWithoutAnExporter(t *testing.T) {
+	p, processors, exporter := newProcessing("a")
+	l := open(t, processors[0], Limits{Spans: 1, Bytes: 1 << 20, Calls: 1})
+	seal(p, 2)
+	it := processors[0].items.fresh[0]
+	request := append([]byte(nil), it.Batch.data...)
+	p.Leave(exporter)
+	exporter.DropRest()
+	for range 2 {
+		l.Settle(l.Take(t.Context()), done)
+	}
+	if _, err := p.Consume(request, "sender"); err != nil {
+		t.Fatal(err)
+	}
+	p.Flush()
+	l.Settle(l.Take(t.Context()), done)
+	l.Settle(l.Take(t.Context()), Answer{Reached: true, Said: true, Err: &wire.Error{Code: "INVALID_ARGUMENT", Final: true, Err: errors.New("refused")}})
+	if len(p.senders.held) > 0 || p.senders.total != 0 {
+		t.Errorf("no batch waits, and the senders hold %d bytes", p.senders.total)
+	}
 }

@@ -95,10 +95,13 @@ func (c *claim) settleLocked(spans int, dropped bool) {
 	for _, next := range c.next {
 		next.settleLocked(spans, dropped)
 	}
-	if c.left > 0 || c.next != nil {
+	if c.left > 0 {
 		return
 	}
-	if c.of.left--; !dropped || c.of.left == 0 {
+	if c.next == nil { // else the next queues count in its place, if there are any
+		c.of.left--
+	}
+	if c.next == nil && !dropped || c.of.left == 0 {
 		release(c.of.loads)
 	}
 }
