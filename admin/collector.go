@@ -123,6 +123,10 @@ var (
 		"Spans that this process left in the spool when it stopped.", plugin)
 	pluginDelivered = counter("servetrace_plugin_spans_delivered_total",
 		"Spans that the plugin has delivered.", plugin)
+	pluginPassed = counter("servetrace_plugin_spans_passed_total",
+		"Spans that a processor plugin has passed on. With the bypassed spans, they are what it has not filtered or dropped.", plugin)
+	pluginBypassed = counter("servetrace_plugin_spans_bypassed_total",
+		"Spans that went on without a processor plugin, because it fails open.", plugin, "reason")
 	pluginRejected = counter("servetrace_plugin_spans_rejected_total",
 		"Spans that the plugin rejected finally, by gRPC code or PARTIAL_SUCCESS.", plugin, "code")
 	pluginFiltered = counter("servetrace_plugin_spans_filtered_total",
@@ -208,7 +212,12 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, x := range mergeByName(s.Exporters) {
 		out.putState(x)
+		out.putDurations(otelDuration, x.Calls, x.Name)
 		out.putSpans(x)
+	}
+	for _, x := range mergeByName(processorsOf(s)) {
+		out.putState(x)
+		out.putProcessed(x)
 	}
 }
 
@@ -272,7 +281,6 @@ func (o scrape) putState(x host.ExporterStats) {
 	o.put(pluginChanged, oneIf(x.Changed), x.Name)
 	o.put(pluginSuppressed, float64(x.OutputSuppressed), x.Name)
 	o.put(pluginUnprinted, float64(x.OutputDropped), x.Name)
-	o.putDurations(otelDuration, x.Calls, x.Name)
 	o.put(pluginHeld, float64(x.HeldBytes), x.Name)
 }
 
@@ -299,6 +307,28 @@ func (o scrape) putSpans(x host.ExporterStats) {
 	o.put(otelInFlight, float64(x.InFlight), x.Name)
 	o.putEach(otelProcessed, addCounts(map[string]uint64{"": x.Delivered + rejected + filtered}, x.Dropped, otelReasons), x.Name)
 	o.putEach(otelExported, addCounts(map[string]uint64{"": x.Delivered}, x.Rejected, otelCodes), x.Name)
+}
+
+// processorsOf returns the statistics of the processors, with the passed spans as delivered
+// and the bypassed spans as rejected, for mergeByName.
+func processorsOf(s host.Stats) []host.ExporterStats {
+	var list []host.ExporterStats
+	for _, p := range s.Processors {
+		p.Plugin.Delivered, p.Plugin.Rejected = p.Passed, p.Bypassed
+		list = append(list, p.Plugin)
+	}
+	return list
+}
+
+// putProcessed sends the ledger of an entry of processorsOf.
+func (o scrape) putProcessed(x host.ExporterStats) {
+	o.put(pluginAccepted, float64(x.Accepted), x.Name)
+	o.put(pluginPassed, float64(x.Delivered), x.Name)
+	o.putEach(pluginBypassed, addCounts(nil, x.Rejected, nil), x.Name)
+	o.putEach(pluginFiltered, addCounts(nil, x.Filtered, nil), x.Name)
+	o.putEach(pluginDropped, addCounts(nil, x.Dropped, nil), x.Name)
+	o.put(pluginLost, float64(total(x.Dropped)), x.Name)
+	o.put(pluginWaiting, float64(x.Waiting), x.Name)
 }
 
 // mergeByName returns one entry per name. A plugin that left the list and came back has

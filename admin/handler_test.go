@@ -127,6 +127,7 @@ func TestPageShowsEverything(t *testing.T) {
 		"<dd>LOST 2, OK 7, 500ms each</dd>", `<dd class="error">1 batches</dd>`,
 		"<dt>file</dt><dd>is not the one that runs any more", `<dd class="error">3 files of crashes`, "<dd>1234 lines of its output</dd>", `<td class="n error">10</td>`, "<dt>attached to</dt><dd>/run/otlp.sock</dd>", "<dd>never</dd>",
 		`<meta http-equiv="refresh" content="5">`,
+		"<dd>processor, fails open</dd>", "<dt>of exporter</dt><dd>console</dd>", "<dt>passed</dt><dd>97</dd>", "timeout 7", "sampler 21", "rejected 2",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in the page", want)

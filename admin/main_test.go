@@ -26,6 +26,13 @@ func sample() host.Stats {
 	return host.Stats{
 		Ended: 110, Accepted: 100, Refused: map[string]uint64{"queue_full": 9, "too_large": 1},
 		Bytes: 1 << 20, LimitBytes: 32 << 20,
+		Processors: []host.ProcessorStats{{
+			Plugin: host.ExporterStats{
+				Name: "redact", Path: "/opt/plugins/redact", State: host.StateReady, Since: begin, Starts: 1,
+				Accepted: 130, Filtered: map[string]uint64{"sampler": 21}, Dropped: map[string]uint64{"rejected": 2}, Waiting: 3,
+			},
+			Exporter: "console", FailOpen: true, Passed: 97, Bypassed: map[string]uint64{"timeout": 7},
+		}},
 		Exporters: []host.ExporterStats{
 			{
 				Name: "console", Path: "/opt/plugins/console", Digest: strings.Repeat("0a", 32),

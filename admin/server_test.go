@@ -257,7 +257,7 @@ func TestHundredScrapesConcurrentSafe(t *testing.T) {
 				t.Errorf("%s: %d", path, status)
 			}
 			var got Status
-			if path == "/-/tracing.json" && (json.Unmarshal([]byte(body), &got) != nil || got.BooksError != "" || len(got.Plugins) != 2) {
+			if path == "/-/tracing.json" && (json.Unmarshal([]byte(body), &got) != nil || got.BooksError != "" || len(got.Plugins) != 3) {
 				t.Errorf("status %s", body)
 			}
 			if path == "/metrics" && !strings.Contains(body, `servetrace_plugin_spans_accepted_total{plugin="console"} 100`) {

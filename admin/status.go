@@ -34,7 +34,7 @@ type Status struct {
 	// BooksError describes a mismatch in the delivery accounting, which is a bug of the
 	// host. Omitted if there is none.
 	BooksError string `json:"books_error,omitempty"`
-	// Plugins are in the order of the list. Empty, never null, if tracing is off or the
+	// Plugins are in the order of the lists, processors first. Empty, never null, if tracing is off or the
 	// plugin folders are empty.
 	Plugins []Plugin `json:"plugins"`
 	// Sampling is the sampler of the process. Omitted if the process does not sample, as
@@ -149,6 +149,13 @@ type Spool struct {
 type Plugin struct {
 	// Name is the name in the list.
 	Name string `json:"name"`
+	// Kind is exporter or processor.
+	Kind string `json:"kind"`
+	// Exporter is the exporter that a processor is for. Omitted for a processor of all
+	// exporters.
+	Exporter string `json:"exporter,omitempty"`
+	// Fail is open or closed for a processor. Omitted for an exporter.
+	Fail string `json:"fail,omitempty"`
 	// State is starting, ready, degraded, backing-off, broken, incompatible, untrusted,
 	// draining or stopped, since the time Since. Cause explains the state if necessary.
 	State string    `json:"state"`
@@ -236,7 +243,9 @@ type Calls struct {
 }
 
 // PluginSpans is the delivery accounting of a plugin: accepted + recovered = delivered +
-// sum of rejected + sum of filtered + sum of dropped + spooled + waiting. No map is null.
+// sum of rejected + sum of filtered + sum of dropped + spooled + waiting. For a processor,
+// accepted = passed + sum of bypassed + sum of filtered + sum of dropped + waiting. No map
+// is null.
 type PluginSpans struct {
 	Accepted uint64 `json:"accepted"`
 	// Recovered counts spans that an earlier process left in the spool, and Spooled
@@ -244,6 +253,10 @@ type PluginSpans struct {
 	Recovered uint64 `json:"recovered,omitempty"`
 	Spooled   uint64 `json:"spooled,omitempty"`
 	Delivered uint64 `json:"delivered"`
+	// Passed counts spans that a processor passed on. Bypassed counts spans that went on
+	// without it, by reason. Both are omitted for an exporter.
+	Passed   *uint64           `json:"passed,omitempty"`
+	Bypassed map[string]uint64 `json:"bypassed,omitempty"`
 	// Rejected counts spans that the plugin rejected finally, by gRPC code or
 	// "PARTIAL_SUCCESS".
 	Rejected map[string]uint64 `json:"rejected"`
@@ -255,6 +268,14 @@ type PluginSpans struct {
 	// sent and are not answered yet.
 	Waiting  uint64 `json:"waiting"`
 	InFlight uint64 `json:"in_flight"`
+}
+
+// Done returns the number of spans that an exporter delivered or a processor passed on.
+func (s PluginSpans) Done() uint64 {
+	if s.Passed != nil {
+		return *s.Passed
+	}
+	return s.Delivered
 }
 
 // Lost returns the number of rejected and dropped spans.
@@ -278,15 +299,29 @@ func newStatus(s host.Stats, at time.Time) Status {
 	if s.Spool.LimitBytes > 0 {
 		status.Spool = (*Spool)(&s.Spool)
 	}
+	for _, p := range s.Processors {
+		status.Plugins = append(status.Plugins, newProcessor(p))
+	}
 	for _, x := range s.Exporters {
 		status.Plugins = append(status.Plugins, newPlugin(x))
 	}
 	return status
 }
 
+func newProcessor(p host.ProcessorStats) Plugin {
+	out := newPlugin(p.Plugin)
+	out.Kind, out.Exporter, out.Fail = "processor", p.Exporter, "closed"
+	if p.FailOpen {
+		out.Fail = "open"
+	}
+	out.Spans.Passed, out.Spans.Bypassed = &p.Passed, p.Bypassed
+	return out
+}
+
 func newPlugin(x host.ExporterStats) Plugin {
 	return Plugin{
 		Name:          x.Name,
+		Kind:          "exporter",
 		State:         x.State.String(),
 		Since:         x.Since.UTC(),
 		Cause:         x.Cause,

@@ -39,6 +39,11 @@ type Inspection struct {
 	// have the form "sha256:" and 64 hexadecimal digits. Pin is empty without a pin.
 	// Digest is empty if there is no file, or it cannot be read.
 	Pin, Digest string
+	// Processor is true for an entry of a list of processors. Exporter is the exporter that
+	// it is for, empty for all. FailOpen is Config.ProcessorFailOpen.
+	Processor bool
+	Exporter  string
+	FailOpen  bool
 	// Attached is true if a Host attaches to the plugin instead of starting it. Such a
 	// plugin gets no variables, no configuration and no Context.
 	Attached bool
@@ -137,7 +142,8 @@ func WithEitherKind() Option {
 	return optionFunc(func(o *options) { o.eitherKind = true })
 }
 
-// Inspect returns the results of the entries of cfg's list, in their order. With launch
+// Inspect returns the results of the entries of cfg's lists, in their order, processors
+// first. With launch
 // it starts each plugin, or attaches to it, asks for its description and ends it, all
 // at once. No plugin is configured or gets a span. Without launch, it only reads files.
 // It blocks until all plugins have ended: a little more than Config.StartTimeout, or
@@ -173,6 +179,9 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch, either
 		Processor:  x.Entry.Processor,
 		Folder:     x.Entry.From,
 		Pin:        supervise.DigestText(x.Entry.Digest),
+		Processor:  x.Entry.Processor,
+		Exporter:   x.Entry.Exporter,
+		FailOpen:   x.Entry.Processor && settings.FailsOpen(x.Entry.Name),
 		Attached:   plan.Attached,
 		Err:        err,
 		Variables:  variables(settings, plan, nil),

@@ -73,9 +73,11 @@ type explained struct {
 	Path     string `json:"path,omitempty"`
 	Attached bool   `json:"attached,omitempty"`
 	Folder   string `json:"folder,omitempty"`
-	Digest   string `json:"digest,omitempty"`
-	Pin      string `json:"pin,omitempty"`
-	Error    string `json:"error,omitempty"`
+	// Processor describes the place of a processor. Empty for an exporter.
+	Processor string `json:"processor,omitempty"`
+	Digest    string `json:"digest,omitempty"`
+	Pin       string `json:"pin,omitempty"`
+	Error     string `json:"error,omitempty"`
 	// Variables are in the order of their names. Lock-down keeps the variables in
 	// Withheld from the plugin.
 	Variables   []variable `json:"variables"`
@@ -122,6 +124,12 @@ func explain(is host.Inspection) explained {
 		Config:      redactDocument(is.Config),
 		Context:     contextOf(is),
 		Limits:      limitsJSON(is),
+	}
+	if is.Processor {
+		e.Processor = "of " + cmp.Or(is.Exporter, "all exporters") + ", fails closed"
+		if is.FailOpen {
+			e.Processor = "of " + cmp.Or(is.Exporter, "all exporters") + ", fails open"
+		}
 	}
 	for _, v := range is.Variables {
 		shown := variable{Name: v.Name, Value: redacted(v.Value)}
@@ -191,6 +199,7 @@ func (e explained) rows() []row {
 			rows = append(rows, row{heading, lines})
 		}
 	}
+	add("processor", e.Processor)
 	add("path", e.Path)
 	add("folder", e.Folder)
 	if e.Pin == "" && e.Digest != "" {

@@ -27,12 +27,15 @@ const (
 )
 
 // list returns the configuration of the host in a service with this environment. A list
-// that is not empty replaces SERVE_TRACING_EXPORTER_PLUGIN.
+// that is not empty replaces SERVE_TRACING_EXPORTER_PLUGIN, and leaves the processors out.
 func (s settings) list(plugins string) (host.Config, error) {
 	if plugins == "" {
 		return read(s.getenv)
 	}
-	return read(s.with(map[string]string{host.EnvPlugins: plugins, envSDKDisabled: "", envTracesExporter: ""}))
+	return read(s.with(map[string]string{
+		host.EnvPlugins: plugins, envSDKDisabled: "", envTracesExporter: "",
+		host.EnvProcessors: "", host.EnvExporterProcessors: "", host.EnvProcessorFail: "",
+	}))
 }
 
 // one returns the same with where as the only plugin. Its configuration is configFile, or
@@ -54,6 +57,7 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	}
 	cfg, err := read(s.with(map[string]string{
 		host.EnvPlugins: entry, host.EnvPluginConfig: configs, envSDKDisabled: "", envTracesExporter: "",
+		host.EnvProcessors: "", host.EnvExporterProcessors: "", host.EnvProcessorFail: "",
 		host.EnvPluginEnv:         settingOf(s.getenv(host.EnvPluginEnv), name, ":", "*"),
 		host.EnvPluginMemoryLimit: settingOf(s.getenv(host.EnvPluginMemoryLimit), name, "=", ""),
 		host.EnvPluginMaxProcs:    settingOf(s.getenv(host.EnvPluginMaxProcs), name, "=", ""),

@@ -55,7 +55,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	fmt.Fprint(table, "\nPLUGIN\tSTATE\tFOR\tDELIVERED\tWAITING\tIN FLIGHT\tLOST\tSTARTS\tCRASHES\n")
 	for _, p := range s.Plugins {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", printable.Text(p.Name), printable.Text(p.State), admin.Ago(s.Time, p.Since),
-			p.Spans.Delivered, p.Spans.Waiting, p.Spans.InFlight, p.Spans.Lost(), p.Starts, p.Crashes)
+			p.Spans.Done(), p.Spans.Waiting, p.Spans.InFlight, p.Spans.Lost(), p.Starts, p.Crashes)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -125,6 +125,9 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 		return admin.Ago(now, t) + " ago"
 	}
 	fmt.Fprintf(table, "\n%s\n", printable.Text(p.Name))
+	if p.Kind == "processor" {
+		line("kind", strings.TrimSuffix("processor, fails "+p.Fail+", of exporter "+p.Exporter, ", of exporter "))
+	}
 	line("cause", p.Cause)
 	if p.Attached {
 		line("attached to", p.Path)
@@ -156,7 +159,12 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	}
 	line("variables", cmp.Or(strings.Join(p.Granted, ", "), "none"))
 	line("accepted", fmt.Sprint(p.Spans.Accepted))
-	line("rejected", countsOf(p.Spans.Rejected))
+	if p.Kind == "processor" {
+		line("passed", fmt.Sprint(p.Spans.Done()))
+		line("bypassed", countsOf(p.Spans.Bypassed))
+	} else {
+		line("rejected", countsOf(p.Spans.Rejected))
+	}
 	line("filtered", countsOf(p.Spans.Filtered))
 	line("dropped", countsOf(p.Spans.Dropped))
 	line("calls", countsOf(p.Calls.Ended))
