@@ -31,8 +31,6 @@ type Inspection struct {
 	// Args are the arguments of the executable: of an exporter function in Python, whose
 	// interpreter is Path. Nil for any other plugin.
 	Args []string
-	// Processor is true for a processor plugin, of either list of processors.
-	Processor bool
 	// Folder is the folder of the list that contains the plugin, or empty.
 	Folder string
 	// Pin is the digest in the list, and Digest the digest of the present file. Both
@@ -176,7 +174,6 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch, either
 		Where:      x.Entry.Where,
 		Path:       plan.Path,
 		Args:       plan.Args,
-		Processor:  x.Entry.Processor,
 		Folder:     x.Entry.From,
 		Pin:        supervise.DigestText(x.Entry.Digest),
 		Processor:  x.Entry.Processor,
