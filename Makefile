@@ -220,10 +220,10 @@ endef
 hazards: ## Run the tests of the table in docs/internals/hazards.md and print it with results (HAZARD=8: one row)
 	$(GO) run ./test/hazards $(if $(HAZARD),-hazard $(HAZARD)) $(if $(filter no,$(RACE)),-race=false)
 
-chaos: build ## Break plugins at random under load, and kill a host with a spool 200 times (CHAOS_SEED=1, CHAOS_DURATION=2m)
+chaos: build ## Break plugins at random under load, kill a host with a spool 200 times, and break processors for two minutes (CHAOS_SEED=1, CHAOS_DURATION=2m)
 	$(BUILD) -o bin/ ./test/chaos
 	bin/chaos -seed $(CHAOS_SEED) -duration $(CHAOS_DURATION)
-	SERVETRACE_TEST_CYCLES=full $(GO) test -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool)$$' ./host
+	SERVETRACE_TEST_CYCLES=full $(GO) test -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool|ProcessorsUnderLoadWithFaults)$$' ./host
 
 demo: build ## Send real requests to a real service and show their spans
 	bin/demo

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,6 +115,9 @@ func (p *processorServer) Process(ctx context.Context, r *pluginv1.ProcessReques
 			patch := &pluginv1.Patch{Splices: []*pluginv1.Splice{{Keep: 1 << 30}}}
 			return &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Patch{Patch: patch}}, nil
 		case "poison":
+			if strings.HasPrefix(name, "poison-for") && !strings.Contains(name, "poison-for"+p.config.Suffix) {
+				break
+			}
 			os.Exit(3)
 		default:
 			span.SetName(name + p.config.Suffix)
@@ -138,12 +142,16 @@ func (p *processorServer) Process(ctx context.Context, r *pluginv1.ProcessReques
 	return &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Patch{Patch: patch}}, nil
 }
 
-// writeBytes is an exporter that appends each batch to a file, as it is.
+// writeBytes is an exporter that appends each batch to a file, as it is. A name with venom
+// and the path of the executable crashes it.
 func writeBytes() {
 	pluginsdk.Main(pluginsdk.Spec{
 		Name: "sink",
 		Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 			return pluginsdk.ExportFunc(func(_ context.Context, b *pluginsdk.Batch) error {
+				if bytes.Contains(b.Bytes(), []byte("venom-"+os.Args[0])) {
+					os.Exit(3)
+				}
 				f, err := os.OpenFile(os.Args[0]+".bytes", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 				if err != nil {
 					return err
