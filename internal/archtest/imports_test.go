@@ -39,6 +39,7 @@ var importTable = []struct {
 	{dir: "serving/internal/accesslog", may: []string{"tracing"}},
 	{dir: "serving/internal/cause", may: []string{"tracing"}},
 	{dir: "serving/internal/requestid"},
+	{dir: "serving/internal/discovery"},
 	{dir: "serving/internal/scope", may: []string{"tracing", "internal/spans/...", "serving/internal/metrics"}},
 	{dir: "serving/internal/metrics"},
 	// They run inside of handlers, of which serving knows nothing.

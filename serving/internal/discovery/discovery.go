@@ -1,0 +1,151 @@
+// Package discovery reports the processes that run a deployment on other machines.
+//
+// The life of a source:
+//
+//  1. Parse makes it of a target such as dns:///model.default.svc:9100.
+//  2. Watch reports the whole list of endpoints at each change, until its context ends.
+//     A failure keeps the last list, and is logged once.
+//
+// There are three sources: a fixed list, the DNS name of a headless Service, and the
+// EndpointSlices of a Service, which are read from the Kubernetes API with net/http.
+//
+// The package opens no connection to an endpoint and chooses none: the router does so.
+// Open discovery.go first.
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An Endpoint is one process that takes calls.
+type Endpoint struct {
+	// Addr is host:port. No two endpoints of a list have the same Addr.
+	Addr string
+	// Zone is the zone of the machine, "" if it is unknown.
+	Zone string
+	// Serving reports whether the process answers calls. It may be set while the process
+	// terminates.
+	Serving bool
+	// Ready is Serving, except that it is unset as soon as the process terminates.
+	Ready bool
+	// Terminating reports whether the process has been asked to stop.
+	Terminating bool
+	// Name is the name of the pod, "" if it is unknown.
+	Name string
+}
+
+// A Source reports the processes of a deployment. It is safe for concurrent use.
+type Source interface {
+	// Watch calls update with the whole list, sorted by Addr, at each change. The first
+	// call comes as soon as the list is known. Calls do not overlap, and update owns the
+	// list. Watch returns nil when ctx ends, and nothing else ends it: it repeats a
+	// request that failed, and logs the first failure and the first success after it.
+	Watch(ctx context.Context, update func([]Endpoint)) error
+}
+
+// Config is the surroundings of sources. The zero value is for a pod of Kubernetes.
+type Config struct {
+	// Log receives changes between failure and success. Nil: no log.
+	Log *slog.Logger
+	// Resolver resolves names of dns targets. Nil: net.DefaultResolver.
+	Resolver *net.Resolver
+	// KubernetesAPI is the host:port of the API for k8s targets: KUBERNETES_SERVICE_HOST
+	// and KUBERNETES_SERVICE_PORT in a pod. "": kubernetes.default.svc:443.
+	KubernetesAPI string
+	// ServiceAccount is the folder with the files token, ca.crt and namespace. "": the
+	// folder that the kubelet mounts, /var/run/secrets/kubernetes.io/serviceaccount.
+	ServiceAccount string
+}
+
+// The forms of a target, for errors.
+const forms = "static:///host:port,host:port or dns:///host:port or k8s:///[namespace/]service:port"
+
+// Parse returns the source of a target, in one of these forms:
+//
+//	static:///10.0.0.7:9100,10.0.0.8:9100   a fixed list
+//	dns:///model.default.svc:9100           the addresses of a name, asked for each second
+//	k8s:///default/model:9100               the EndpointSlices of a Service
+//
+// The namespace of a k8s target is the namespace of the pod by default. Its port is the name
+// of a port of the Service, or the number of a port of the pods. An error names the target,
+// the fault and the form. For a k8s target, Parse checks that the files of the service
+// account exist.
+func Parse(target string, cfg Config) (Source, error) {
+	scheme, rest, ok := strings.Cut(target, "://")
+	if !ok {
+		return nil, fmt.Errorf("target %q has no scheme: write %s", target, forms)
+	}
+	authority, rest, _ := strings.Cut(rest, "/")
+	if authority != "" {
+		return nil, fmt.Errorf("target %q: %q stands after \"//\": write %s:///%s", target, authority, scheme, strings.TrimSuffix(authority+"/"+rest, "/"))
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	var source Source
+	var err error
+	switch scheme {
+	case "static":
+		source, err = parseStatic(rest)
+	default:
+		err = fmt.Errorf("unknown scheme %q: write %s", scheme, forms)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("target %q: %w", target, err)
+	}
+	return source, nil
+}
+
+// splitHostPort returns the host and the port of s. The port is a number.
+func splitHostPort(s string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(s)
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("%q is not host:port: %w", s, err)
+	case host == "":
+		return "", "", fmt.Errorf("%q has no host", s)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", "", fmt.Errorf("%q: port %q is not a number from 1 to 65535", s, port)
+	}
+	return host, port, nil
+}
+
+// staticSource is a fixed list.
+type staticSource []Endpoint
+
+var _ Source = staticSource(nil)
+
+// parseStatic returns the source of host:port,host:port.
+func parseStatic(list string) (Source, error) {
+	var source staticSource
+	for addr := range strings.SplitSeq(list, ",") {
+		host, port, err := splitHostPort(strings.TrimSpace(addr))
+		if err != nil {
+			return nil, err
+		}
+		addr = net.JoinHostPort(host, port)
+		if slices.ContainsFunc(source, func(e Endpoint) bool { return e.Addr == addr }) {
+			return nil, fmt.Errorf("%q stands twice in the list", addr)
+		}
+		source = append(source, Endpoint{Addr: addr, Serving: true, Ready: true})
+	}
+	slices.SortFunc(source, byAddr)
+	return source, nil
+}
+
+// Watch reports the list once.
+func (s staticSource) Watch(ctx context.Context, update func([]Endpoint)) error {
+	update(slices.Clone(s))
+	<-ctx.Done()
+	return nil
+}
+
+// byAddr orders endpoints by their address.
+func byAddr(a, b Endpoint) int { return strings.Compare(a.Addr, b.Addr) }

@@ -1,0 +1,83 @@
+package discovery
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// watch starts a source and returns the lists that it reports. The test waits for its end.
+func watch(t *testing.T, source Source) <-chan []Endpoint {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	lists, done := make(chan []Endpoint, 100), make(chan error)
+	go func() { done <- source.Watch(ctx, func(list []Endpoint) { lists <- list }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Watch: %v", err)
+		}
+	})
+	return lists
+}
+
+// await waits for a list of these addresses.
+func await(t *testing.T, lists <-chan []Endpoint, want ...string) []Endpoint {
+	t.Helper()
+	for {
+		select {
+		case list := <-lists:
+			var got []string
+			for _, e := range list {
+				got = append(got, e.Addr)
+			}
+			if slices.Equal(got, want) {
+				return list
+			}
+			t.Logf("list %v", got)
+		case <-t.Context().Done():
+			t.Fatal("the test ends")
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for target, want := range map[string]string{
+		"":                          `target "" has no scheme: write static:///host:port,host:port or dns:///host:port or k8s:///[namespace/]service:port`,
+		"model:9100":                `target "model:9100" has no scheme`,
+		"xds:///model:9100":         `target "xds:///model:9100": unknown scheme "xds": write static:///`,
+		"static://a:1":              `target "static://a:1": "a:1" stands after "//": write static:///a:1`,
+		"static:///":                `"" is not host:port: missing port in address`,
+		"static:///a:1,b":           `"b" is not host:port: address b: missing port in address`,
+		"static:///a:1,:2":          `":2" has no host`,
+		"static:///a:http":          `"a:http": port "http" is not a number from 1 to 65535`,
+		"static:///a:0":             `"a:0": port "0" is not a number from 1 to 65535`,
+		"static:///a:65536":         `"a:65536": port "65536" is not a number from 1 to 65535`,
+		"static:///[::1]:9,[::1]:9": `"[::1]:9" stands twice in the list`,
+	} {
+		source, err := Parse(target, Config{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%q) = %v, %v, want an error with %q", target, source, err, want)
+		}
+	}
+}
+
+func TestStatic(t *testing.T) {
+	source, err := Parse("static:///b:2, a:1,[::1]:3", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := await(t, watch(t, source), "[::1]:3", "a:1", "b:2")
+	want := []Endpoint{
+		{Addr: "[::1]:3", Serving: true, Ready: true}, {Addr: "a:1", Serving: true, Ready: true}, {Addr: "b:2", Serving: true, Ready: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
