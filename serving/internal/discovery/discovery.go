@@ -93,6 +93,10 @@ func Parse(target string, cfg Config) (Source, error) {
 	switch scheme {
 	case "static":
 		source, err = parseStatic(rest)
+	case "dns":
+		source, err = parseDNS(rest, cfg)
+	case "k8s":
+		source, err = parseKubernetes(rest, cfg)
 	default:
 		err = fmt.Errorf("unknown scheme %q: write %s", scheme, forms)
 	}

@@ -1,0 +1,99 @@
+package discovery
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	// lookupEvery is the pause between two lookups. It is shorter than the time to live of
+	// a cluster's records, which the resolver of Go does not keep.
+	lookupEvery = time.Second
+	// lookupTimeout bounds a lookup. A resolver asks again after 5 seconds by default, so
+	// an answer that is lost costs one repetition.
+	lookupTimeout = 8 * time.Second
+)
+
+// dnsSource looks up a name each second. The name of a headless Service has the addresses of
+// the pods that are ready.
+type dnsSource struct {
+	host, port string
+	resolver   *net.Resolver
+	log        *slog.Logger
+	every      time.Duration
+}
+
+var _ Source = (*dnsSource)(nil)
+
+// parseDNS returns the source of host:port.
+func parseDNS(target string, cfg Config) (Source, error) {
+	host, port, err := splitHostPort(target)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Resolver == nil {
+		cfg.Resolver = net.DefaultResolver
+	}
+	return &dnsSource{host: host, port: port, resolver: cfg.Resolver, log: cfg.Log.With("name", host), every: lookupEvery}, nil
+}
+
+// Watch reports the list after the first lookup that succeeds, and at each change.
+func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint)) error {
+	var last []Endpoint
+	state := state{log: s.log}
+	timer := time.NewTicker(s.every)
+	defer timer.Stop()
+	for {
+		list, err := s.lookup(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		state.report(err, len(last))
+		if err == nil && !slices.Equal(list, last) {
+			last = list
+			update(slices.Clone(list))
+		}
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// lookup returns the endpoints of the name. A name without addresses is an error: servers
+// give that answer, too, while they start.
+func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addrs, err := s.resolver.LookupNetIP(ctx, "ip", s.host)
+	if err != nil {
+		return nil, err
+	}
+	var list []Endpoint
+	for _, addr := range addrs {
+		list = append(list, Endpoint{Addr: net.JoinHostPort(addr.Unmap().String(), s.port), Serving: true, Ready: true})
+	}
+	slices.SortFunc(list, byAddr)
+	return slices.Compact(list), nil
+}
+
+// state logs changes between failure and success.
+type state struct {
+	log    *slog.Logger
+	failed bool
+}
+
+// report logs err if the last report was of success, and nil if it was of failure.
+func (s *state) report(err error, known int) {
+	switch failed := err != nil; {
+	case failed && !s.failed:
+		s.log.Warn("discovery fails, and the last list stays in use", "endpoints", known, "error", err)
+	case !failed && s.failed:
+		s.log.Info("discovery works again")
+	}
+	s.failed = err != nil
+}

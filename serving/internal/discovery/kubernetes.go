@@ -1,0 +1,290 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	defaultAPI            = "kubernetes.default.svc:443"
+	defaultServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+	// listTimeout bounds a list. listLimit bounds its size: a slice has at most 1,000
+	// endpoints, and some hundred bytes for each.
+	listTimeout = 30 * time.Second
+	listLimit   = 64 << 20
+	// watchTime is the time after which the API ends a watch. The client waits a little
+	// longer, in case that the API does not.
+	watchTime = 5 * time.Minute
+	watchRoom = 30 * time.Second
+	// pingAfter and pingTimeout find a connection whose other end is gone.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
+	// firstPause and longestPause bound the pause after a failure, which doubles.
+	firstPause   = 500 * time.Millisecond
+	longestPause = 30 * time.Second
+	// watchEvery is the shortest time between two watches, in case that the API ends each
+	// at once.
+	watchEvery = time.Second
+)
+
+// errGone reports that the API does not know the resource version of a watch any more, so
+// that the list must be asked for anew. It is no failure.
+var errGone = errors.New("the resource version is too old")
+
+// dnsLabel is the form of names of namespaces, Services and ports.
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// kubernetesSource follows the EndpointSlices of a Service.
+type kubernetesSource struct {
+	api, account string
+	namespace    string // "": the namespace of the pod
+	service      string
+	port         string // the name or the number
+	log          *slog.Logger
+	pause        time.Duration // the first one
+}
+
+var _ Source = (*kubernetesSource)(nil)
+
+// parseKubernetes returns the source of [namespace/]service:port.
+func parseKubernetes(target string, cfg Config) (Source, error) {
+	namespace, rest, ok := strings.Cut(target, "/")
+	if !ok {
+		namespace, rest = "", target
+	}
+	service, port, _ := strings.Cut(rest, ":")
+	if ok && !dnsLabel.MatchString(namespace) {
+		return nil, fmt.Errorf("%q is not the name of a namespace", namespace)
+	}
+	if !dnsLabel.MatchString(service) {
+		return nil, fmt.Errorf("%q is not the name of a Service: write k8s:///[namespace/]service:port", service)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); !dnsLabel.MatchString(port) || err == nil && n == 0 {
+		return nil, fmt.Errorf("%q is not the name of a port of Service %s, or the number of a port of its pods", port, service)
+	}
+	s := &kubernetesSource{
+		api: cmp.Or(cfg.KubernetesAPI, defaultAPI), account: cmp.Or(cfg.ServiceAccount, defaultServiceAccount),
+		namespace: namespace, service: service, port: port, log: cfg.Log.With("service", rest), pause: firstPause,
+	}
+	if _, err := s.client(); err != nil {
+		return nil, fmt.Errorf("no service account: %w: k8s targets work in a pod with automountServiceAccountToken: true", err)
+	}
+	return s, nil
+}
+
+// Watch lists the slices and then watches them, again and again.
+func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) error {
+	view := &sliceView{port: s.port, update: update, slices: map[string]endpointSlice{}}
+	state := state{log: s.log}
+	pause := s.pause
+	for ctx.Err() == nil {
+		err := s.follow(ctx, view, func() {
+			state.report(nil, len(view.last))
+			pause = s.pause
+		})
+		if ctx.Err() != nil {
+			break
+		}
+		if !errors.Is(err, errGone) {
+			state.report(err, len(view.last))
+		}
+		// Half of the pause is random, so that the pods of an app do not ask together.
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2+1)):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestPause)
+	}
+	return nil
+}
+
+// follow lists the slices and watches them until a request fails. It calls works for each
+// watch that the API accepts, and returns the reason of its end.
+func (s *kubernetesSource) follow(ctx context.Context, view *sliceView, works func()) error {
+	// Made anew for each list, so that it has the present certificates.
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	version, err := s.list(ctx, client, view)
+	if err != nil {
+		return err
+	}
+	for {
+		again := time.After(watchEvery)
+		if version, err = s.watch(ctx, client, view, version, works); err != nil {
+			return err
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// list replaces the slices of the view, and returns the resource version of the list.
+func (s *kubernetesSource) list(ctx context.Context, client *http.Client, view *sliceView) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	body, err := s.get(ctx, client, nil)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	var list struct {
+		Metadata metadata        `json:"metadata"`
+		Items    []endpointSlice `json:"items"`
+	}
+	if err := json.NewDecoder(io.LimitReader(body, listLimit)).Decode(&list); err != nil {
+		return "", fmt.Errorf("list of EndpointSlices: %w", err)
+	}
+	view.replace(list.Items)
+	return list.Metadata.ResourceVersion, nil
+}
+
+// watch applies changes after version to the view until the API ends the watch. It returns
+// the resource version of the last change.
+func (s *kubernetesSource) watch(ctx context.Context, client *http.Client, view *sliceView, version string, works func()) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTime+watchRoom)
+	defer cancel()
+	body, err := s.get(ctx, client, url.Values{
+		"watch": {"true"}, "resourceVersion": {version}, "allowWatchBookmarks": {"true"},
+		"timeoutSeconds": {strconv.Itoa(int(watchTime.Seconds()))},
+	})
+	if err != nil {
+		return version, err
+	}
+	defer body.Close()
+	works()
+	decoder := json.NewDecoder(body)
+	for {
+		var event struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
+			return version, nil
+		} else if err != nil {
+			return version, fmt.Errorf("watch of EndpointSlices: %w", err)
+		}
+		if event.Type == "ERROR" {
+			return version, statusError(event.Object, 0)
+		}
+		var slice endpointSlice
+		if err := json.Unmarshal(event.Object, &slice); err != nil {
+			return version, fmt.Errorf("watch of EndpointSlices: event %s: %w", event.Type, err)
+		}
+		version = slice.Metadata.ResourceVersion
+		switch event.Type {
+		case "ADDED", "MODIFIED":
+			view.slices[slice.Metadata.Name] = slice
+		case "DELETED":
+			delete(view.slices, slice.Metadata.Name)
+		}
+		view.report()
+	}
+}
+
+// get asks for the slices of the Service, and returns the body of an answer of 200. It reads
+// the token anew, because the kubelet replaces it before it expires.
+func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query url.Values) (io.ReadCloser, error) {
+	token, err := s.file("token")
+	if err != nil {
+		return nil, err
+	}
+	namespace := s.namespace
+	if namespace == "" {
+		if namespace, err = s.file("namespace"); err != nil {
+			return nil, err
+		}
+	}
+	if query == nil {
+		query = url.Values{}
+	}
+	query.Set("labelSelector", "kubernetes.io/service-name="+s.service)
+	u := url.URL{
+		Scheme: "https", Host: s.api, RawQuery: query.Encode(),
+		Path: "/apis/discovery.k8s.io/v1/namespaces/" + namespace + "/endpointslices",
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Accept", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	if err != nil {
+		return nil, fmt.Errorf("status %d of the Kubernetes API: %w", resp.StatusCode, err)
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		return nil, fmt.Errorf("%w: the service account of the pod needs a Role with verbs list and watch on endpointslices", statusError(text, resp.StatusCode))
+	}
+	return nil, statusError(text, resp.StatusCode)
+}
+
+// statusError returns the error of a Status of the API. Code is used if there is none.
+func statusError(object []byte, code int) error {
+	status := struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}{Code: code, Message: string(object)}
+	// A text that is not JSON, as a proxy may give, is the message.
+	_ = json.Unmarshal(object, &status)
+	if status.Code == http.StatusGone {
+		return errGone
+	}
+	return fmt.Errorf("status %d of the Kubernetes API: %s", status.Code, status.Message)
+}
+
+// client returns a client that trusts the certificates of the service account.
+func (s *kubernetesSource) client() (*http.Client, error) {
+	pem, err := s.file("ca.crt")
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(pem)) {
+		return nil, fmt.Errorf("no certificate in %s", filepath.Join(s.account, "ca.crt"))
+	}
+	return &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: pingTimeout}).DialContext,
+		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: pingTimeout,
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}}, nil
+}
+
+// file returns the text of a file of the service account.
+func (s *kubernetesSource) file(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(s.account, name))
+	return strings.TrimSpace(string(text)), err
+}
