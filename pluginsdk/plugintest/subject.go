@@ -29,7 +29,7 @@ func (p *subject) connect() {
 	var err error
 	p.session, err = connect(p.t.suite.settings, &p.t.suite.seen, p.handshake().address)
 	p.t.must(err)
-	p.session.processes = p.t.suite.about.isProcessor()
+	p.session.processes = p.t.knowsPlugin() && p.t.suite.about.isProcessor()
 }
 
 // close ends the plugin and the connection.

@@ -144,7 +144,7 @@ func (t *trial) prompt() time.Duration { return t.suite.settings.prompt() }
 // start environment. It is nil for other plugins, and for a rule that does not wait
 // for the answer of Describe.
 func (t *trial) startEnviron() []string {
-	if !slices.Contains(t.rule.after, "describe.answered") || !t.suite.about.response.GetEnvAtStart() {
+	if !t.knowsPlugin() || !t.suite.about.response.GetEnvAtStart() {
 		return nil
 	}
 	var environ []string
@@ -153,6 +153,10 @@ func (t *trial) startEnviron() []string {
 	}
 	return environ
 }
+
+// knowsPlugin reports whether the answer of Describe is known, because the rule builds upon
+// it. Other rules must not read it: they may run while it is written.
+func (t *trial) knowsPlugin() bool { return slices.Contains(t.rule.after, "describe.answered") }
 
 // start starts a plugin and waits for nothing.
 func (t *trial) start(o startOptions) *subject {

@@ -290,13 +290,26 @@ func (c *consumer) sealLocked(r *receipt) {
 	if c.spans == 0 {
 		return
 	}
-	b, o, spans := newBatch(c.p.mem, c.open), c.of, c.spans
+	c.last = len(c.open)
+	b, o, spans := newBatch(c.p.mem, c.fitLocked()), c.of, c.spans
 	o.receipt = r
 	c.addRest(b.charged)
 	c.p.mem.charge(-c.charged)
-	c.last = len(c.open)
 	c.open, c.spans, c.of, c.charged = nil, 0, nil, 0
 	c.p.enqueue(b, o, spans)
+}
+
+// fitLocked returns the bytes of the open batch in a buffer without much unused room. A
+// batch is charged with the capacity of its buffer, and the requests were admitted by their
+// length: unused room would cost other batches that were accepted.
+func (c *consumer) fitLocked() []byte {
+	if unused := cap(c.open) - len(c.open); unused <= len(c.open)/8 {
+		return c.open
+	}
+	data := make([]byte, len(c.open))
+	copy(data, c.open)
+	c.p.mem.recycle(c.open)
+	return data
 }
 
 // statsLocked adds the counts of the consumer to s.
