@@ -95,13 +95,13 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) e
 	view := &sliceView{port: s.port, update: update, slices: map[string]endpointSlice{}}
 	state := state{log: s.log}
 	pause := s.pause
-	for ctx.Err() == nil {
+	for {
 		err := s.follow(ctx, view, func() {
 			state.report(nil, len(view.last))
 			pause = s.pause
 		})
 		if ctx.Err() != nil {
-			break
+			return nil //nolint:nilerr // the end of ctx is the reason of err
 		}
 		if !errors.Is(err, errGone) {
 			state.report(err, len(view.last))
@@ -110,10 +110,10 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) e
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		case <-ctx.Done():
+			return nil
 		}
 		pause = min(2*pause, longestPause)
 	}
-	return nil
 }
 
 // follow lists the slices and watches them until a request fails. It calls works for each
@@ -150,7 +150,7 @@ func (s *kubernetesSource) list(ctx context.Context, client *http.Client, view *
 	if err != nil {
 		return "", err
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }() // read only
 	var list struct {
 		Metadata metadata        `json:"metadata"`
 		Items    []endpointSlice `json:"items"`
@@ -174,7 +174,7 @@ func (s *kubernetesSource) watch(ctx context.Context, client *http.Client, view 
 	if err != nil {
 		return version, err
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }() // read only
 	works()
 	decoder := json.NewDecoder(body)
 	for {
@@ -239,7 +239,7 @@ func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query u
 	if resp.StatusCode == http.StatusOK {
 		return resp.Body, nil
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // read only
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	if err != nil {
 		return nil, fmt.Errorf("status %d of the Kubernetes API: %w", resp.StatusCode, err)
