@@ -158,6 +158,13 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 		line(printable.Text(f.Code), fmt.Sprintf("%sthe last %s: %s", lostBy(f), ago(f.Last), f.Reason))
 	}
 	line("variables", cmp.Or(strings.Join(p.Granted, ", "), "none"))
+	writeSpanCounts(line, p)
+	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.Calls.InFlight, "call")))
+	return table.Flush()
+}
+
+// writeSpanCounts writes the delivery accounting of a plugin, and the counts of its failures.
+func writeSpanCounts(line func(what, text string), p admin.Plugin) {
 	line("accepted", fmt.Sprint(p.Spans.Accepted))
 	if p.Kind == "processor" {
 		line("passed", fmt.Sprint(p.Spans.Done()))
@@ -178,8 +185,6 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	number("not kept", p.UnkeptFiles, "files of crashes, see the log")
 	number("not logged", p.OutputSuppressedLines, "lines of its output")
 	number("not printed", p.OutputDroppedLines, "lines of its output")
-	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.Calls.InFlight, "call")))
-	return table.Flush()
 }
 
 func lostBy(f admin.Failure) string {

@@ -291,7 +291,8 @@ func isEmpty(q *Queue, seq uint64) bool {
 // cannot be started, unless its batches go on without it.
 func (q *Queue) settledLocked(seq uint64) bool {
 	for _, u := range q.p.ways.all {
-		if feeds(u, q) && !isEmpty(u, seq) && !(q.ending.hasty && u.ending.hopeless && u.place.patience == 0) {
+		waivable := q.ending.hasty && u.ending.hopeless && u.place.patience == 0
+		if !waivable && feeds(u, q) && !isEmpty(u, seq) {
 			return false
 		}
 	}
