@@ -1,8 +1,10 @@
-package settings
+package settings_test
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/servetrace/servetrace/internal/settings"
 )
 
 var known = []string{
@@ -60,7 +62,7 @@ func TestUnread(t *testing.T) {
 	} {
 		var got string
 		granted := map[string][]string{"acme": {"SERVE_ACME_TOKEN"}, "*": {"PATH", "SERVE_FAMILY_*"}}
-		for _, warning := range Warnings(Unread(append(c.beside, c.entry), load, granted), nobody) {
+		for _, warning := range settings.Warnings(settings.Unread(append(c.beside, c.entry), load, granted), nobody) {
 			got += warning
 		}
 		if got != c.want {
@@ -73,7 +75,7 @@ func TestUnread(t *testing.T) {
 // names.
 func TestUnreadIsSorted(t *testing.T) {
 	var got []string
-	for _, v := range Unread([]string{"SERVE_B=1", "SERVE_A=1", "SERVE_B=2", "PATH=/bin"}, load, nil) {
+	for _, v := range settings.Unread([]string{"SERVE_B=1", "SERVE_A=1", "SERVE_B=2", "PATH=/bin"}, load, nil) {
 		got = append(got, v.Name)
 	}
 	if want := []string{"SERVE_A", "SERVE_B"}; !slices.Equal(got, want) {
@@ -92,7 +94,7 @@ func TestWarningsNameRaysVariablesTogether(t *testing.T) {
 			"Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION and SERVE_TRACING_SAMPLING_RATIO",
 		"SERVE_HTTP_PROT: no reader; did you mean SERVE_HTTP_PORT?",
 	}
-	if got := Warnings(Unread(environ, load, nil), "no reader"); !slices.Equal(got, want) {
+	if got := settings.Warnings(settings.Unread(environ, load, nil), "no reader"); !slices.Equal(got, want) {
 		t.Errorf("warnings %q, want %q", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -24,19 +25,19 @@ func (sink) Shutdown(context.Context) error                  { return nil }
 var asked = httptest.NewRequest(http.MethodGet, "http://shop.example:8000/", nil)
 
 // threeSpans is one request without the user's own spans.
-func threeSpans(p *Tracer, proxy, replica *identity.Component, header http.Header) {
+func threeSpans(p *spans.Tracer, proxy, replica *identity.Component, header http.Header) {
 	atProxy := &identity.Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: proxy}
 	atReplica := &identity.Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: replica}
 	ctx, ps := p.StartProxy(p.Provider.Extract(context.Background(), header),
-		ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/", HTTPRequest: asked})
-	ctx, rt := p.StartRouter(ctx, RouterStart{App: "default", Deployment: "HelloWorld"})
-	_, rs := p.StartReplica(ctx, ReplicaStart{Request: atReplica, Method: "GET"})
-	rt.EndRouter(RouterResult{})
-	rs.EndReplica(ReplicaResult{StatusCode: 200})
-	ps.EndProxy(ProxyResult{StatusCode: 200})
+		spans.ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/", HTTPRequest: asked})
+	ctx, rt := p.StartRouter(ctx, spans.RouterStart{App: "default", Deployment: "HelloWorld"})
+	_, rs := p.StartReplica(ctx, spans.ReplicaStart{Request: atReplica, Method: "GET"})
+	rt.EndRouter(spans.RouterResult{})
+	rs.EndReplica(spans.ReplicaResult{StatusCode: 200})
+	ps.EndProxy(spans.ProxyResult{StatusCode: 200})
 }
 
-func sunk(tb testing.TB, ratio float64, mode ...string) *Tracer {
+func sunk(tb testing.TB, ratio float64, mode ...string) *spans.Tracer {
 	tb.Helper()
 	cfg := tracing.DefaultConfig()
 	cfg.Ratio = ratio
@@ -47,7 +48,7 @@ func sunk(tb testing.TB, ratio float64, mode ...string) *Tracer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := New(provider)
+	p := spans.New(provider)
 	return p
 }
 
@@ -56,11 +57,11 @@ func sunk(tb testing.TB, ratio float64, mode ...string) *Tracer {
 func BenchmarkRequest(b *testing.B) {
 	for _, bc := range []struct {
 		name     string
-		provider *Tracer
+		provider *spans.Tracer
 		header   http.Header
 	}{
-		{"off", New(tracing.Off()), http.Header{}},
-		{"off/inbound", New(tracing.Off()), inbound("01")},
+		{"off", spans.New(tracing.Off()), http.Header{}},
+		{"off/inbound", spans.New(tracing.Off()), inbound("01")},
 		{"unsampled/root", sunk(b, 0), http.Header{}},
 		{"unsampled/inbound", sunk(b, 1), inbound("00")},
 		{"sampled/root", sunk(b, 1), http.Header{}},
@@ -83,14 +84,14 @@ func BenchmarkRequest(b *testing.B) {
 func TestAllocationsWithoutSpans(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
-		provider *Tracer
+		provider *spans.Tracer
 		header   http.Header
 		most     float64
 	}{
 		// Two Requests and the two contexts that carry them.
-		{"off", New(tracing.Off()), http.Header{}, 4},
+		{"off", spans.New(tracing.Off()), http.Header{}, 4},
 		// And the inbound span context, in its span and its context.
-		{"off, inbound", New(tracing.Off()), inbound("01"), 6},
+		{"off, inbound", spans.New(tracing.Off()), inbound("01"), 6},
 		// And the proxy's span, with its context and its options.
 		{"unsampled, inbound", sunk(t, 1), inbound("00"), 9},
 		{"unsampled, root", sunk(t, 0), http.Header{}, 7},
@@ -109,7 +110,7 @@ func BenchmarkChain(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := New(provider)
+	p := spans.New(provider)
 	proxy := p.NewProxy()
 	var replicas [3]*identity.Component
 	names := [3]string{"Entry", "Embed", "Rank"}
@@ -119,25 +120,25 @@ func BenchmarkChain(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		first := &identity.Request{ID: "1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8", App: "default", Deployment: "Entry", Route: "/", Component: proxy}
-		ctx, ps := p.StartProxy(context.Background(), ProxyStart{Request: first, Method: "GET", RoutePath: "/", HTTPRequest: asked})
-		var ends [3]Span
+		ctx, ps := p.StartProxy(context.Background(), spans.ProxyStart{Request: first, Method: "GET", RoutePath: "/", HTTPRequest: asked})
+		var ends [3]spans.Span
 		outer := first
 		for i, c := range replicas {
-			protocol := HTTP
+			protocol := spans.HTTP
 			if i > 0 {
-				protocol = Handle
+				protocol = spans.Handle
 			}
-			var rt Span
-			ctx, rt = p.StartRouter(ctx, RouterStart{App: "default", Deployment: names[i], Protocol: protocol})
+			var rt spans.Span
+			ctx, rt = p.StartRouter(ctx, spans.RouterStart{App: "default", Deployment: names[i], Protocol: protocol})
 			r := &identity.Request{App: "default", Deployment: names[i], Component: c}
 			r.Continue(outer)
-			ctx, ends[i] = p.StartReplica(ctx, ReplicaStart{Request: r, Method: "GET", Protocol: protocol})
-			rt.EndRouter(RouterResult{})
+			ctx, ends[i] = p.StartReplica(ctx, spans.ReplicaStart{Request: r, Method: "GET", Protocol: protocol})
+			rt.EndRouter(spans.RouterResult{})
 			outer = r
 		}
 		for i := range ends {
-			ends[len(ends)-1-i].EndReplica(ReplicaResult{StatusCode: 200})
+			ends[len(ends)-1-i].EndReplica(spans.ReplicaResult{StatusCode: 200})
 		}
-		ps.EndProxy(ProxyResult{StatusCode: 200})
+		ps.EndProxy(spans.ProxyResult{StatusCode: 200})
 	}
 }

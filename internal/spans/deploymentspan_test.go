@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"context"
@@ -12,15 +12,16 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 // member is a request inside a replica whose trace is sampled or not.
-func (r *recorder) member(t *testing.T, c *identity.Component, id string, flags string) (context.Context, Span) {
+func (r *recorder) member(t *testing.T, c *identity.Component, id string, flags string) (context.Context, spans.Span) {
 	header := http.Header{"Traceparent": {fmt.Sprintf("00-%016x%016x-%016x-%s", rand.Uint64(), rand.Uint64(), rand.Uint64(), flags)}}
-	return r.StartReplica(r.Extract(t.Context(), header), ReplicaStart{
+	return r.StartReplica(r.Extract(t.Context(), header), spans.ReplicaStart{
 		Request: &identity.Request{ID: id, App: "default", Deployment: "D", ModelID: "m", Component: c},
 	})
 }
@@ -33,7 +34,7 @@ func TestBatchSpan(t *testing.T) {
 	var members []context.Context
 	for i, flags := range []string{"00", "01", "00", "01", "01"} {
 		ctx, span := r.member(t, c, "r"+string(rune('0'+i)), flags)
-		defer span.EndReplica(ReplicaResult{})
+		defer span.EndReplica(spans.ReplicaResult{})
 		members = append(members, ctx)
 	}
 	members = append(members, members[4], members[1]) // two of them ask twice
@@ -42,7 +43,7 @@ func TestBatchSpan(t *testing.T) {
 	ctx, cancel := context.WithCancel(members[1])
 	cancel()
 	members[1] = ctx
-	inBatch, span := r.StartBatch(members, BatchStart{Name: "embed"})
+	inBatch, span := r.StartBatch(members, spans.BatchStart{Name: "embed"})
 	if inBatch.Err() != nil {
 		t.Errorf("the batch ended with a member: %v", inBatch.Err())
 	}
@@ -89,8 +90,8 @@ func TestBatchUnsampled(t *testing.T) {
 	r := newRecorder(t)
 	a, _ := r.member(t, nil, "r0", "00")
 	b, _ := r.member(t, nil, "r1", "00")
-	for name, p := range map[string]*Tracer{"unsampled": r.Tracer, "off": New(tracing.Off())} {
-		ctx, span := p.StartBatch([]context.Context{a, b}, BatchStart{Name: "embed"})
+	for name, p := range map[string]*spans.Tracer{"unsampled": r.Tracer, "off": spans.New(tracing.Off())} {
+		ctx, span := p.StartBatch([]context.Context{a, b}, spans.BatchStart{Name: "embed"})
 		span.EndWork(errors.New("not seen"))
 		if !trace.SpanContextFromContext(ctx).Equal(trace.SpanContextFromContext(a)) || identity.RequestFromContext(ctx).ID != "r0" {
 			t.Errorf("%s: the batch runs in %v, want that of the first member", name, trace.SpanContextFromContext(ctx))
@@ -107,10 +108,10 @@ func TestBatchLinkLimit(t *testing.T) {
 	var members []context.Context
 	for range 10 {
 		ctx, span := r.member(t, nil, "r", "01")
-		defer span.EndReplica(ReplicaResult{})
+		defer span.EndReplica(spans.ReplicaResult{})
 		members = append(members, ctx)
 	}
-	_, span := r.StartBatch(members, BatchStart{Name: "embed"})
+	_, span := r.StartBatch(members, spans.BatchStart{Name: "embed"})
 	span.EndWork(nil)
 	if got := r.spans()[0]; got.Links != 3 || got.DroppedFields != 6 {
 		t.Errorf("%d links and %d dropped, want 3 and 6", got.Links, got.DroppedFields)
@@ -128,7 +129,7 @@ func TestModelLoadSpan(t *testing.T) {
 	read.End()
 	span.EndWork(nil)
 	user.End()
-	replica.EndReplica(ReplicaResult{})
+	replica.EndReplica(spans.ReplicaResult{})
 
 	got := r.spans()
 	if got[0].Parent != "model_load D m2" {
@@ -168,11 +169,11 @@ func TestInternalSpanFailure(t *testing.T) {
 		description string
 		events      []seenEvent
 	}{
-		{failure{}, "out of memory", exception("spans.failure", "out of memory", "True")},
+		{failure{}, "out of memory", exception("spans_test.failure", "out of memory", "True")},
 		{context.Canceled, "", exception("context.Canceled", "context canceled", "True")},
 	} {
 		r := newRecorder(t)
-		_, batch := r.StartBatch([]context.Context{t.Context()}, BatchStart{Name: "embed"})
+		_, batch := r.StartBatch([]context.Context{t.Context()}, spans.BatchStart{Name: "embed"})
 		batch.EndWork(tc.err)
 		_, load := r.StartModelLoad(t.Context(), "m")
 		load.EndWork(tc.err)

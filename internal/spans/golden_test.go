@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/tracing"
@@ -30,76 +31,76 @@ var goldenRequests = map[string]func(r *recorder){
 		in := httptest.NewRequest("post", "http://shop.example:8000/app1/users/7%2F8?token=secret", nil)
 		in.Header.Set("User-Agent", "curl/8")
 		in.RemoteAddr = "192.0.2.7:40001"
-		r.golden(ProxyStart{Protocol: HTTP, Method: "post", RoutePath: "/users/7/8", HTTPRequest: in},
-			ReplicaStart{Method: "post"}, ReplicaResult{StatusCode: 200}, ProxyResult{StatusCode: 200}, nil)
+		r.golden(spans.ProxyStart{Protocol: spans.HTTP, Method: "post", RoutePath: "/users/7/8", HTTPRequest: in},
+			spans.ReplicaStart{Method: "post"}, spans.ReplicaResult{StatusCode: 200}, spans.ProxyResult{StatusCode: 200}, nil)
 	},
 	"http_failed": func(r *recorder) {
 		in := httptest.NewRequest("BREW", "https://[::1]/", nil)
 		in.ProtoMajor, in.ProtoMinor = 2, 0
 		in.RemoteAddr = "[2001:db8::7]:40001"
 		boom := fmt.Errorf("predict: %w", failure{})
-		r.golden(ProxyStart{Protocol: HTTP, Method: "BREW", RoutePath: "/", HTTPRequest: in},
-			ReplicaStart{Method: "BREW"}, ReplicaResult{StatusCode: 500, Err: boom}, ProxyResult{StatusCode: 500, Err: boom}, nil)
+		r.golden(spans.ProxyStart{Protocol: spans.HTTP, Method: "BREW", RoutePath: "/", HTTPRequest: in},
+			spans.ReplicaStart{Method: "BREW"}, spans.ReplicaResult{StatusCode: 500, Err: boom}, spans.ProxyResult{StatusCode: 500, Err: boom}, nil)
 	},
 	"http_refused": func(r *recorder) {
 		full := errors.New("queue full")
-		r.golden(ProxyStart{Protocol: HTTP, Method: "GET", RoutePath: "/"}, ReplicaStart{}, ReplicaResult{}, ProxyResult{StatusCode: 503, Err: full}, full)
+		r.golden(spans.ProxyStart{Protocol: spans.HTTP, Method: "GET", RoutePath: "/"}, spans.ReplicaStart{}, spans.ReplicaResult{}, spans.ProxyResult{StatusCode: 503, Err: full}, full)
 	},
 	"http_not_found": func(r *recorder) {
-		r.golden(ProxyStart{Protocol: HTTP, Method: "GET", RoutePath: "/"}, ReplicaStart{Method: "GET"},
-			ReplicaResult{StatusCode: 404}, ProxyResult{StatusCode: 404}, nil)
+		r.golden(spans.ProxyStart{Protocol: spans.HTTP, Method: "GET", RoutePath: "/"}, spans.ReplicaStart{Method: "GET"},
+			spans.ReplicaResult{StatusCode: 404}, spans.ProxyResult{StatusCode: 404}, nil)
 	},
 	"websocket": func(r *recorder) {
 		in := httptest.NewRequest("GET", "http://shop.example/chat", nil)
 		in.RemoteAddr = "192.0.2.7:40001"
-		r.golden(ProxyStart{Protocol: WebSocket, Method: "GET", RoutePath: "/chat", HTTPRequest: in},
-			ReplicaStart{Method: "GET"}, ReplicaResult{}, ProxyResult{StatusCode: 1000}, nil)
+		r.golden(spans.ProxyStart{Protocol: spans.WebSocket, Method: "GET", RoutePath: "/chat", HTTPRequest: in},
+			spans.ReplicaStart{Method: "GET"}, spans.ReplicaResult{}, spans.ProxyResult{StatusCode: 1000}, nil)
 	},
 	"websocket_failed": func(r *recorder) {
-		r.golden(ProxyStart{Protocol: WebSocket, Method: "GET", RoutePath: "/chat"},
-			ReplicaStart{Method: "GET"}, ReplicaResult{}, ProxyResult{StatusCode: 1011}, nil)
+		r.golden(spans.ProxyStart{Protocol: spans.WebSocket, Method: "GET", RoutePath: "/chat"},
+			spans.ReplicaStart{Method: "GET"}, spans.ReplicaResult{}, spans.ProxyResult{StatusCode: 1011}, nil)
 	},
 	"grpc": func(r *recorder) {
-		r.golden(ProxyStart{
-			Protocol: GRPC, Method: "/shop.v1.Cart/Add",
+		r.golden(spans.ProxyStart{
+			Protocol: spans.GRPC, Method: "/shop.v1.Cart/Add",
 			Metadata: map[string][]string{":authority": {"shop.example:9000"}},
 			Peer:     peer(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40001}),
-		}, ReplicaStart{CallMethod: "Add", Streaming: true}, ReplicaResult{}, ProxyResult{GRPCCode: "OK"}, nil)
+		}, spans.ReplicaStart{CallMethod: "Add", Streaming: true}, spans.ReplicaResult{}, spans.ProxyResult{GRPCCode: "OK"}, nil)
 	},
 	"grpc_failed": func(r *recorder) {
-		r.golden(ProxyStart{
-			Protocol: GRPC, Method: "/shop.v1.Cart/Add",
+		r.golden(spans.ProxyStart{
+			Protocol: spans.GRPC, Method: "/shop.v1.Cart/Add",
 			Peer: peer(&net.UnixAddr{Net: "unix", Name: "/run/shop.sock"}),
-		}, ReplicaStart{CallMethod: "Add"}, ReplicaResult{Err: failure{}}, ProxyResult{GRPCCode: "INTERNAL", Err: failure{}}, nil)
+		}, spans.ReplicaStart{CallMethod: "Add"}, spans.ReplicaResult{Err: failure{}}, spans.ProxyResult{GRPCCode: "INTERNAL", Err: failure{}}, nil)
 	},
 	"handle": func(r *recorder) {
-		ctx, outer := r.StartReplica(context.Background(), ReplicaStart{Request: r.request(), Protocol: HTTP, Method: "GET"})
-		ctx, router := r.StartRouter(ctx, RouterStart{App: "shop", Deployment: "B", CallMethod: "predict", Protocol: Handle, ModelID: "m1"})
-		_, inner := r.StartReplica(ctx, ReplicaStart{
+		ctx, outer := r.StartReplica(context.Background(), spans.ReplicaStart{Request: r.request(), Protocol: spans.HTTP, Method: "GET"})
+		ctx, router := r.StartRouter(ctx, spans.RouterStart{App: "shop", Deployment: "B", CallMethod: "predict", Protocol: spans.Handle, ModelID: "m1"})
+		_, inner := r.StartReplica(ctx, spans.ReplicaStart{
 			Request:  &identity.Request{ID: "r1", App: "shop", Deployment: "B", Route: "/users/{id}", ModelID: "m1", Component: r.component},
-			Protocol: Handle, CallMethod: "predict", Streaming: true,
+			Protocol: spans.Handle, CallMethod: "predict", Streaming: true,
 		})
-		router.EndRouter(RouterResult{QueueWait: 1500 * time.Microsecond})
-		inner.EndReplica(ReplicaResult{Err: failure{}})
-		outer.EndReplica(ReplicaResult{StatusCode: 200})
+		router.EndRouter(spans.RouterResult{QueueWait: 1500 * time.Microsecond})
+		inner.EndReplica(spans.ReplicaResult{Err: failure{}})
+		outer.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	},
 	"batch": func(r *recorder) {
-		ctx, replica := r.StartReplica(context.Background(), ReplicaStart{Request: r.request(), Protocol: HTTP, Method: "GET"})
-		other, second := r.StartReplica(context.Background(), ReplicaStart{Request: r.request(), Protocol: HTTP, Method: "GET"})
-		_, batch := r.StartBatch([]context.Context{ctx, other}, BatchStart{Name: "embed"})
+		ctx, replica := r.StartReplica(context.Background(), spans.ReplicaStart{Request: r.request(), Protocol: spans.HTTP, Method: "GET"})
+		other, second := r.StartReplica(context.Background(), spans.ReplicaStart{Request: r.request(), Protocol: spans.HTTP, Method: "GET"})
+		_, batch := r.StartBatch([]context.Context{ctx, other}, spans.BatchStart{Name: "embed"})
 		batch.EndWork(nil)
-		_, batch = r.StartBatch([]context.Context{ctx}, BatchStart{Name: "embed"})
+		_, batch = r.StartBatch([]context.Context{ctx}, spans.BatchStart{Name: "embed"})
 		batch.EndWork(failure{})
-		replica.EndReplica(ReplicaResult{StatusCode: 200})
-		second.EndReplica(ReplicaResult{StatusCode: 200})
+		replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
+		second.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	},
 	"model_load": func(r *recorder) {
-		ctx, replica := r.StartReplica(context.Background(), ReplicaStart{Request: r.request(), Protocol: HTTP, Method: "GET"})
+		ctx, replica := r.StartReplica(context.Background(), spans.ReplicaStart{Request: r.request(), Protocol: spans.HTTP, Method: "GET"})
 		_, load := r.StartModelLoad(ctx, "m1")
 		load.EndWork(nil)
 		_, load = r.StartModelLoad(context.Background(), "m2")
 		load.EndWork(failure{})
-		replica.EndReplica(ReplicaResult{StatusCode: 200})
+		replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	},
 }
 
@@ -114,19 +115,19 @@ func (r *recorder) request() *identity.Request {
 
 // golden makes the three spans of a request. The last error is the router's, after which
 // there is no replica span.
-func (r *recorder) golden(ps ProxyStart, rs ReplicaStart, rr ReplicaResult, pr ProxyResult, refused error) {
+func (r *recorder) golden(ps spans.ProxyStart, rs spans.ReplicaStart, rr spans.ReplicaResult, pr spans.ProxyResult, refused error) {
 	ps.Request, rs.Request, rs.Protocol = r.request(), r.request(), ps.Protocol
 	ps.Request.Component = r.NewProxy()
 	ctx, proxy := r.StartProxy(context.Background(), ps)
-	ctx, router := r.StartRouter(ctx, RouterStart{
+	ctx, router := r.StartRouter(ctx, spans.RouterStart{
 		App: "shop", Deployment: "D", CallMethod: rs.CallMethod, Protocol: ps.Protocol, Streaming: rs.Streaming, ModelID: "m1",
 	})
 	if refused == nil {
 		_, replica := r.StartReplica(ctx, rs)
-		router.EndRouter(RouterResult{QueueWait: 1500 * time.Microsecond})
+		router.EndRouter(spans.RouterResult{QueueWait: 1500 * time.Microsecond})
 		replica.EndReplica(rr)
 	} else {
-		router.EndRouter(RouterResult{Outcome: RouterRefused, Err: refused})
+		router.EndRouter(spans.RouterResult{Outcome: spans.RouterRefused, Err: refused})
 	}
 	proxy.EndProxy(pr)
 }

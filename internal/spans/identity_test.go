@@ -1,10 +1,11 @@
-package spans
+package spans_test
 
 import (
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/tracing"
@@ -17,10 +18,10 @@ func TestTaskIsOneCall(t *testing.T) {
 	var tasks []any
 	for range 2 {
 		req := &identity.Request{ID: "r1", Component: c}
-		ctx, span := r.StartReplica(t.Context(), ReplicaStart{Request: req})
+		ctx, span := r.StartReplica(t.Context(), spans.ReplicaStart{Request: req})
 		_, user := r.TracerProvider().Tracer("user").Start(ctx, "user")
 		user.End()
-		span.EndReplica(ReplicaResult{})
+		span.EndReplica(spans.ReplicaResult{})
 		stubs := r.exporter.GetSpans()
 		r.exporter.Reset()
 		for _, s := range stubs {
@@ -41,7 +42,7 @@ func TestTaskIsOneCall(t *testing.T) {
 
 func TestRequestConcurrentSafe(t *testing.T) {
 	r := newRecorder(t)
-	ctx, span := r.StartReplica(t.Context(), ReplicaStart{Request: &identity.Request{ID: "r1", Component: r.NewReplica("default", "D")}})
+	ctx, span := r.StartReplica(t.Context(), spans.ReplicaStart{Request: &identity.Request{ID: "r1", Component: r.NewReplica("default", "D")}})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -50,7 +51,7 @@ func TestRequestConcurrentSafe(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	span.EndReplica(ReplicaResult{})
+	span.EndReplica(spans.ReplicaResult{})
 	got := r.spans()
 	if len(got) != 9 {
 		t.Fatalf("%d spans, want 9", len(got))
@@ -68,17 +69,17 @@ func TestIdentityOfEachComponent(t *testing.T) {
 	r, stable := newRecorder(t), newRecorder(t, func(c *tracing.Config) { c.Semconv = tracing.SemconvStable })
 	c := r.NewReplica("default", "D")
 	outer := &identity.Request{ID: "r1", Component: r.NewProxy()}
-	ctx, proxy := r.StartProxy(t.Context(), ProxyStart{Request: outer})
+	ctx, proxy := r.StartProxy(t.Context(), spans.ProxyStart{Request: outer})
 	inner := &identity.Request{Component: c}
 	inner.Continue(outer)
-	_, replica := r.StartReplica(ctx, ReplicaStart{Request: inner})
+	_, replica := r.StartReplica(ctx, spans.ReplicaStart{Request: inner})
 	if inner.ID != "r1" || taskOf(inner) == taskOf(outer) || !strings.HasSuffix(taskOf(inner), c.ActorID()) {
 		t.Errorf("id %s, tasks %s and %s, want r1 and two", inner.ID, taskOf(inner), taskOf(outer))
 	}
-	replica.EndReplica(ReplicaResult{})
-	proxy.EndProxy(ProxyResult{StatusCode: 200})
-	_, replica = stable.StartReplica(t.Context(), ReplicaStart{Request: &identity.Request{ID: "r2", Component: c}})
-	replica.EndReplica(ReplicaResult{})
+	replica.EndReplica(spans.ReplicaResult{})
+	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})
+	_, replica = stable.StartReplica(t.Context(), spans.ReplicaStart{Request: &identity.Request{ID: "r2", Component: c}})
+	replica.EndReplica(spans.ReplicaResult{})
 	for key, want := range map[string]*recorder{"request_id": r, "serve.deployment": stable} {
 		for _, s := range want.spans() {
 			if _, has := s.Attributes[key]; !has || s.Attributes["serve.task_id"] != "TASK" {

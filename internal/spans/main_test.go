@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"regexp"
@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/test/recorded"
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // recorder is a tracer that keeps its ended spans.
 type recorder struct {
 	*tracing.Provider
-	*Tracer
+	*spans.Tracer
 	exporter *tracetest.InMemoryExporter
 	// component is the replica of the golden files.
 	component *identity.Component
@@ -30,7 +31,7 @@ type recorder struct {
 func newRecorder(tb testing.TB, edits ...func(*tracing.Config)) *recorder {
 	tb.Helper()
 	p, exporter := recorded.Provider(tb, edits...)
-	return &recorder{Provider: p, Tracer: New(p), exporter: exporter}
+	return &recorder{Provider: p, Tracer: spans.New(p), exporter: exporter}
 }
 
 // seen is a span in a form that go-cmp compares and prints well. Ids are

@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -20,16 +21,16 @@ const (
 
 // serveOne sends one request through the three families and a user span, and
 // returns the context that the handler saw.
-func serveOne(p *Tracer, header http.Header) context.Context {
+func serveOne(p *spans.Tracer, header http.Header) context.Context {
 	req := &identity.Request{ID: "r1", App: "default", Deployment: "D", Route: "/"}
-	ctx, proxy := p.StartProxy(p.Provider.Extract(context.Background(), header), ProxyStart{Request: req, Method: "GET"})
-	ctx, router := p.StartRouter(ctx, RouterStart{Deployment: "D"})
-	ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: &identity.Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})
-	router.EndRouter(RouterResult{})
+	ctx, proxy := p.StartProxy(p.Provider.Extract(context.Background(), header), spans.ProxyStart{Request: req, Method: "GET"})
+	ctx, router := p.StartRouter(ctx, spans.RouterStart{Deployment: "D"})
+	ctx, replica := p.StartReplica(ctx, spans.ReplicaStart{Request: &identity.Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})
+	router.EndRouter(spans.RouterResult{})
 	ctx, user := p.Provider.TracerProvider().Tracer("user").Start(ctx, "user")
 	user.End()
-	replica.EndReplica(ReplicaResult{StatusCode: 200})
-	proxy.EndProxy(ProxyResult{StatusCode: 200})
+	replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
+	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})
 	return ctx
 }
 
@@ -153,14 +154,14 @@ func TestUnsampledRequestHasOneSpan(t *testing.T) {
 		"parentbased_always_off": func(c *tracing.Config) { c.Sampler = tracing.ParentBasedAlwaysOff },
 	} {
 		r := newRecorder(t, edit)
-		ctx, _ := r.StartProxy(t.Context(), ProxyStart{Request: &identity.Request{ID: "r1"}})
+		ctx, _ := r.StartProxy(t.Context(), spans.ProxyStart{Request: &identity.Request{ID: "r1"}})
 		proxy := trace.SpanContextFromContext(ctx)
 		if !proxy.IsValid() || proxy.IsSampled() {
 			t.Errorf("%s: the proxy's span is %v", name, proxy)
 		}
-		ctx, _ = r.StartRouter(ctx, RouterStart{})
-		ctx, _ = r.StartReplica(ctx, ReplicaStart{Request: &identity.Request{ID: "r1"}})
-		ctx, _ = r.StartBatch([]context.Context{ctx}, BatchStart{})
+		ctx, _ = r.StartRouter(ctx, spans.RouterStart{})
+		ctx, _ = r.StartReplica(ctx, spans.ReplicaStart{Request: &identity.Request{ID: "r1"}})
+		ctx, _ = r.StartBatch([]context.Context{ctx}, spans.BatchStart{})
 		if got := trace.SpanContextFromContext(ctx); !got.Equal(proxy) {
 			t.Errorf("%s: the batch runs in %v, want the proxy's %v", name, got, proxy)
 		}
@@ -175,9 +176,9 @@ func TestDecisionOfAnotherProvider(t *testing.T) {
 			outer, sampler = sunk(t, 1), tracing.AlwaysOff
 		}
 		r := newRecorder(t, func(c *tracing.Config) { c.Sampler = sampler })
-		ctx, _ := outer.StartRouter(t.Context(), RouterStart{})
-		inner, span := r.StartRouter(ctx, RouterStart{})
-		span.EndRouter(RouterResult{})
+		ctx, _ := outer.StartRouter(t.Context(), spans.RouterStart{})
+		inner, span := r.StartRouter(ctx, spans.RouterStart{})
+		span.EndRouter(spans.RouterResult{})
 		of, sc, spans := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(inner), r.exporter.GetSpans()
 		if of.IsSampled() != sampled || sc.IsSampled() == sampled || sc.TraceID() != of.TraceID() || !of.IsValid() || sampled != (len(spans) == 0) {
 			t.Errorf("under %v there is %v, with spans %+v", of, sc, spans)
@@ -192,17 +193,17 @@ func TestDecisionOfAnotherProvider(t *testing.T) {
 
 // Each span says whether it records.
 func TestRecording(t *testing.T) {
-	for _, p := range []*Tracer{New(tracing.Off()), sunk(t, 0), sunk(t, 1)} {
-		ctx, proxy := p.StartProxy(context.Background(), ProxyStart{Request: &identity.Request{}})
-		ctx, router := p.StartRouter(ctx, RouterStart{})
-		_, replica := p.StartReplica(ctx, ReplicaStart{Request: &identity.Request{}})
+	for _, p := range []*spans.Tracer{spans.New(tracing.Off()), sunk(t, 0), sunk(t, 1)} {
+		ctx, proxy := p.StartProxy(context.Background(), spans.ProxyStart{Request: &identity.Request{}})
+		ctx, router := p.StartRouter(ctx, spans.RouterStart{})
+		_, replica := p.StartReplica(ctx, spans.ReplicaStart{Request: &identity.Request{}})
 		want := p.Provider.Enabled() && proxy.Context().IsValid()
 		if got := []bool{proxy.Recording(), router.Recording(), replica.Recording()}; !cmp.Equal(got, []bool{want, want, want}) {
 			t.Errorf("recording: %v, want %v", got, want)
 		}
-		replica.EndReplica(ReplicaResult{})
-		router.EndRouter(RouterResult{})
-		proxy.EndProxy(ProxyResult{})
+		replica.EndReplica(spans.ReplicaResult{})
+		router.EndRouter(spans.RouterResult{})
+		proxy.EndProxy(spans.ProxyResult{})
 	}
 }
 
@@ -211,18 +212,18 @@ func TestRecording(t *testing.T) {
 func TestUnsampledRequestBuildsNothing(t *testing.T) {
 	r := newRecorder(t)
 	req := &identity.Request{ID: "r1", Component: r.NewProxy()}
-	ctx, span := r.StartProxy(r.Extract(t.Context(), inbound("00")), ProxyStart{Request: req})
+	ctx, span := r.StartProxy(r.Extract(t.Context(), inbound("00")), spans.ProxyStart{Request: req})
 	_, user := r.TracerProvider().Tracer("user").Start(ctx, "user")
 	user.End()
-	span.EndProxy(ProxyResult{StatusCode: 200})
+	span.EndProxy(spans.ProxyResult{StatusCode: 200})
 	if span.Recording() {
 		t.Error("the span of an unsampled request records")
 	}
 	allocated := func(c *identity.Component) float64 {
 		ctx := r.Extract(t.Context(), inbound("00"))
 		return testing.AllocsPerRun(100, func() {
-			_, span := r.StartProxy(ctx, ProxyStart{Request: &identity.Request{ID: "r1", Component: c}})
-			span.EndProxy(ProxyResult{StatusCode: 200})
+			_, span := r.StartProxy(ctx, spans.ProxyStart{Request: &identity.Request{ID: "r1", Component: c}})
+			span.EndProxy(spans.ProxyResult{StatusCode: 200})
 		})
 	}
 	if with, without := allocated(r.NewProxy()), allocated(nil); with != without {

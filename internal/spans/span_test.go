@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"context"
@@ -15,38 +15,39 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 // allFamilies makes a span of each family and protocol, failed ones too.
-func allFamilies(p *Tracer) { allFamiliesOf(p, "r1", "a", "D") }
+func allFamilies(p *spans.Tracer) { allFamiliesOf(p, "r1", "a", "D") }
 
-func allFamiliesOf(p *Tracer, id, app, deployment string) {
-	failure := ReplicaResult{StatusCode: 500, Err: fmt.Errorf("boom")}
-	for _, protocol := range []Protocol{HTTP, WebSocket, GRPC, Handle} {
+func allFamiliesOf(p *spans.Tracer, id, app, deployment string) {
+	failure := spans.ReplicaResult{StatusCode: 500, Err: fmt.Errorf("boom")}
+	for _, protocol := range []spans.Protocol{spans.HTTP, spans.WebSocket, spans.GRPC, spans.Handle} {
 		at := func(c *identity.Component) *identity.Request {
 			return &identity.Request{ID: id, App: app, Deployment: deployment, Route: "/", ModelID: "m", Component: c}
 		}
 		ctx := context.Background()
-		var proxy Span
-		if protocol == Handle {
+		var proxy spans.Span
+		if protocol == spans.Handle {
 			ctx = identity.ContextWithRequest(ctx, at(p.NewReplica(app, "Caller")))
 		} else {
-			ctx, proxy = p.StartProxy(ctx, ProxyStart{
+			ctx, proxy = p.StartProxy(ctx, spans.ProxyStart{
 				Request: at(p.NewProxy()), Protocol: protocol, Method: "get", RoutePath: "/", HTTPRequest: asked,
 				Metadata: map[string][]string{":authority": {"shop.example:9000"}},
 			})
 		}
-		ctx, router := p.StartRouter(ctx, RouterStart{App: app, Deployment: deployment, Protocol: protocol})
-		ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: at(p.NewReplica(app, deployment)), Protocol: protocol, Method: "get"})
-		router.EndRouter(RouterResult{Outcome: RouterCanceled, Err: failure.Err})
+		ctx, router := p.StartRouter(ctx, spans.RouterStart{App: app, Deployment: deployment, Protocol: protocol})
+		ctx, replica := p.StartReplica(ctx, spans.ReplicaStart{Request: at(p.NewReplica(app, deployment)), Protocol: protocol, Method: "get"})
+		router.EndRouter(spans.RouterResult{Outcome: spans.RouterCanceled, Err: failure.Err})
 		inner, load := p.StartModelLoad(ctx, "m")
 		load.EndWork(failure.Err)
-		_, batch := p.StartBatch([]context.Context{inner}, BatchStart{Name: "f"})
+		_, batch := p.StartBatch([]context.Context{inner}, spans.BatchStart{Name: "f"})
 		batch.EndWork(failure.Err)
 		replica.EndReplica(failure)
-		proxy.EndProxy(ProxyResult{StatusCode: 500, GRPCCode: "INTERNAL", Err: failure.Err})
+		proxy.EndProxy(spans.ProxyResult{StatusCode: 500, GRPCCode: "INTERNAL", Err: failure.Err})
 	}
 }
 
@@ -77,10 +78,10 @@ type starter struct {
 func (r starter) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) { r.on(ctx, s) }
 
 // inReplica starts a replica span and gives it as user code finds it.
-func (r *recorder) inReplica(t *testing.T) (context.Context, sdktrace.ReadWriteSpan, Span) {
+func (r *recorder) inReplica(t *testing.T) (context.Context, sdktrace.ReadWriteSpan, spans.Span) {
 	t.Helper()
-	ctx, ours := r.StartReplica(t.Context(), ReplicaStart{
-		Request: &identity.Request{ID: "r1", App: "a", Deployment: "D", Route: "/"}, Protocol: HTTP, Method: "GET",
+	ctx, ours := r.StartReplica(t.Context(), spans.ReplicaStart{
+		Request: &identity.Request{ID: "r1", App: "a", Deployment: "D", Route: "/"}, Protocol: spans.HTTP, Method: "GET",
 	})
 	found, is := trace.SpanFromContext(ctx).(sdktrace.ReadWriteSpan)
 	if !is {
@@ -100,7 +101,7 @@ func TestAttributesOfUserCode(t *testing.T) {
 	if before["route"] != "/mine" || before["answer"] != int64(42) || before["deployment"] != "D" {
 		t.Errorf("the span shows %v", before)
 	}
-	ours.EndReplica(ReplicaResult{StatusCode: 200})
+	ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	found.SetAttributes(attribute.Int("answer", 43))
 	found.End()
 	spans := r.spans()
@@ -120,8 +121,8 @@ func TestAttributesOfUserCode(t *testing.T) {
 // Whichever of ours user code sets, it counts, unless that comes at the end.
 func TestEachAttributeOfUserCode(t *testing.T) {
 	r := newRecorder(t)
-	ctx, ours := r.StartReplica(t.Context(), ReplicaStart{
-		Request: &identity.Request{ID: "r1", App: "a", Deployment: "D", Route: "/", Component: r.NewReplica("a", "D")}, Protocol: HTTP, Method: "GET",
+	ctx, ours := r.StartReplica(t.Context(), spans.ReplicaStart{
+		Request: &identity.Request{ID: "r1", App: "a", Deployment: "D", Route: "/", Component: r.NewReplica("a", "D")}, Protocol: spans.HTTP, Method: "GET",
 	})
 	found := trace.SpanFromContext(ctx).(sdktrace.ReadWriteSpan)
 	want := asMap(found.Attributes())
@@ -133,7 +134,7 @@ func TestEachAttributeOfUserCode(t *testing.T) {
 		want[key] = value
 		found.SetAttributes(attribute.String(key, "mine"))
 	}
-	ours.EndReplica(ReplicaResult{StatusCode: 200})
+	ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	if diff := cmp.Diff(want, r.spans()[0].Attributes); diff != "" || len(want) < 15 {
 		t.Errorf("%d attributes (-want +got):\n%s", len(want), diff)
 	}
@@ -145,7 +146,7 @@ func TestAttributesOfUserCodeAreLimited(t *testing.T) {
 	for i := range 120 {
 		found.SetAttributes(attribute.Int(fmt.Sprintf("key%d", i), i))
 	}
-	ours.EndReplica(ReplicaResult{StatusCode: 200})
+	ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	s := r.spans()[0]
 	// Ours are eight at the start, the identity, and three at the end.
 	if len(s.Attributes) != sdktrace.DefaultAttributeCountLimit || s.DroppedFields != 120+12-128 {
@@ -162,7 +163,7 @@ func TestTracerOfTheReplicaSpan(t *testing.T) {
 	ctx, found, ours := r.inReplica(t)
 	_, child := found.TracerProvider().Tracer("db").Start(ctx, "query")
 	child.End()
-	ours.EndReplica(ReplicaResult{})
+	ours.EndReplica(spans.ReplicaResult{})
 	spans := r.spans()
 	if len(spans) != 2 || spans[0].Parent != "replica_handle_request D __call__" || spans[0].Attributes["serve.request_id"] != "r1" {
 		t.Errorf("spans: %+v", spans)
@@ -182,7 +183,7 @@ func TestAttributesOfAProcessor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(provider)
+	p := spans.New(provider)
 	allFamilies(p)
 	for _, s := range exporter.GetSpans() {
 		if got := asMap(s.Attributes); got["app"] != "early" || got["early"] != true {
@@ -210,7 +211,7 @@ func TestSpanConcurrentSafe(t *testing.T) {
 		})
 		group.Go(func() { found.End() })
 	}
-	group.Go(func() { ours.EndReplica(ReplicaResult{StatusCode: 200}) })
+	group.Go(func() { ours.EndReplica(spans.ReplicaResult{StatusCode: 200}) })
 	group.Wait()
 	if n := len(r.spans()); n != 1 {
 		t.Errorf("%d spans, want 1", n)
@@ -228,7 +229,7 @@ func TestNameOfOneSpan(t *testing.T) {
 		if i == 2 {
 			defer found.SetName("too late")
 		}
-		ours.EndReplica(ReplicaResult{StatusCode: 200})
+		ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	}
 	for i, s := range r.spans() {
 		want := "replica_handle_request D __call__"
@@ -244,7 +245,7 @@ func TestNameOfOneSpan(t *testing.T) {
 // Instrumentation may begin a new trace in a request that is not sampled.
 func TestTracerOfAnUnsampledRequest(t *testing.T) {
 	r := newRecorder(t, func(c *tracing.Config) { c.Ratio = 0 })
-	ctx, _ := r.StartProxy(t.Context(), ProxyStart{Request: &identity.Request{ID: "r1"}})
+	ctx, _ := r.StartProxy(t.Context(), spans.ProxyStart{Request: &identity.Request{ID: "r1"}})
 	found := trace.SpanFromContext(ctx)
 	if found.TracerProvider() != r.TracerProvider() {
 		t.Error("spans that are made by the current span's provider do not reach the processors")
@@ -259,7 +260,7 @@ func TestAttributesOfTheEnd(t *testing.T) {
 	r := newRecorder(t)
 	_, found, ours := r.inReplica(t)
 	found.SetAttributes(attribute.String("http.route", "/mine"), attribute.Int("http.status_code", 418))
-	ours.EndReplica(ReplicaResult{StatusCode: 200})
+	ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	got := r.spans()[0].Attributes
 	if got["http.route"] != "/" || got["http.status_code"] != int64(200) || got["http.method"] != "GET" {
 		t.Errorf("the span ends with %v", got)
@@ -273,9 +274,9 @@ func TestChildSpanCount(t *testing.T) {
 		_, child := r.TracerProvider().Tracer("user").Start(ctx, "child")
 		child.End()
 	}
-	_, router := r.StartRouter(ctx, RouterStart{})
-	router.EndRouter(RouterResult{})
-	ours.EndReplica(ReplicaResult{})
+	_, router := r.StartRouter(ctx, spans.RouterStart{})
+	router.EndRouter(spans.RouterResult{})
+	ours.EndReplica(spans.ReplicaResult{})
 	_, late := r.TracerProvider().Tracer("user").Start(ctx, "late")
 	late.End()
 	if got := found.ChildSpanCount(); got != 3 {
@@ -290,9 +291,9 @@ func TestSpanThatAProcessorEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(provider)
-	_, ours := p.StartReplica(t.Context(), ReplicaStart{Request: &identity.Request{ID: "r1", Deployment: "D"}})
-	ours.EndReplica(ReplicaResult{StatusCode: 200})
+	p := spans.New(provider)
+	_, ours := p.StartReplica(t.Context(), spans.ReplicaStart{Request: &identity.Request{ID: "r1", Deployment: "D"}})
+	ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	if got := asMap(over.Attributes()); over.Name() != "replica_handle_request D __call__" || got["http.status_code"] != nil {
 		t.Errorf("a span that had ended became %q with %v", over.Name(), got)
 	}
@@ -315,7 +316,7 @@ func TestSpansAfterShutdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(provider)
+	p := spans.New(provider)
 	ctx, before := p.StartModelLoad(t.Context(), "m")
 	_, user := p.Provider.TracerProvider().Tracer("user").Start(ctx, "user")
 	over, cancel := context.WithCancel(t.Context())
@@ -359,15 +360,15 @@ func TestHeapOfSpans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := New(provider)
+			p := spans.New(provider)
 			replica, before := p.NewReplica("a", "D"), inUse()
 			for i := range n {
 				r := &identity.Request{ID: fmt.Sprintf("%036d", i), App: "a", Deployment: "D", Route: "/", Component: replica}
-				ctx, ours := p.StartReplica(t.Context(), ReplicaStart{Request: r, Protocol: HTTP, Method: "GET"})
+				ctx, ours := p.StartReplica(t.Context(), spans.ReplicaStart{Request: r, Protocol: spans.HTTP, Method: "GET"})
 				for k := range others {
 					trace.SpanFromContext(ctx).SetAttributes(attribute.Int(fmt.Sprintf("key%02d", k), i))
 				}
-				ours.EndReplica(ReplicaResult{StatusCode: 200})
+				ours.EndReplica(spans.ReplicaResult{StatusCode: 200})
 			}
 			held, estimate := inUse()-before, 0
 			for _, s := range kept {
@@ -395,7 +396,7 @@ func TestSpansAreTheSDKs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(provider)
+	p := spans.New(provider)
 	allFamilies(p)
 	if started != 19 || len(kept) != started {
 		t.Errorf("%d spans started and %d ended, want 19", started, len(kept))
@@ -405,7 +406,7 @@ func TestSpansAreTheSDKs(t *testing.T) {
 			t.Errorf("%q ended as a %T", s.Name(), s)
 		}
 	}
-	ctx, _ := p.StartReplica(t.Context(), ReplicaStart{Request: &identity.Request{ID: "r1"}})
+	ctx, _ := p.StartReplica(t.Context(), spans.ReplicaStart{Request: &identity.Request{ID: "r1"}})
 	if got := reflect.TypeOf(trace.SpanFromContext(ctx)).Elem().PkgPath(); got != reflect.TypeFor[sdktrace.Event]().PkgPath() {
 		t.Errorf("user code finds a %T", trace.SpanFromContext(ctx))
 	}
@@ -427,18 +428,18 @@ func TestKnownAtTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(provider)
+	p := spans.New(provider)
 	at := func(c *identity.Component) *identity.Request {
 		return &identity.Request{ID: "r1", App: "a", Deployment: "D", Route: "/", Component: c}
 	}
 	var members []context.Context
 	for range 2 {
-		ctx, _ := p.StartProxy(t.Context(), ProxyStart{Request: at(p.NewProxy()), Method: "GET"})
-		ctx, _ = p.StartRouter(ctx, RouterStart{App: "a", Deployment: "D"})
-		ctx, _ = p.StartReplica(ctx, ReplicaStart{Request: at(p.NewReplica("a", "D")), Method: "GET"})
+		ctx, _ := p.StartProxy(t.Context(), spans.ProxyStart{Request: at(p.NewProxy()), Method: "GET"})
+		ctx, _ = p.StartRouter(ctx, spans.RouterStart{App: "a", Deployment: "D"})
+		ctx, _ = p.StartReplica(ctx, spans.ReplicaStart{Request: at(p.NewReplica("a", "D")), Method: "GET"})
 		members = append(members, ctx)
 	}
-	p.StartBatch(members, BatchStart{Name: "f"})
+	p.StartBatch(members, spans.BatchStart{Name: "f"})
 	request := []string{"proxy_http_request D GET /", "route_to_replica D __call__", "replica_handle_request D __call__"}
 	want := append(append(append([]string{}, request...), request...), "batch_execute D f")
 	if diff := cmp.Diff(want, names); diff != "" || links != 1 {

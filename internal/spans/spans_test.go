@@ -1,4 +1,4 @@
-package spans
+package spans_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/tracing"
@@ -31,15 +32,15 @@ func TestHTTPRequestSpans(t *testing.T) {
 	atProxy := &identity.Request{ID: "r1", App: "default", Deployment: "BasicModel", Route: "/", Component: r.NewProxy()}
 	atReplica := &identity.Request{ID: "r1", App: "default", Deployment: "BasicModel", Route: "/", Component: replica}
 
-	ctx, proxy := r.StartProxy(t.Context(), ProxyStart{Request: atProxy, Protocol: HTTP, Method: "post", RoutePath: "/"})
-	ctx, router := r.StartRouter(ctx, RouterStart{App: "default", Deployment: "BasicModel", Protocol: HTTP})
-	rctx, rs := r.StartReplica(ctx, ReplicaStart{Request: atReplica, Protocol: HTTP, Method: "post"})
-	router.EndRouter(RouterResult{QueueWait: 1500 * time.Microsecond})
+	ctx, proxy := r.StartProxy(t.Context(), spans.ProxyStart{Request: atProxy, Protocol: spans.HTTP, Method: "post", RoutePath: "/"})
+	ctx, router := r.StartRouter(ctx, spans.RouterStart{App: "default", Deployment: "BasicModel", Protocol: spans.HTTP})
+	rctx, rs := r.StartReplica(ctx, spans.ReplicaStart{Request: atReplica, Protocol: spans.HTTP, Method: "post"})
+	router.EndRouter(spans.RouterResult{QueueWait: 1500 * time.Microsecond})
 	_, user := r.TracerProvider().Tracer("user").Start(rctx, "application_span")
 	user.SetAttributes(attribute.String("deployment", "BasicModel"), attribute.String("replica_id", replica.UniqueID()))
 	user.End()
-	rs.EndReplica(ReplicaResult{StatusCode: 200})
-	proxy.EndProxy(ProxyResult{StatusCode: 200})
+	rs.EndReplica(spans.ReplicaResult{StatusCode: 200})
+	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})
 
 	want := []seen{{
 		Name: "route_to_replica BasicModel __call__", Parent: "proxy_http_request BasicModel POST /",
@@ -96,12 +97,12 @@ func TestGRPCRequestSpans(t *testing.T) {
 		return &identity.Request{ID: "r1", App: "default", Deployment: "grpc-deployment", Route: "default", ModelID: "m", Component: c}
 	}
 	replica := r.NewReplica("default", "grpc-deployment")
-	ctx, proxy := r.StartProxy(t.Context(), ProxyStart{Request: at(nil), Protocol: GRPC, Method: "/pkg.Service/Predict"})
-	ctx, router := r.StartRouter(ctx, RouterStart{App: "default", Deployment: "grpc-deployment", CallMethod: "Predict", Protocol: GRPC, ModelID: "m"})
-	_, rs := r.StartReplica(ctx, ReplicaStart{Request: at(replica), Protocol: GRPC, CallMethod: "Predict", Streaming: true})
-	router.EndRouter(RouterResult{})
-	rs.EndReplica(ReplicaResult{})
-	proxy.EndProxy(ProxyResult{GRPCCode: "OK"})
+	ctx, proxy := r.StartProxy(t.Context(), spans.ProxyStart{Request: at(nil), Protocol: spans.GRPC, Method: "/pkg.Service/Predict"})
+	ctx, router := r.StartRouter(ctx, spans.RouterStart{App: "default", Deployment: "grpc-deployment", CallMethod: "Predict", Protocol: spans.GRPC, ModelID: "m"})
+	_, rs := r.StartReplica(ctx, spans.ReplicaStart{Request: at(replica), Protocol: spans.GRPC, CallMethod: "Predict", Streaming: true})
+	router.EndRouter(spans.RouterResult{})
+	rs.EndReplica(spans.ReplicaResult{})
+	proxy.EndProxy(spans.ProxyResult{GRPCCode: "OK"})
 
 	want := []seen{{
 		Name: "route_to_replica grpc-deployment Predict", Parent: "proxy_grpc_request grpc-deployment /pkg.Service/Predict",
@@ -145,18 +146,18 @@ func TestGRPCRequestSpans(t *testing.T) {
 func TestHandleCallSpans(t *testing.T) {
 	r := newRecorder(t)
 	a, b := r.NewReplica("default", "A"), r.NewReplica("default", "B")
-	ctx, outer := r.StartReplica(t.Context(), ReplicaStart{
-		Request: &identity.Request{ID: "r1", App: "default", Deployment: "A", Route: "/a", Component: a}, Protocol: HTTP, Method: "GET",
+	ctx, outer := r.StartReplica(t.Context(), spans.ReplicaStart{
+		Request: &identity.Request{ID: "r1", App: "default", Deployment: "A", Route: "/a", Component: a}, Protocol: spans.HTTP, Method: "GET",
 	})
 	ctx, user := r.TracerProvider().Tracer("user").Start(ctx, "think")
-	ctx, router := r.StartRouter(ctx, RouterStart{App: "default", Deployment: "B", CallMethod: "predict", Protocol: Handle})
-	_, inner := r.StartReplica(ctx, ReplicaStart{
-		Request: &identity.Request{ID: "r1", App: "default", Deployment: "B", Route: "/a", Component: b}, Protocol: Handle, CallMethod: "predict",
+	ctx, router := r.StartRouter(ctx, spans.RouterStart{App: "default", Deployment: "B", CallMethod: "predict", Protocol: spans.Handle})
+	_, inner := r.StartReplica(ctx, spans.ReplicaStart{
+		Request: &identity.Request{ID: "r1", App: "default", Deployment: "B", Route: "/a", Component: b}, Protocol: spans.Handle, CallMethod: "predict",
 	})
-	router.EndRouter(RouterResult{})
-	inner.EndReplica(ReplicaResult{})
+	router.EndRouter(spans.RouterResult{})
+	inner.EndReplica(spans.ReplicaResult{})
 	user.End()
-	outer.EndReplica(ReplicaResult{StatusCode: 200})
+	outer.EndReplica(spans.ReplicaResult{StatusCode: 200})
 
 	got := r.spans()[:2]
 	want := []seen{{
@@ -191,53 +192,53 @@ func (failure) Error() string { return "out of memory" }
 // The rows are in spec sections 2.1 to 2.3, with our differences.
 func TestProxySpanEnd(t *testing.T) {
 	boom := fmt.Errorf("predict: %w", failure{})
-	boomEvent := exception("spans.failure", "predict: out of memory", "True")
+	boomEvent := exception("spans_test.failure", "predict: out of memory", "True")
 	for _, tc := range []struct {
 		name        string
-		protocol    Protocol
-		result      ProxyResult
+		protocol    spans.Protocol
+		result      spans.ProxyResult
 		status      string
 		description string
 		events      []seenEvent
 		code        any // http.status_code or rpc.grpc.status_code
 	}{
-		{name: "H1 200", result: ProxyResult{StatusCode: 200}, status: "Ok", code: int64(200)},
-		{name: "H1 302", result: ProxyResult{StatusCode: 302}, status: "Ok", code: int64(302)},
-		{name: "H2 404 by the handler", result: ProxyResult{StatusCode: 404}, status: "Error", code: int64(404)},
-		{name: "H3 503 by the handler", result: ProxyResult{StatusCode: 503}, status: "Error", code: int64(503)},
-		{name: "H4 error before the response", result: ProxyResult{StatusCode: 500, Err: boom}, status: "Error",
+		{name: "H1 200", result: spans.ProxyResult{StatusCode: 200}, status: "Ok", code: int64(200)},
+		{name: "H1 302", result: spans.ProxyResult{StatusCode: 302}, status: "Ok", code: int64(302)},
+		{name: "H2 404 by the handler", result: spans.ProxyResult{StatusCode: 404}, status: "Error", code: int64(404)},
+		{name: "H3 503 by the handler", result: spans.ProxyResult{StatusCode: 503}, status: "Error", code: int64(503)},
+		{name: "H4 error before the response", result: spans.ProxyResult{StatusCode: 500, Err: boom}, status: "Error",
 			description: "predict: out of memory", events: boomEvent, code: int64(500)},
-		{name: "H7 error after the response started", result: ProxyResult{StatusCode: 200, Err: boom}, status: "Error",
+		{name: "H7 error after the response started", result: spans.ProxyResult{StatusCode: 200, Err: boom}, status: "Error",
 			description: "predict: out of memory", events: boomEvent, code: int64(200)},
-		{name: "H8 timeout", result: ProxyResult{StatusCode: 408, Err: context.DeadlineExceeded}, status: "Error",
+		{name: "H8 timeout", result: spans.ProxyResult{StatusCode: 408, Err: context.DeadlineExceeded}, status: "Error",
 			events: exception("context.DeadlineExceeded", "context deadline exceeded", "True"), code: int64(408)},
-		{name: "H10 client left", result: ProxyResult{StatusCode: 499, Err: context.Canceled}, status: "Error",
+		{name: "H10 client left", result: spans.ProxyResult{StatusCode: 499, Err: context.Canceled}, status: "Error",
 			events: exception("context.Canceled", "context canceled", "True"), code: int64(499)},
-		{name: "a handler's own timeout keeps its text", result: ProxyResult{StatusCode: 500, Err: fmt.Errorf("query: %w", context.DeadlineExceeded)},
+		{name: "a handler's own timeout keeps its text", result: spans.ProxyResult{StatusCode: 500, Err: fmt.Errorf("query: %w", context.DeadlineExceeded)},
 			status: "Error", description: "query: context deadline exceeded",
 			events: exception("context.DeadlineExceeded", "query: context deadline exceeded", "True"), code: int64(500)},
-		{name: "websocket 1000", protocol: WebSocket, result: ProxyResult{StatusCode: 1000}, status: "Ok", code: int64(1000)},
-		{name: "websocket 1001", protocol: WebSocket, result: ProxyResult{StatusCode: 1001}, status: "Ok", code: int64(1001)},
-		{name: "websocket 1006", protocol: WebSocket, result: ProxyResult{StatusCode: 1006}, status: "Error", code: int64(1006)},
-		{name: "websocket 1005", protocol: WebSocket, result: ProxyResult{StatusCode: 1005}, status: "Error", code: int64(1005)},
-		{name: "websocket refused", protocol: WebSocket, result: ProxyResult{StatusCode: 403}, status: "Error", code: int64(403)},
-		{name: "websocket never opened", protocol: WebSocket, result: ProxyResult{StatusCode: 200}, status: "Ok", code: int64(200)},
-		{name: "G1", protocol: GRPC, result: ProxyResult{GRPCCode: "OK"}, status: "Ok", code: "OK"},
-		{name: "G2", protocol: GRPC, result: ProxyResult{GRPCCode: "INTERNAL", Err: boom}, status: "Error",
+		{name: "websocket 1000", protocol: spans.WebSocket, result: spans.ProxyResult{StatusCode: 1000}, status: "Ok", code: int64(1000)},
+		{name: "websocket 1001", protocol: spans.WebSocket, result: spans.ProxyResult{StatusCode: 1001}, status: "Ok", code: int64(1001)},
+		{name: "websocket 1006", protocol: spans.WebSocket, result: spans.ProxyResult{StatusCode: 1006}, status: "Error", code: int64(1006)},
+		{name: "websocket 1005", protocol: spans.WebSocket, result: spans.ProxyResult{StatusCode: 1005}, status: "Error", code: int64(1005)},
+		{name: "websocket refused", protocol: spans.WebSocket, result: spans.ProxyResult{StatusCode: 403}, status: "Error", code: int64(403)},
+		{name: "websocket never opened", protocol: spans.WebSocket, result: spans.ProxyResult{StatusCode: 200}, status: "Ok", code: int64(200)},
+		{name: "G1", protocol: spans.GRPC, result: spans.ProxyResult{GRPCCode: "OK"}, status: "Ok", code: "OK"},
+		{name: "G2", protocol: spans.GRPC, result: spans.ProxyResult{GRPCCode: "INTERNAL", Err: boom}, status: "Error",
 			description: "predict: out of memory", events: boomEvent, code: "INTERNAL"},
-		{name: "G3 error with the user's code", protocol: GRPC, result: ProxyResult{GRPCCode: "NOT_FOUND", Err: boom}, status: "Error",
+		{name: "G3 error with the user's code", protocol: spans.GRPC, result: spans.ProxyResult{GRPCCode: "NOT_FOUND", Err: boom}, status: "Error",
 			description: "predict: out of memory", events: boomEvent, code: "NOT_FOUND"},
-		{name: "G4 server code without error", protocol: GRPC, result: ProxyResult{GRPCCode: "DATA_LOSS"}, status: "Error", code: "DATA_LOSS"},
-		{name: "G4 client code without error", protocol: GRPC, result: ProxyResult{GRPCCode: "NOT_FOUND"}, status: "Ok", code: "NOT_FOUND"},
-		{name: "gRPC without a code", protocol: GRPC, result: ProxyResult{}, status: "Error", code: "UNKNOWN"},
+		{name: "G4 server code without error", protocol: spans.GRPC, result: spans.ProxyResult{GRPCCode: "DATA_LOSS"}, status: "Error", code: "DATA_LOSS"},
+		{name: "G4 client code without error", protocol: spans.GRPC, result: spans.ProxyResult{GRPCCode: "NOT_FOUND"}, status: "Ok", code: "NOT_FOUND"},
+		{name: "gRPC without a code", protocol: spans.GRPC, result: spans.ProxyResult{}, status: "Error", code: "UNKNOWN"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRecorder(t)
-			_, span := r.StartProxy(t.Context(), ProxyStart{
+			_, span := r.StartProxy(t.Context(), spans.ProxyStart{
 				Request: &identity.Request{Deployment: "D", Route: "/users/{id}"}, Protocol: tc.protocol, Method: "GET", RoutePath: "/users/7",
 			})
 			span.EndProxy(tc.result)
-			span.EndProxy(ProxyResult{StatusCode: 418}) // counts for nothing
+			span.EndProxy(spans.ProxyResult{StatusCode: 418}) // counts for nothing
 			got := r.spans()
 			if len(got) != 1 {
 				t.Fatalf("%d spans, want 1", len(got))
@@ -248,7 +249,7 @@ func TestProxySpanEnd(t *testing.T) {
 				Code                any
 			}
 			key := semconv.HTTPStatusCode
-			if tc.protocol == GRPC {
+			if tc.protocol == spans.GRPC {
 				key = semconv.RPCGRPCStatusCode
 			}
 			want := outcome{tc.status, tc.description, tc.events, tc.code}
@@ -262,14 +263,14 @@ func TestProxySpanEnd(t *testing.T) {
 
 func TestProxySpanNames(t *testing.T) {
 	for _, tc := range []struct {
-		start ProxyStart
+		start spans.ProxyStart
 		want  map[string]any
 	}{
-		{ProxyStart{Protocol: HTTP, Method: "get", RoutePath: "/users/7"}, map[string]any{
+		{spans.ProxyStart{Protocol: spans.HTTP, Method: "get", RoutePath: "/users/7"}, map[string]any{
 			"resource.name": "proxy_http_request D GET /users/{id}", "request_method": "GET", "request_route_path": "/users/7",
 			"http.route": "/users/{id}", "http.method": "GET", "request_type": "http",
 		}},
-		{ProxyStart{Protocol: WebSocket, RoutePath: ""}, map[string]any{
+		{spans.ProxyStart{Protocol: spans.WebSocket, RoutePath: ""}, map[string]any{
 			"resource.name": "proxy_websocket_request D WS /users/{id}", "request_method": "WS", "request_route_path": "",
 			"http.route": "/users/{id}", "http.method": "WS", "request_type": "websocket",
 		}},
@@ -277,7 +278,7 @@ func TestProxySpanNames(t *testing.T) {
 		r := newRecorder(t)
 		tc.start.Request = &identity.Request{Deployment: "D", Route: "/users/{id}"}
 		_, span := r.StartProxy(t.Context(), tc.start)
-		span.EndProxy(ProxyResult{StatusCode: 200})
+		span.EndProxy(spans.ProxyResult{StatusCode: 200})
 		got := r.spans()[0]
 		if got.Name != tc.want["resource.name"] {
 			t.Errorf("name %q, want %q", got.Name, tc.want["resource.name"])
@@ -293,20 +294,20 @@ func TestProxySpanNames(t *testing.T) {
 func TestRouterSpanEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		result RouterResult
+		result spans.RouterResult
 		events []seenEvent
 		ended  bool // carries the attributes of the end
 	}{
-		{"accepted", RouterResult{Outcome: RouterAccepted, Err: errors.New("not read")}, nil, true},
-		{"H13 refused", RouterResult{Outcome: RouterRefused, Err: errors.New("queue full")}, nil, false},
-		{"H8 timeout while queued", RouterResult{Outcome: RouterCanceled, Err: context.DeadlineExceeded},
+		{"accepted", spans.RouterResult{Outcome: spans.RouterAccepted, Err: errors.New("not read")}, nil, true},
+		{"H13 refused", spans.RouterResult{Outcome: spans.RouterRefused, Err: errors.New("queue full")}, nil, false},
+		{"H8 timeout while queued", spans.RouterResult{Outcome: spans.RouterCanceled, Err: context.DeadlineExceeded},
 			exception("context.DeadlineExceeded", "context deadline exceeded", "True"), true},
-		{"H10 caller left while queued", RouterResult{Outcome: RouterCanceled, Err: context.Canceled},
+		{"H10 caller left while queued", spans.RouterResult{Outcome: spans.RouterCanceled, Err: context.Canceled},
 			exception("context.Canceled", "context canceled", "True"), true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRecorder(t)
-			_, span := r.StartRouter(t.Context(), RouterStart{Deployment: "D", Protocol: HTTP})
+			_, span := r.StartRouter(t.Context(), spans.RouterStart{Deployment: "D", Protocol: spans.HTTP})
 			span.EndRouter(tc.result)
 			got := r.spans()[0]
 			if got.Status != "Unset" {
@@ -331,24 +332,24 @@ func TestReplicaSpanEnd(t *testing.T) {
 	withStack[0].Attributes["exception.stacktrace"] = "goroutine 7 [running]"
 	for _, tc := range []struct {
 		name     string
-		protocol Protocol
-		result   ReplicaResult
+		protocol spans.Protocol
+		result   spans.ReplicaResult
 		events   []seenEvent
 		method   any
 		status   any // nil: absent
 	}{
-		{"H1", HTTP, ReplicaResult{StatusCode: 204}, nil, "PUT", int64(204)},
-		{"H4", HTTP, ReplicaResult{StatusCode: 500, Err: boom},
-			exception("spans.failure", "predict: out of memory", "False"), "PUT", int64(500)},
-		{"panic", HTTP, ReplicaResult{StatusCode: 500, Err: panicked}, withStack, "PUT", int64(500)},
-		{"H8 no response started", HTTP, ReplicaResult{Err: context.DeadlineExceeded},
+		{"H1", spans.HTTP, spans.ReplicaResult{StatusCode: 204}, nil, "PUT", int64(204)},
+		{"H4", spans.HTTP, spans.ReplicaResult{StatusCode: 500, Err: boom},
+			exception("spans_test.failure", "predict: out of memory", "False"), "PUT", int64(500)},
+		{"panic", spans.HTTP, spans.ReplicaResult{StatusCode: 500, Err: panicked}, withStack, "PUT", int64(500)},
+		{"H8 no response started", spans.HTTP, spans.ReplicaResult{Err: context.DeadlineExceeded},
 			exception("context.DeadlineExceeded", "context deadline exceeded", "False"), "PUT", nil},
-		{"websocket", WebSocket, ReplicaResult{StatusCode: 1000}, nil, "WS", nil},
-		{"handle", Handle, ReplicaResult{StatusCode: 200}, nil, nil, nil},
+		{"websocket", spans.WebSocket, spans.ReplicaResult{StatusCode: 1000}, nil, "WS", nil},
+		{"handle", spans.Handle, spans.ReplicaResult{StatusCode: 200}, nil, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRecorder(t)
-			_, span := r.StartReplica(t.Context(), ReplicaStart{Request: &identity.Request{Deployment: "D"}, Protocol: tc.protocol, Method: "put"})
+			_, span := r.StartReplica(t.Context(), spans.ReplicaStart{Request: &identity.Request{Deployment: "D"}, Protocol: tc.protocol, Method: "put"})
 			span.EndReplica(tc.result)
 			got := r.spans()[0]
 			if got.Status != "Unset" {
@@ -380,19 +381,21 @@ func TestExceptionType(t *testing.T) {
 		err  error
 		want string
 	}{
-		{failure{}, "spans.failure"},
-		{fmt.Errorf("a: %w", fmt.Errorf("b: %w", failure{})), "spans.failure"},
+		{failure{}, "spans_test.failure"},
+		{fmt.Errorf("a: %w", fmt.Errorf("b: %w", failure{})), "spans_test.failure"},
 		{errors.New("plain"), "*errors.errorString"},
 		{errors.Join(failure{}, failure{}), "*errors.joinError"},
 		{context.Canceled, "context.Canceled"},
 		{fmt.Errorf("a: %w", context.DeadlineExceeded), "context.DeadlineExceeded"},
 		{fmt.Errorf("a: %w", namedError{}), "*other.Failure"},
 		{&tracing.PanicError{Value: 7}, "panic"},
-		{&tracing.PanicError{Value: failure{}}, "spans.failure"},
+		{&tracing.PanicError{Value: failure{}}, "spans_test.failure"},
 	} {
-		got := exceptionType(tc.err)
-		if got != tc.want {
-			t.Errorf("exceptionType(%v) = %q, want %q", tc.err, got, tc.want)
+		r := newRecorder(t)
+		_, span := r.StartModelLoad(t.Context(), "m")
+		span.EndWork(tc.err)
+		if got := r.spans()[0].Events[0].Attributes[semconv.ExceptionType]; got != tc.want {
+			t.Errorf("the exception's type of %v is %q, want %q", tc.err, got, tc.want)
 		}
 	}
 }
@@ -400,8 +403,8 @@ func TestExceptionType(t *testing.T) {
 // The limit on attributes holds for our spans, too, and the dropped attributes are counted.
 func TestSpanLimits(t *testing.T) {
 	r := newRecorder(t, func(c *tracing.Config) { c.Limits.AttributeCountLimit = 4 })
-	_, span := r.StartProxy(t.Context(), ProxyStart{Request: &identity.Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})
-	span.EndProxy(ProxyResult{StatusCode: 200})
+	_, span := r.StartProxy(t.Context(), spans.ProxyStart{Request: &identity.Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})
+	span.EndProxy(spans.ProxyResult{StatusCode: 200})
 	got := r.spans()[0]
 	if len(got.Attributes) != 4 || got.DroppedFields == 0 {
 		t.Errorf("%d attributes and %d dropped, want 4 and some", len(got.Attributes), got.DroppedFields)

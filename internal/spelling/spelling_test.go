@@ -1,6 +1,10 @@
-package spelling
+package spelling_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/servetrace/servetrace/internal/spelling"
+)
 
 func TestNearest(t *testing.T) {
 	words := []string{"name", "tracing_config", "http_options", "Admin", "SERVE_TRACING_SAMPLING_RATIO"}
@@ -9,7 +13,7 @@ func TestNearest(t *testing.T) {
 		"amdin": "Admin", "tracing": "",
 		"SERVE_TRACING_SAMPLE_RATIO": "SERVE_TRACING_SAMPLING_RATIO", "SERVE_TRACING_QUEUE_BYTES": "",
 	} {
-		if got := Nearest(word, words); got != want {
+		if got := spelling.Nearest(word, words); got != want {
 			t.Errorf("nearest to %q: %q, want %q", word, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -9,21 +9,23 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 func TestCodecPassesBytes(t *testing.T) {
 	want := []byte("anything at all")
-	out := &Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(want)} }}
-	data, err := Codec{}.Marshal(out)
+	out := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(want)} }}
+	data, err := wire.Codec{}.Marshal(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var in Incoming
-	if err := (Codec{}).Unmarshal(data, &in); err != nil || !bytes.Equal(in.Data, want) {
+	var in wire.Incoming
+	if err := (wire.Codec{}).Unmarshal(data, &in); err != nil || !bytes.Equal(in.Data, want) {
 		t.Errorf("read %q, %v; want %q", in.Data, err, want)
 	}
 	data.Free()
-	empty, err := Codec{}.Marshal(&Outgoing{})
+	empty, err := wire.Codec{}.Marshal(&wire.Outgoing{})
 	if err != nil || empty.Len() != 0 {
 		t.Errorf("an empty message is %d bytes, %v", empty.Len(), err)
 	}
@@ -33,8 +35,8 @@ func TestCodecPassesBytes(t *testing.T) {
 func TestLentHasTheMessageOnly(t *testing.T) {
 	for _, want := range []string{"a long message", "short", "a much longer message than both"} {
 		half := len(want) / 2
-		var in Lent
-		err := Codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(want[:half]), mem.SliceBuffer(want[half:])}, &in)
+		var in wire.Lent
+		err := wire.Codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(want[:half]), mem.SliceBuffer(want[half:])}, &in)
 		if err != nil || string(in.Buffer.ReadOnlyData()) != want {
 			t.Errorf("read %q, %v; want %q", in.Buffer.ReadOnlyData(), err, want)
 		}
@@ -44,17 +46,17 @@ func TestLentHasTheMessageOnly(t *testing.T) {
 
 func TestCodecLeavesMessagesToProtobuf(t *testing.T) {
 	want := &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: 7}}
-	data, err := Codec{}.Marshal(want)
+	data, err := wire.Codec{}.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer data.Free()
 	got := &coltracepb.ExportTraceServiceResponse{}
-	if err := (Codec{}).Unmarshal(data, got); err != nil || !proto.Equal(want, got) {
+	if err := (wire.Codec{}).Unmarshal(data, got); err != nil || !proto.Equal(want, got) {
 		t.Errorf("read %v, %v; want %v", got, err, want)
 	}
-	if (Codec{}).Name() != "proto" {
-		t.Errorf("the codec calls itself %q", Codec{}.Name())
+	if (wire.Codec{}).Name() != "proto" {
+		t.Errorf("the codec calls itself %q", wire.Codec{}.Name())
 	}
 }
 
@@ -69,7 +71,7 @@ func TestPeerIsSelf(t *testing.T) {
 		conn, err := lis.Accept()
 		if err == nil {
 			defer func() { _ = conn.Close() }()
-			_, _, err = PeerCredentials().ServerHandshake(conn)
+			_, _, err = wire.PeerCredentials().ServerHandshake(conn)
 		}
 		accepted <- err
 	}()
@@ -78,7 +80,7 @@ func TestPeerIsSelf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, info, err := PeerCredentials().ClientHandshake(t.Context(), "", conn); err != nil || info.AuthType() != "peer-uid" {
+	if _, info, err := wire.PeerCredentials().ClientHandshake(t.Context(), "", conn); err != nil || info.AuthType() != "peer-uid" {
 		t.Errorf("client: %v", err)
 	}
 	if err := <-accepted; err != nil {
@@ -86,7 +88,7 @@ func TestPeerIsSelf(t *testing.T) {
 	}
 	one, other := net.Pipe()
 	defer func() { _ = one.Close(); _ = other.Close() }()
-	if _, _, err := PeerCredentials().ClientHandshake(t.Context(), "", one); err == nil {
+	if _, _, err := wire.PeerCredentials().ClientHandshake(t.Context(), "", one); err == nil {
 		t.Error("a peer that is not on a Unix socket was let in")
 	}
 }

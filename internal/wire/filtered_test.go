@@ -1,8 +1,10 @@
-package wire
+package wire_test
 
 import (
 	"maps"
 	"testing"
+
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 func TestReadFiltered(t *testing.T) {
@@ -17,7 +19,7 @@ func TestReadFiltered(t *testing.T) {
 		{[]string{"=1"}, nil, `servetrace-filtered: "=1": want PROCESSOR=COUNT`},
 		{[]string{"x=y=4"}, nil, `servetrace-filtered: "x=y=4": want PROCESSOR=COUNT`},
 	} {
-		counts, unread := ReadFiltered(c.values)
+		counts, unread := wire.ReadFiltered(c.values)
 		if !maps.Equal(counts, c.counts) || (counts == nil) != (c.counts == nil) || unread != c.unread {
 			t.Errorf("%q gives %v, %q, want %v, %q", c.values, counts, unread, c.counts, c.unread)
 		}

@@ -1,4 +1,4 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // TestProcessMessages: both ends agree with protobuf, in both directions.
@@ -20,35 +21,35 @@ func TestProcessMessages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		message proto.Message
-		fields  []ProcessField
-		field   ProcessField
+		fields  []wire.ProcessField
+		field   wire.ProcessField
 		content []byte
 	}{
-		{"request", &pluginv1.ProcessRequest{Batch: content}, []ProcessField{RequestBatch}, RequestBatch, content},
-		{"empty request", &pluginv1.ProcessRequest{}, []ProcessField{RequestBatch}, 0, nil},
-		{"patch", &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Patch{Patch: patch}}, []ProcessField{ResponsePatch, ResponseBatch}, ResponsePatch, encodedPatch},
-		{"batch", &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Batch{Batch: content}}, []ProcessField{ResponsePatch, ResponseBatch}, ResponseBatch, content},
-		{"empty batch", &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Batch{}}, []ProcessField{ResponsePatch, ResponseBatch}, ResponseBatch, nil},
-		{"unchanged", &pluginv1.ProcessResponse{}, []ProcessField{ResponsePatch, ResponseBatch}, 0, nil},
+		{"request", &pluginv1.ProcessRequest{Batch: content}, []wire.ProcessField{wire.RequestBatch}, wire.RequestBatch, content},
+		{"empty request", &pluginv1.ProcessRequest{}, []wire.ProcessField{wire.RequestBatch}, 0, nil},
+		{"patch", &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Patch{Patch: patch}}, []wire.ProcessField{wire.ResponsePatch, wire.ResponseBatch}, wire.ResponsePatch, encodedPatch},
+		{"batch", &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Batch{Batch: content}}, []wire.ProcessField{wire.ResponsePatch, wire.ResponseBatch}, wire.ResponseBatch, content},
+		{"empty batch", &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Batch{}}, []wire.ProcessField{wire.ResponsePatch, wire.ResponseBatch}, wire.ResponseBatch, nil},
+		{"unchanged", &pluginv1.ProcessResponse{}, []wire.ProcessField{wire.ResponsePatch, wire.ResponseBatch}, 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			encoded := encodeProcess(t, c.message)
-			field, got, err := ReadProcess(slices.Concat(later, encoded, later), c.fields...)
+			field, got, err := wire.ReadProcess(slices.Concat(later, encoded, later), c.fields...)
 			if err != nil || field != c.field || !bytes.Equal(got, c.content) {
 				t.Errorf("field %d with %d bytes, %v; want %d with %d", field, len(got), err, c.field, len(c.content))
 			}
 			if c.field == 0 {
 				return
 			}
-			if own := append(ProcessHead(c.field, len(c.content)), c.content...); !bytes.Equal(own, encoded) {
+			if own := append(wire.ProcessHead(c.field, len(c.content)), c.content...); !bytes.Equal(own, encoded) {
 				t.Errorf("wrote %x, want %x", own, encoded)
 			}
 		})
 	}
-	if _, _, err := ReadProcess([]byte{0x0a, 0x05, 0x01}, RequestBatch); err == nil {
+	if _, _, err := wire.ReadProcess([]byte{0x0a, 0x05, 0x01}, wire.RequestBatch); err == nil {
 		t.Error("a field past the end was accepted")
 	}
-	if _, _, err := ReadProcess([]byte{0x10, 0x05, 0xff}, RequestBatch); err == nil {
+	if _, _, err := wire.ReadProcess([]byte{0x10, 0x05, 0xff}, wire.RequestBatch); err == nil {
 		t.Error("a malformed tag was accepted")
 	}
 }

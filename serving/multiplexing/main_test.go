@@ -1,4 +1,4 @@
-package multiplexing
+package multiplexing_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/serving/multiplexing"
 	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -110,22 +111,22 @@ func (s *shop) unload(_ context.Context, id, model string) {
 }
 
 // models are those of the shop.
-func (s *shop) models(opts ...Option) *Models[string] {
-	return New(s.load, append([]Option{WithUnload(s.unload)}, opts...)...)
+func (s *shop) models(opts ...multiplexing.Option) *multiplexing.Models[string] {
+	return multiplexing.New(s.load, append([]multiplexing.Option{multiplexing.WithUnload(s.unload)}, opts...)...)
 }
 
-// answer is what Get gave, and when.
-type answer struct {
+// gotten is the result of Get, and its time.
+type gotten struct {
 	Model, Err string
 	At         time.Duration
 }
 
 // ask calls Get under ctx in a goroutine of its own.
-func (s *shop) ask(ctx context.Context, m *Models[string]) <-chan answer {
-	ch := make(chan answer, 1)
+func (s *shop) ask(ctx context.Context, m *multiplexing.Models[string]) <-chan gotten {
+	ch := make(chan gotten, 1)
 	go func() {
 		model, err := m.Get(ctx)
-		a := answer{Model: model, At: time.Since(s.began)}
+		a := gotten{Model: model, At: time.Since(s.began)}
 		if err != nil {
 			a.Err = err.Error()
 		}

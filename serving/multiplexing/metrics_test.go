@@ -1,4 +1,4 @@
-package multiplexing
+package multiplexing_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/serving/multiplexing"
 	"github.com/servetrace/servetrace/test/servingtest"
 )
 
@@ -20,7 +21,7 @@ func TestMetricsOfModels(t *testing.T) {
 		set := metrics.New()
 		r.replica.Metrics = set.Replica("a", "D", "r1")
 		s.fail = map[string]error{"bad": errors.New("no luck")}
-		m := s.models(WithMaxModels(2))
+		m := s.models(multiplexing.WithMaxModels(2))
 		for _, id := range []string{"a", "a", "b", "c", "bad"} {
 			ctx, end := r.call(t.Context(), id)
 			<-s.ask(ctx, m)

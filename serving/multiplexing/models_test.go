@@ -1,4 +1,4 @@
-package multiplexing
+package multiplexing_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/serving/multiplexing"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -42,7 +43,7 @@ func TestLeastRecentlyUsed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, s := newRig(), newShop()
-				m := s.models(WithMaxModels(tc.max))
+				m := s.models(multiplexing.WithMaxModels(tc.max))
 				for id := range strings.SplitSeq(tc.ids, " ") {
 					ctx, end := r.call(t.Context(), id)
 					if a := <-s.ask(ctx, m); a.Model != "model "+id || a.Err != "" {
@@ -64,9 +65,9 @@ func TestLeastRecentlyUsed(t *testing.T) {
 func TestAnnounceBeforeLoadAndUnload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
-		m := s.models(WithMaxModels(1))
-		other := New(s.load) // of the same replica
-		ask := func(m *Models[string], id string) {
+		m := s.models(multiplexing.WithMaxModels(1))
+		other := multiplexing.New(s.load) // of the same replica
+		ask := func(m *multiplexing.Models[string], id string) {
 			ctx, end := r.call(t.Context(), id)
 			defer end()
 			ch := s.ask(ctx, m)
@@ -100,7 +101,7 @@ func TestOneLoadForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
 		m := s.models()
-		var answers []<-chan answer
+		var answers []<-chan gotten
 		for range 3 {
 			ctx, end := r.call(t.Context(), "a")
 			defer end()
@@ -108,7 +109,7 @@ func TestOneLoadForAll(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		for _, ch := range answers {
-			if diff := cmp.Diff(answer{Model: "model a", At: time.Second}, <-ch); diff != "" {
+			if diff := cmp.Diff(gotten{Model: "model a", At: time.Second}, <-ch); diff != "" {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 		}
@@ -175,7 +176,7 @@ func TestFailedLoad(t *testing.T) {
 // TestLoadCallsGoexit checks that runtime.Goexit in a load is an ordinary failure.
 func TestLoadCallsGoexit(t *testing.T) {
 	r := newRig()
-	m := New(func(context.Context, string) (string, error) { runtime.Goexit(); return "", nil })
+	m := multiplexing.New(func(context.Context, string) (string, error) { runtime.Goexit(); return "", nil })
 	ctx, end := r.call(t.Context(), "a")
 	defer end()
 	if _, err := m.Get(ctx); err == nil || err.Error() != `load model "a": function called runtime.Goexit` {
@@ -191,17 +192,17 @@ func TestLoadIsCancelledWithoutWaiters(t *testing.T) {
 		name  string
 		leave []time.Duration // when each leaves; 0: not at all
 		late  time.Duration   // when another comes; 0: none
-		want  []answer
+		want  []gotten
 		lines []string
 	}{
 		{"one leaves", []time.Duration{500 * ms, 0}, 0,
-			[]answer{{Err: "gone fishing", At: 500 * ms}, {Model: "model a", At: time.Second}},
+			[]gotten{{Err: "gone fishing", At: 500 * ms}, {Model: "model a", At: time.Second}},
 			[]string{"load a at 0s"}},
 		{"all leave", []time.Duration{500 * ms, 600 * ms}, 0,
-			[]answer{{Err: "gone fishing", At: 500 * ms}, {Err: "gone fishing", At: 600 * ms}},
+			[]gotten{{Err: "gone fishing", At: 500 * ms}, {Err: "gone fishing", At: 600 * ms}},
 			[]string{"load a at 0s", "cancelled a: no request waits for the model any more: context canceled at 600ms"}},
 		{"another comes when all have left", []time.Duration{500 * ms}, 700 * ms,
-			[]answer{{Err: "gone fishing", At: 500 * ms}, {Model: "model a", At: 1700 * ms}},
+			[]gotten{{Err: "gone fishing", At: 500 * ms}, {Model: "model a", At: 1700 * ms}},
 			[]string{
 				"load a at 0s", "cancelled a: no request waits for the model any more: context canceled at 500ms",
 				"load a at 700ms",
@@ -211,7 +212,7 @@ func TestLoadIsCancelledWithoutWaiters(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, s := newRig(), newShop()
 				m := s.models()
-				var answers []<-chan answer
+				var answers []<-chan gotten
 				for _, when := range tc.leave {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
@@ -254,9 +255,9 @@ func TestCancelledLoadThatSucceeds(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, s := newRig(), newShop()
-			m := New(func(ctx context.Context, id string) (string, error) {
+			m := multiplexing.New(func(ctx context.Context, id string) (string, error) {
 				return s.load(context.WithoutCancel(ctx), id)
-			}, WithUnload(s.unload))
+			}, multiplexing.WithUnload(s.unload))
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			ctx, end := r.call(ctx, "a")
@@ -280,7 +281,7 @@ func TestCancelledLoadThatSucceeds(t *testing.T) {
 func TestModelsInUseStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
-		m := s.models(WithMaxModels(1))
+		m := s.models(multiplexing.WithMaxModels(1))
 		one, endOne := r.call(t.Context(), "a")
 		<-s.ask(one, m)
 		other, endOther := r.call(t.Context(), "b")
@@ -312,7 +313,7 @@ func TestModelsInUseStay(t *testing.T) {
 func TestCallUsesSeveralModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
-		m := s.models(WithMaxModels(2))
+		m := s.models(multiplexing.WithMaxModels(2))
 		ctx, end := r.call(t.Context(), "")
 		for _, id := range []string{"a", "b", "c", "a"} {
 			if model, err := m.Load(ctx, id); err != nil || model != "model "+id {
@@ -334,7 +335,7 @@ func TestCallUsesSeveralModels(t *testing.T) {
 func TestLoadAgainDuringUnload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
-		m := s.models(WithMaxModels(1))
+		m := s.models(multiplexing.WithMaxModels(1))
 		for _, id := range []string{"a", "b"} {
 			ctx, end := r.call(t.Context(), id)
 			ch := s.ask(ctx, m)
@@ -393,7 +394,7 @@ func TestReplicaStopsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
 		var told time.Duration
-		m := New(s.load, WithUnload(func(ctx context.Context, id, model string) {
+		m := multiplexing.New(s.load, multiplexing.WithUnload(func(ctx context.Context, id, model string) {
 			if id == "slow" {
 				<-ctx.Done()
 				told = time.Since(s.began)
@@ -430,8 +431,8 @@ func TestReplicaStopsAtDeadline(t *testing.T) {
 // TestUnloadPanics checks that the panic is logged and the room of the model is free.
 func TestUnloadPanics(t *testing.T) {
 	r := newRig()
-	m := New(func(_ context.Context, id string) (string, error) { return id, nil },
-		WithMaxModels(1), WithUnload(func(context.Context, string, string) { panic("oh") }))
+	m := multiplexing.New(func(_ context.Context, id string) (string, error) { return id, nil },
+		multiplexing.WithMaxModels(1), multiplexing.WithUnload(func(context.Context, string, string) { panic("oh") }))
 	for _, id := range []string{"a", "b", "c"} {
 		ctx, end := r.call(t.Context(), id)
 		if model, err := m.Get(ctx); err != nil || model != id {
@@ -456,24 +457,24 @@ func TestErrorsBeforeTheLoad(t *testing.T) {
 		return ctx
 	}
 	for _, tc := range []struct {
-		m    *Models[string]
+		m    *multiplexing.Models[string]
 		ctx  context.Context //nolint:containedctx // it is the case
 		want string
 	}{
-		{New(load), call(t.Context(), ""), "no model id: a request names its model by the HTTP header serve_multiplexed_model_id, " +
+		{multiplexing.New(load), call(t.Context(), ""), "no model id: a request names its model by the HTTP header serve_multiplexed_model_id, " +
 			"the gRPC metadata multiplexed_model_id, or the option WithModelID of a handle"},
-		{New(load), t.Context(), "multiplexing: the context belongs to no replica: pass the context of a request, or one derived from it"},
-		{New(load), call(ended, "a"), "was over"},
-		{New(load, WithMaxModels(0)), call(t.Context(), "a"), "multiplexing: max models 0: want 1 or more, or -1 for any number"},
-		{New(load, WithMaxModels(-2)), call(t.Context(), "a"), "multiplexing: max models -2: want 1 or more, or -1 for any number"},
-		{New(load, WithUnload(func(context.Context, string, int) {})), call(t.Context(), "a"),
+		{multiplexing.New(load), t.Context(), "multiplexing: the context belongs to no replica: pass the context of a request, or one derived from it"},
+		{multiplexing.New(load), call(ended, "a"), "was over"},
+		{multiplexing.New(load, multiplexing.WithMaxModels(0)), call(t.Context(), "a"), "multiplexing: max models 0: want 1 or more, or -1 for any number"},
+		{multiplexing.New(load, multiplexing.WithMaxModels(-2)), call(t.Context(), "a"), "multiplexing: max models -2: want 1 or more, or -1 for any number"},
+		{multiplexing.New(load, multiplexing.WithUnload(func(context.Context, string, int) {})), call(t.Context(), "a"),
 			"multiplexing: unload is a func(context.Context, string, int): want a func(context.Context, string, string)"},
 	} {
 		if _, err := tc.m.Get(tc.ctx); err == nil || err.Error() != tc.want {
 			t.Errorf("error %v, want %s", err, tc.want)
 		}
 	}
-	if _, err := New(load).Get(call(t.Context(), "")); !errors.Is(err, ErrNoModelID) {
+	if _, err := multiplexing.New(load).Get(call(t.Context(), "")); !errors.Is(err, multiplexing.ErrNoModelID) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -484,7 +485,7 @@ func TestLoadHasACallOfItsOwn(t *testing.T) {
 	r := newRig()
 	released := false
 	var asker *scope.Call
-	m := New(func(ctx context.Context, id string) (string, error) {
+	m := multiplexing.New(func(ctx context.Context, id string) (string, error) {
 		call := scope.FromContext(ctx)
 		call.OnEnd(func() { released = true })
 		if _, limited := ctx.Deadline(); limited || call == asker || call.Replica != r.replica || released {

@@ -1,4 +1,4 @@
-package multiplexing
+package multiplexing_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/multiplexing"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -102,7 +103,7 @@ func TestManyCallsConcurrentSafe(t *testing.T) {
 	} {
 		r := newRig()
 		l := &ledger{t: t, in: map[string]*instance{}}
-		m := New(l.load, WithMaxModels(tc.room), WithUnload(l.unload))
+		m := multiplexing.New(l.load, multiplexing.WithMaxModels(tc.room), multiplexing.WithUnload(l.unload))
 		var wg sync.WaitGroup
 		for range tc.callers {
 			wg.Go(func() {
@@ -162,7 +163,7 @@ func TestSpanOfALoad(t *testing.T) {
 	defer func() { _ = r.replica.Tracing.Provider.Shutdown(context.WithoutCancel(t.Context())) }()
 	tracer := r.replica.Tracing.Provider.TracerProvider().Tracer("user")
 	fail := true
-	m := New(func(ctx context.Context, id string) (string, error) {
+	m := multiplexing.New(func(ctx context.Context, id string) (string, error) {
 		_, span := tracer.Start(ctx, "fetch")
 		defer span.End()
 		if fail {
@@ -202,7 +203,7 @@ func TestSpanOfALoad(t *testing.T) {
 // BenchmarkGet measures a request for a model that is there.
 func BenchmarkGet(b *testing.B) {
 	r := newRig()
-	m := New(func(_ context.Context, id string) (string, error) { return id, nil })
+	m := multiplexing.New(func(_ context.Context, id string) (string, error) { return id, nil })
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, end := r.call(b.Context(), "a")

@@ -1,4 +1,4 @@
-package multiplexing
+package multiplexing_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving/multiplexing"
 )
 
 // TestModelsNeverExceedRoom has requests end while their model is loading or waits for
@@ -46,9 +48,9 @@ func TestModelsNeverExceedRoom(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, s := newRig(), newShop()
-				m := New(func(ctx context.Context, id string) (string, error) {
+				m := multiplexing.New(func(ctx context.Context, id string) (string, error) {
 					return s.load(context.WithoutCancel(ctx), id)
-				}, WithUnload(s.unload), WithMaxModels(tc.max))
+				}, multiplexing.WithUnload(s.unload), multiplexing.WithMaxModels(tc.max))
 				var all sync.WaitGroup
 				for _, v := range tc.visits {
 					all.Go(func() {

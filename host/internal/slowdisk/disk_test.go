@@ -1,10 +1,12 @@
-package slowdisk
+package slowdisk_test
 
 import (
 	"context"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
 )
 
 func TestLookThatHangsIsLeftBehind(t *testing.T) {
@@ -12,16 +14,16 @@ func TestLookThatHangsIsLeftBehind(t *testing.T) {
 	defer cancel()
 	hangs := make(chan struct{})
 	defer close(hangs)
-	if _, err := Aside(ctx, func() bool { <-hangs; return true }); !errors.Is(err, ErrSilent) {
+	if _, err := slowdisk.Aside(ctx, func() bool { <-hangs; return true }); !errors.Is(err, slowdisk.ErrSilent) {
 		t.Errorf("a look that hangs gave %v", err)
 	}
 	why := errors.New("the host shuts down")
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(why)
-	if _, err := Aside(stopped, func() bool { <-hangs; return true }); !errors.Is(err, why) {
+	if _, err := slowdisk.Aside(stopped, func() bool { <-hangs; return true }); !errors.Is(err, why) {
 		t.Errorf("a look that was called off gave %v", err)
 	}
-	if ok, err := Aside(t.Context(), func() bool { return true }); !ok || err != nil {
+	if ok, err := slowdisk.Aside(t.Context(), func() bool { return true }); !ok || err != nil {
 		t.Errorf("a look gave %t, %v", ok, err)
 	}
 }

@@ -1,10 +1,12 @@
-package identity
+package identity_test
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
 // hexOf matches n bytes in lower-case hexadecimal digits.
@@ -13,8 +15,8 @@ func hexOf(n int) *regexp.Regexp { return regexp.MustCompile(fmt.Sprintf("^[0-9a
 // Actor and job id are suffixes of the task id, in Ray's lengths.
 func TestIdentityFormats(t *testing.T) {
 	const job = "0a1b2c3d"
-	proxy, replica, other := NewProxy(job), NewReplica(job, "app1", "D"), NewReplica(job, "app1", "D")
-	for name, c := range map[string]*Component{"proxy": proxy, "replica": replica} {
+	proxy, replica, other := identity.NewProxy(job), identity.NewReplica(job, "app1", "D"), identity.NewReplica(job, "app1", "D")
+	for name, c := range map[string]*identity.Component{"proxy": proxy, "replica": replica} {
 		actor, task := c.ActorID(), c.NewTask()
 		if !hexOf(16).MatchString(actor) || !strings.HasSuffix(actor, job) {
 			t.Errorf("%s: actor id %q is not 16 bytes that end in the job id", name, actor)
@@ -35,7 +37,7 @@ func TestIdentityFormats(t *testing.T) {
 	if replica.App() != "app1" || replica.Deployment() != "D" {
 		t.Errorf("replica of %q, %q; want app1, D", replica.App(), replica.Deployment())
 	}
-	if a, b := NewJobID(), NewJobID(); a == b || !hexOf(4).MatchString(a) {
+	if a, b := identity.NewJobID(), identity.NewJobID(); a == b || !hexOf(4).MatchString(a) {
 		t.Errorf("job ids %q and %q are not two draws of 4 bytes", a, b)
 	}
 }

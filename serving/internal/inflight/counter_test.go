@@ -1,4 +1,4 @@
-package inflight
+package inflight_test
 
 import (
 	"sync"
@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
 )
 
 // TestNoCallAfterTheLast: a call whose caller ends in the same moment is refused
 // once nothing is under way any more: Shutdown does not wait for it.
 func TestNoCallAfterTheLast(t *testing.T) {
-	k := NewCounter()
+	k := inflight.NewCounter()
 	k.Start()
 	if err := k.AdmitCall(false); err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func TestNoCallAfterTheLast(t *testing.T) {
 // let in after that, however many are refused meanwhile.
 func TestCounterConcurrentSafe(t *testing.T) {
 	for range 200 {
-		k := NewCounter()
+		k := inflight.NewCounter()
 		k.Start()
 		var inside, late atomic.Int64
 		var wg sync.WaitGroup

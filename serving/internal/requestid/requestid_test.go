@@ -1,4 +1,4 @@
-package requestid
+package requestid_test
 
 import (
 	"regexp"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/servetrace/servetrace/serving/internal/requestid"
 )
 
 func TestFit(t *testing.T) {
@@ -29,7 +31,7 @@ func TestFit(t *testing.T) {
 		{"not ASCII", "ü", false},
 		{"markup", "<a>", false},
 	} {
-		got := Fit(tt.sent)
+		got := requestid.Fit(tt.sent)
 		if tt.kept {
 			if got != tt.sent {
 				t.Errorf("%s: %q became %q", tt.name, tt.sent, got)
@@ -46,7 +48,7 @@ func TestFit(t *testing.T) {
 func TestNewIsRandom(t *testing.T) {
 	var zeros, ones uuid.UUID
 	for range 1000 {
-		id, err := uuid.Parse(New())
+		id, err := uuid.Parse(requestid.New())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +68,7 @@ func FuzzFit(f *testing.F) {
 	f.Add("a\r\nSet-Cookie: x")
 	fit := regexp.MustCompile(`^[-a-zA-Z0-9_.~:/+=@;|#]{1,128}$`)
 	f.Fuzz(func(t *testing.T, sent string) {
-		if got := Fit(sent); !fit.MatchString(got) || fit.MatchString(sent) && got != sent {
+		if got := requestid.Fit(sent); !fit.MatchString(got) || fit.MatchString(sent) && got != sent {
 			t.Errorf("%q became %q", sent, got)
 		}
 	})

@@ -1,4 +1,4 @@
-package stall
+package stall_test
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +35,7 @@ const limit = time.Minute
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l line
-		d := New(limit, false, l.set)
+		d := stall.New(limit, false, l.set)
 		if d.Expired() {
 			t.Error("expired before it began")
 		}
@@ -68,7 +70,7 @@ func TestLimit(t *testing.T) {
 func TestStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l line
-		d := New(limit, true, l.set)
+		d := stall.New(limit, true, l.set)
 		d.Begin(0)
 		if l.left() < limit {
 			t.Errorf("%v left", l.left())
@@ -83,7 +85,7 @@ func TestStream(t *testing.T) {
 func TestOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l line
-		d := New(limit, false, l.set)
+		d := stall.New(limit, false, l.set)
 		if err := d.SetOwn(time.Now().Add(time.Second)); err != nil {
 			t.Error(err)
 		}
@@ -115,7 +117,7 @@ func TestHurry(t *testing.T) {
 	for _, limit := range []time.Duration{limit, -1} {
 		synctest.Test(t, func(t *testing.T) {
 			var l line
-			d := New(limit, false, l.set)
+			d := stall.New(limit, false, l.set)
 			d.Begin(0)
 			_ = d.Hurry(time.Now().Add(time.Second))
 			time.Sleep(2 * time.Second)
@@ -141,7 +143,7 @@ func TestHurry(t *testing.T) {
 // prolong the deadline that Hurry has set.
 func TestFinishOfAStream(t *testing.T) {
 	var l line
-	d := New(limit, true, l.set)
+	d := stall.New(limit, true, l.set)
 	d.Begin(0)
 	d.Done()
 	if d.Finish(0); !l.at.IsZero() {
@@ -156,7 +158,7 @@ func TestFinishOfAStream(t *testing.T) {
 // TestNoLimit touches nothing, and passes errors on.
 func TestNoLimit(t *testing.T) {
 	l, broken := line{}, errors.New("broken")
-	d := New(0, true, func(at time.Time) error { _ = l.set(at); return broken })
+	d := stall.New(0, true, func(at time.Time) error { _ = l.set(at); return broken })
 	d.Begin(0)
 	d.Done()
 	d.Finish(0)
