@@ -2,9 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,24 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/hellotest"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the program, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "any-program":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servicetest.Main(m, "any-program", main) }
 
 const answer = "\"the\" occurs 6 times\n"
 
@@ -38,20 +22,11 @@ const answer = "\"the\" occurs 6 times\n"
 // that standard output has the answer alone.
 func runProgram(t *testing.T, env ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for _, role := range []string{"any-program", "console"} {
-		if err := os.Symlink(exe, filepath.Join(dir, role)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "any-program"))
+	console := hellotest.Self(t, "console")
+	cmd := exec.CommandContext(t.Context(), hellotest.Self(t, "any-program"))
 	// On a busy machine the plugin may take long to start, and the spans wait.
 	cmd.Env = append([]string{
-		"GORACE=atexit_sleep_ms=0", "SERVE_TRACING_PLUGIN_DIR=" + dir,
+		"GORACE=atexit_sleep_ms=0", "SERVE_TRACING_PLUGIN_DIR=" + filepath.Dir(console),
 		"SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_EXPORT_TIMEOUT=1m", "SERVE_TRACING_STOP_TIMEOUT=1m",
 	}, env...)
 	var out, log bytes.Buffer
@@ -74,24 +49,8 @@ func TestSpansLeaveAShortProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type span struct {
-		Name    string `json:"name"`
-		Context struct {
-			SpanID string `json:"span_id"`
-		} `json:"context"`
-		ParentID   string         `json:"parent_id"`
-		Attributes map[string]any `json:"attributes"`
-	}
 	names, parents := map[string]string{}, map[string]string{}
-	for d := json.NewDecoder(bytes.NewReader(text)); ; {
-		var s span
-		err := d.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%s is not spans: %v", files[0], err)
-		}
+	for _, s := range servicetest.Spans(t, string(text)) {
 		names[s.Context.SpanID], parents[s.Name] = s.Name, s.ParentID
 		if s.Name == "count" && s.Attributes["words.distinct"] != float64(18) {
 			t.Errorf("count has %v", s.Attributes)

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,32 +15,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the service, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "batching":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servicetest.Main(m, "batching", main) }
 
 // start starts the service with the console plugin, and the operators' listener,
 // whose URL is the second.
 func start(t *testing.T, args ...string) (s *hellotest.Service, admin string) {
 	t.Helper()
-	program, console := hellotest.Self(t, "batching"), hellotest.Self(t, "console")
-	s = hellotest.StartProgram(t, program, append([]string{"--http", "127.0.0.1:0"}, args...), "GORACE=atexit_sleep_ms=0",
-		"SERVE_ADMIN_PORT=0", "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))
+	s = servicetest.Start(t, "batching", args, "SERVE_ADMIN_PORT=0")
 	return s, s.Await(s.Log, `admin=(http://[0-9.:]+)`, 1)[0]
 }
 
@@ -79,15 +60,8 @@ func waiting(t *testing.T, admin, n string) {
 	defer tick.Stop()
 	late := time.After(hellotest.Patience)
 	for {
-		resp, err := http.Get(admin + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		metrics, err := io.ReadAll(resp.Body)
-		if err = errors.Join(err, resp.Body.Close()); err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(metrics)) {
+		_, metrics := servicetest.Do(t, admin+"/metrics", "")
+		for line := range strings.Lines(metrics) {
 			if strings.HasPrefix(line, "serve_batch_queue_length{") && strings.HasSuffix(line, "} "+n+"\n") {
 				return
 			}
@@ -100,24 +74,8 @@ func waiting(t *testing.T, admin, n string) {
 	}
 }
 
-// span is a span as the console plugin prints it, in part.
-type span struct {
-	Name     string    `json:"name"`
-	Context  spanID    `json:"context"`
-	ParentID string    `json:"parent_id"`
-	Start    time.Time `json:"start_time"`
-	Links    []struct {
-		Context spanID `json:"context"`
-	} `json:"links"`
-}
-
-type spanID struct {
-	TraceID string `json:"trace_id"`
-	SpanID  string `json:"span_id"`
-}
-
 // letter returns the letter of the span's trace.
-func (id spanID) letter() string { return strings.TrimPrefix(id.TraceID, "0x")[:1] }
+func letter(id servicetest.SpanID) string { return strings.TrimPrefix(id.TraceID, "0x")[:1] }
 
 // batch is a batch's span, with letters for traces.
 type batch struct {
@@ -130,20 +88,9 @@ type batch struct {
 // which they began, and the number of spans.
 func batches(t *testing.T, text string) (list []batch, spans int) {
 	t.Helper()
-	var all []span
-	for d := json.NewDecoder(strings.NewReader(text)); ; {
-		var s span
-		err := d.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("this is not spans: %v\n%s", err, text)
-		}
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b span) int { return a.Start.Compare(b.Start) })
-	byID := map[string]span{}
+	all := servicetest.Spans(t, text)
+	slices.SortFunc(all, func(a, b servicetest.Span) int { return a.Start.Compare(b.Start) })
+	byID := map[string]servicetest.Span{}
 	for _, s := range all {
 		byID[s.Context.SpanID] = s
 	}
@@ -151,19 +98,19 @@ func batches(t *testing.T, text string) (list []batch, spans int) {
 		if !strings.HasPrefix(s.Name, "batch_execute ") {
 			continue
 		}
-		b := batch{Trace: s.Context.letter()}
-		if parent := byID[s.ParentID]; parent.Name != "replica_handle_request Model __call__" || parent.Context.letter() != b.Trace {
+		b := batch{Trace: letter(s.Context)}
+		if parent := byID[s.ParentID]; parent.Name != "replica_handle_request Model __call__" || letter(parent.Context) != b.Trace {
 			t.Errorf("the batch's parent is %q of trace %s", parent.Name, parent.Context.TraceID)
 		}
 		for _, l := range s.Links {
-			b.Links += l.Context.letter()
+			b.Links += letter(l.Context)
 			if to := byID[l.Context.SpanID]; to.Name != "replica_handle_request Model __call__" {
 				t.Errorf("a link is to %q", to.Name)
 			}
 		}
 		for _, inner := range all {
 			if inner.ParentID == s.Context.SpanID {
-				b.Work += inner.Name + " " + inner.Context.letter()
+				b.Work += inner.Name + " " + letter(inner.Context)
 			}
 		}
 		list = append(list, b)
@@ -268,21 +215,5 @@ func TestStreams(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	program := hellotest.Self(t, "batching")
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--http", "nowhere"}, 1, `batching: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 2, `batching: argument "now": want none`},
-		{[]string{"--help"}, 0, "maximum number of requests in a batch"},
-	} {
-		cmd := exec.CommandContext(t.Context(), program, tc.args...)
-		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the exit code is checked
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
-			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
-		}
-	}
+	servicetest.WrongArguments(t, "batching", "maximum number of requests in a batch")
 }

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,31 +15,15 @@ import (
 
 	"github.com/servetrace/servetrace/examples/grpc/translatev1"
 	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the service, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "grpc":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servicetest.Main(m, "grpc", main) }
 
 // start starts the service with the console plugin, and gives a client of it.
 func start(t *testing.T) (*hellotest.Service, translatev1.TranslatorServiceClient) {
 	t.Helper()
-	program, console := hellotest.Self(t, "grpc"), hellotest.Self(t, "console")
-	s := hellotest.StartProgram(t, program, []string{"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, "GORACE=atexit_sleep_ms=0",
-		"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))
+	s := servicetest.Start(t, "grpc", []string{"--grpc", "127.0.0.1:0"})
 	addr := s.Await(s.Log, `\bgrpc=(\S+)`, 1)[0]
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -58,7 +38,7 @@ func traced(t *testing.T, digit string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hellotest.Patience)
 	t.Cleanup(cancel)
-	return metadata.AppendToOutgoingContext(ctx, "traceparent", "00-"+strings.Repeat(digit, 32)+"-00f067aa0ba902b7-01", "request_id", "call-"+digit)
+	return metadata.AppendToOutgoingContext(ctx, "traceparent", "00-"+strings.Repeat(digit, 32)+"-"+servicetest.CallerID+"-01", "request_id", "call-"+digit)
 }
 
 // family are the spans of a call, with the status and code of the proxy's.
@@ -162,35 +142,14 @@ func gather[M any](stream grpc.ServerStreamingClient[M], text func(*M) string) (
 	}
 }
 
-// traces gives the spans that the console plugin has printed, by the digit of
-// their trace, each with the family of its parent.
+// traces returns the printed spans by the digit of their trace, each with the family of
+// its parent.
 func traces(t *testing.T, text string) map[string][]string {
 	t.Helper()
-	type span struct {
-		Name    string `json:"name"`
-		Context struct {
-			TraceID string `json:"trace_id"`
-			SpanID  string `json:"span_id"`
-		} `json:"context"`
-		ParentID string `json:"parent_id"`
-		Status   struct {
-			Code string `json:"status_code"`
-		} `json:"status"`
-		Attributes map[string]any `json:"attributes"`
-	}
-	families := map[string]string{"0x00f067aa0ba902b7": "the client"}
-	var list []span
-	for d := json.NewDecoder(strings.NewReader(text)); ; {
-		var s span
-		err := d.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("this is not spans: %v\n%s", err, text)
-		}
+	families := map[string]string{"0x" + servicetest.CallerID: "the client"}
+	list := servicetest.Spans(t, text)
+	for _, s := range list {
 		families[s.Context.SpanID], _, _ = strings.Cut(s.Name, " ")
-		list = append(list, s)
 	}
 	found := map[string][]string{}
 	for _, s := range list {
@@ -208,21 +167,6 @@ func traces(t *testing.T, text string) map[string][]string {
 }
 
 func TestWrongArguments(t *testing.T) {
-	program := hellotest.Self(t, "grpc")
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--grpc", "nowhere"}, 1, `grpc: settings: GRPC.Addr "nowhere": want host:port`},
-		{[]string{"now"}, 2, `grpc: argument "now": want none`},
-		{[]string{"--help"}, 0, "address to serve gRPC on"},
-	} {
-		cmd := exec.CommandContext(t.Context(), program, tc.args...)
-		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the exit code is checked
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
-			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
-		}
-	}
+	servicetest.WrongArguments(t, "grpc", "address to serve gRPC on",
+		servicetest.Argument{Args: []string{"--grpc", "nowhere"}, Code: 1, Want: `grpc: settings: GRPC.Addr "nowhere": want host:port`})
 }

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/examples/hellotest"
+	"github.com/servetrace/servetrace/examples/servicetest"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -37,8 +39,7 @@ type service struct {
 // It takes up to a minute over its last spans, unless env says otherwise.
 func startService(t *testing.T, plugins string, env ...string) *service {
 	t.Helper()
-	hello, _ := links(t)
-	s := &service{t: t, cmd: exec.Command(hello, "--http", "127.0.0.1:0"), ended: make(chan struct{})}
+	s := &service{t: t, cmd: exec.Command(hellotest.Self(t, "hello"), "--http", "127.0.0.1:0"), ended: make(chan struct{})}
 	s.cmd.Env = append([]string{
 		"GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "SERVE_TRACING_EXPORTER_PLUGIN=" + plugins,
 		"SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_STOP_TIMEOUT=1m",
@@ -295,7 +296,7 @@ func TestMisfits(t *testing.T) {
 	}
 	s := startService(t, strings.Join(list, ","), hasty)
 	for range 5 {
-		if status, _ := get(t, s.url, http.Header{}); status != http.StatusOK {
+		if status, _ := servicetest.Do(t, s.url, ""); status != http.StatusOK {
 			t.Errorf("status %d", status)
 		}
 	}
@@ -340,9 +341,9 @@ func main() {
 	})
 }
 `)
-	spans, _ := serve(t, []string{"SERVE_TRACING_EXPORTER_PLUGIN=" + plugin}, func(url string) {
-		get(t, url, http.Header{})
-	})
+	spans, _ := serve(t, func(url string) {
+		servicetest.Do(t, url, "")
+	}, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin)
 	if len(spans) != 4 {
 		t.Errorf("%d spans, want 4", len(spans))
 	}

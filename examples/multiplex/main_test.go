@@ -1,92 +1,22 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the service, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "multiplex":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servicetest.Main(m, "multiplex", main) }
 
-// start starts the service with the console plugin.
-func start(t *testing.T) *hellotest.Service {
-	t.Helper()
-	program, console := hellotest.Self(t, "multiplex"), hellotest.Self(t, "console")
-	return hellotest.StartProgram(t, program, []string{"--http", "127.0.0.1:0"}, "GORACE=atexit_sleep_ms=0",
-		"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))
-}
-
-// greet asks a model to greet Ada, and gives status and body.
+// greet asks a model to greet Ada, and returns status and body.
 func greet(t *testing.T, url, header, id string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/?name=Ada", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id != "" {
-		req.Header.Set(header, id)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(body)))
-}
-
-// span is a span as the console plugin prints it, in part.
-type span struct {
-	Name    string `json:"name"`
-	Context struct {
-		SpanID string `json:"span_id"`
-	} `json:"context"`
-	ParentID   string         `json:"parent_id"`
-	Attributes map[string]any `json:"attributes"`
-}
-
-// spans reads the output of the console plugin.
-func spans(t *testing.T, text string) (list []span) {
-	t.Helper()
-	for d := json.NewDecoder(strings.NewReader(text)); ; {
-		var s span
-		err := d.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			return list
-		}
-		if err != nil {
-			t.Fatalf("this is not spans: %v\n%s", err, text)
-		}
-		list = append(list, s)
-	}
+	status, body := servicetest.Do(t, url+"/?name=Ada", "", header, id)
+	return fmt.Sprint(status, " ", strings.TrimSpace(body))
 }
 
 var greetings = map[string]string{
@@ -97,7 +27,7 @@ var greetings = map[string]string{
 // Four models fit into two replicas: each is loaded once, by the first request
 // that names it and in its trace, and the others go to the same replica.
 func TestModelsStayWhereTheyAre(t *testing.T) {
-	s := start(t)
+	s := servicetest.Start(t, "multiplex", nil)
 	models := []string{"english", "german", "french", "spanish"}
 	for range 5 {
 		for _, id := range models {
@@ -107,7 +37,7 @@ func TestModelsStayWhereTheyAre(t *testing.T) {
 		}
 	}
 	s.Stop()
-	list := spans(t, s.Stdout.String())
+	list := servicetest.Spans(t, s.Stdout.String())
 	names := map[string]string{}
 	for _, s := range list {
 		names[s.Context.SpanID] = s.Name
@@ -143,7 +73,7 @@ func TestModelsStayWhereTheyAre(t *testing.T) {
 
 // Five do not fit: one has to go. All are unloaded in the end.
 func TestAModelMakesRoom(t *testing.T) {
-	s := start(t)
+	s := servicetest.Start(t, "multiplex", nil)
 	for _, id := range []string{"english", "german", "french", "spanish", "italian"} {
 		if got := greet(t, s.URL, "serve-multiplexed-model-id", id); got != greetings[id] {
 			t.Errorf("%s says %q", id, got)
@@ -160,7 +90,7 @@ func TestAModelMakesRoom(t *testing.T) {
 }
 
 func TestNoSuchModel(t *testing.T) {
-	s := start(t)
+	s := servicetest.Start(t, "multiplex", nil)
 	for id, want := range map[string]string{
 		"":              "400 no model id: a request names its model by the HTTP header serve_multiplexed_model_id",
 		"klingon":       `404 no model "klingon"`,
@@ -175,21 +105,5 @@ func TestNoSuchModel(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	program := hellotest.Self(t, "multiplex")
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--http", "nowhere"}, 1, `multiplex: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 2, `multiplex: argument "now": want none`},
-		{[]string{"--help"}, 0, "port 0 takes any free one"},
-	} {
-		cmd := exec.CommandContext(t.Context(), program, tc.args...)
-		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the exit code is checked
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
-			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
-		}
-	}
+	servicetest.WrongArguments(t, "multiplex", "port 0 takes any free one")
 }

@@ -5,38 +5,13 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the service, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "streaming":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
-
-func start(t *testing.T, pause string) *hellotest.Service {
-	t.Helper()
-	program, console := hellotest.Self(t, "streaming"), hellotest.Self(t, "console")
-	return hellotest.StartProgram(t, program, []string{"--http", "127.0.0.1:0", "--pause", pause}, "GORACE=atexit_sleep_ms=0",
-		"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))
-}
+func TestMain(m *testing.M) { servicetest.Main(m, "streaming", main) }
 
 // get gives the beginning of a response, and its body, which is closed as the
 // test ends.
@@ -55,7 +30,7 @@ func get(ctx context.Context, t *testing.T, url string) (http.Header, io.Reader)
 }
 
 func TestStreamsAreWhole(t *testing.T) {
-	s := start(t, "1ms")
+	s := servicetest.Start(t, "streaming", []string{"--pause", "1ms"})
 	for path, want := range map[string]string{
 		"/text?about=it": "What\nthere\nis\nto\nsay\nabout\nit\nhas\nbeen\nsaid.\n",
 		"/events?about=it": "data: What\n\ndata: there\n\ndata: is\n\ndata: to\n\ndata: say\n\ndata: about\n\ndata: it\n\n" +
@@ -76,7 +51,7 @@ func TestStreamsAreWhole(t *testing.T) {
 // TestHeadBeforeTheFirstEvent, and each event before the next: the word takes an
 // hour.
 func TestHeadBeforeTheFirstEvent(t *testing.T) {
-	s := start(t, "1h")
+	s := servicetest.Start(t, "streaming", []string{"--pause", "1h"})
 	ctx, leave := context.WithCancel(t.Context())
 	header, _ := get(ctx, t, s.URL+"/events?about=it")
 	if got := header.Get("Content-Type"); got != "text/event-stream" {
@@ -88,7 +63,7 @@ func TestHeadBeforeTheFirstEvent(t *testing.T) {
 
 // TestClientThatLeaves ends a stream without end, in both deployments.
 func TestClientThatLeaves(t *testing.T) {
-	s := start(t, "1ms")
+	s := servicetest.Start(t, "streaming", []string{"--pause", "1ms"})
 	ctx, leave := context.WithCancel(t.Context())
 	_, body := get(ctx, t, s.URL+"/events?about=everything")
 	lines := bufio.NewReader(body)
@@ -113,21 +88,5 @@ func TestClientThatLeaves(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	program := hellotest.Self(t, "streaming")
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--http", "nowhere"}, 1, `streaming: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 2, `streaming: argument "now": want none`},
-		{[]string{"--help"}, 0, "address to serve HTTP on"},
-	} {
-		cmd := exec.CommandContext(t.Context(), program, tc.args...)
-		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the exit code is checked
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
-			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
-		}
-	}
+	servicetest.WrongArguments(t, "streaming", "address to serve HTTP on")
 }

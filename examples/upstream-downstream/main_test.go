@@ -1,12 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,43 +10,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the service, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "upstream-downstream":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servicetest.Main(m, "upstream-downstream", main) }
 
-const console = "SERVE_TRACING_EXPORTER_PLUGIN=console"
+// off leaves the list of plugins to the service file, if there is one.
+const off = "SERVE_TRACING_EXPORTER_PLUGIN="
 
-// startService starts one of the two services on a free port.
+// startService starts one of the two services.
 func startService(t *testing.T, args []string, environ ...string) *hellotest.Service {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for _, role := range []string{"upstream-downstream", "console"} {
-		if err := os.Symlink(exe, filepath.Join(dir, role)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	environ = append(environ, "GORACE=atexit_sleep_ms=0", "SERVE_TRACING_PLUGIN_DIR="+dir)
-	return hellotest.StartProgram(t, filepath.Join(dir, "upstream-downstream"),
-		append([]string{"--http", "127.0.0.1:0"}, args...), environ...)
+	return servicetest.Start(t, "upstream-downstream", args, environ...)
 }
 
 // startBoth starts two services, of which the first calls the other.
@@ -60,69 +31,13 @@ func startBoth(t *testing.T, upstream, downstream []string) (up, down *hellotest
 	return startService(t, []string{"--downstream", down.URL + "/downstream"}, upstream...), down
 }
 
-// Callers of a trace, sampled and not, in the form of traceparent.
-const (
-	traceID   = "4bf92f3577b34da6a3ce929d0e0e4736"
-	callerID  = "00f067aa0ba902b7"
-	sampled   = "00-" + traceID + "-" + callerID + "-01"
-	unsampled = "00-" + "0123456789abcdef0123456789abcdef" + "-" + callerID + "-00"
-)
-
 // get sends a request with that traceparent, or none.
 func get(t *testing.T, url, traceparent string) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if traceparent != "" {
-		req.Header.Set("Traceparent", traceparent)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
+	return servicetest.Do(t, url, "", "Traceparent", traceparent)
 }
 
 const answer = `{"upstream_message":"Hello world from UpstreamApp!","downstream_message":"Hello world from DownstreamApp!"}` + "\n"
-
-// span is a span as the console plugin prints it, in part.
-type span struct {
-	Name    string `json:"name"`
-	Context struct {
-		TraceID string `json:"trace_id"`
-		SpanID  string `json:"span_id"`
-	} `json:"context"`
-	ParentID string `json:"parent_id"`
-	Status   struct {
-		Code string `json:"status_code"`
-	} `json:"status"`
-	Attributes map[string]any `json:"attributes"`
-	Resource   struct {
-		Attributes map[string]any `json:"attributes"`
-	} `json:"resource"`
-}
-
-// spans reads the output of the console plugin.
-func spans(t *testing.T, text string) (list []span) {
-	t.Helper()
-	for d := json.NewDecoder(strings.NewReader(text)); ; {
-		var s span
-		err := d.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			return list
-		}
-		if err != nil {
-			t.Fatalf("this is not spans: %v\n%s", err, text)
-		}
-		list = append(list, s)
-	}
-}
 
 // The spans of a request, from the outermost on, each the parent of the next.
 var (
@@ -138,9 +53,9 @@ var (
 
 // wantChain compares spans with the names in chain: one of each, each the parent
 // of the next, the first of them of parent. It gives the id of the last.
-func wantChain(t *testing.T, list []span, chain []string, traceID, parent string) string {
+func wantChain(t *testing.T, list []servicetest.Span, chain []string, traceID, parent string) string {
 	t.Helper()
-	byName := map[string]span{}
+	byName := map[string]servicetest.Span{}
 	for _, s := range list {
 		byName[s.Name] = s
 		if s.Context.TraceID != "0x"+traceID {
@@ -167,8 +82,8 @@ func wantChain(t *testing.T, list []span, chain []string, traceID, parent string
 // trace, and the downstream proxy's parent is the span that made the call. The
 // request that is not sampled makes none, in neither.
 func TestOneTraceInTwoServices(t *testing.T) {
-	up, down := startBoth(t, []string{console}, []string{console})
-	for _, traceparent := range []string{unsampled, sampled} {
+	up, down := startBoth(t, nil, nil)
+	for _, traceparent := range []string{servicetest.Unsampled, servicetest.Sampled} {
 		if status, body := get(t, up.URL, traceparent); status != http.StatusOK || body != answer {
 			t.Errorf("status %d, body %q", status, body)
 		}
@@ -176,10 +91,10 @@ func TestOneTraceInTwoServices(t *testing.T) {
 	up.Stop()
 	down.Stop() // each has delivered all of its spans
 
-	mine := spans(t, up.Stdout.String())
-	last := wantChain(t, mine, upstreamChain, traceID, "0x"+callerID)
-	theirs := spans(t, down.Stdout.String())
-	wantChain(t, theirs, downstreamChain, traceID, last)
+	mine := servicetest.Spans(t, up.Stdout.String())
+	last := wantChain(t, mine, upstreamChain, servicetest.TraceID, "0x"+servicetest.CallerID)
+	theirs := servicetest.Spans(t, down.Stdout.String())
+	wantChain(t, theirs, downstreamChain, servicetest.TraceID, last)
 	for _, s := range append(mine, theirs...) {
 		if !strings.HasSuffix(s.Name, "_application_span") {
 			continue
@@ -193,39 +108,39 @@ func TestOneTraceInTwoServices(t *testing.T) {
 // TestOneServiceCallsItself checks the guide's own form: one service has both
 // applications, and --downstream is not given.
 func TestOneServiceCallsItself(t *testing.T) {
-	s := startService(t, nil, console)
-	if status, body := get(t, s.URL, sampled); status != http.StatusOK || body != answer {
+	s := startService(t, nil)
+	if status, body := get(t, s.URL, servicetest.Sampled); status != http.StatusOK || body != answer {
 		t.Errorf("status %d, body %q", status, body)
 	}
 	s.Stop()
-	wantChain(t, spans(t, s.Stdout.String()), append(append([]string{}, upstreamChain...), downstreamChain...), traceID, "0x"+callerID)
+	wantChain(t, servicetest.Spans(t, s.Stdout.String()), append(append([]string{}, upstreamChain...), downstreamChain...), servicetest.TraceID, "0x"+servicetest.CallerID)
 }
 
 // The upstream service decides for both: a request that it does not sample is not sampled
 // by the other, which samples all its own requests.
 func TestOneDecisionForBothServices(t *testing.T) {
-	up, down := startBoth(t, []string{console, "SERVE_TRACING_SAMPLING_RATIO=0"}, []string{console})
+	up, down := startBoth(t, []string{"SERVE_TRACING_SAMPLING_RATIO=0"}, nil)
 	if status, body := get(t, up.URL, ""); status != http.StatusOK || body != answer {
 		t.Errorf("status %d, body %q", status, body)
 	}
-	get(t, down.URL+"/downstream", sampled) // by itself, to see that it would
+	get(t, down.URL+"/downstream", servicetest.Sampled) // by itself, to see that it would
 	up.Stop()
 	down.Stop()
 	if text := up.Stdout.String(); text != "" {
 		t.Errorf("the upstream service has spans:\n%s", text)
 	}
-	wantChain(t, spans(t, down.Stdout.String()), downstreamChain, traceID, "0x"+callerID)
+	wantChain(t, servicetest.Spans(t, down.Stdout.String()), downstreamChain, servicetest.TraceID, "0x"+servicetest.CallerID)
 }
 
 // An upstream service without tracing passes its caller's context on.
 func TestUpstreamWithoutTracing(t *testing.T) {
-	up, down := startBoth(t, nil, []string{console})
-	if status, body := get(t, up.URL, sampled); status != http.StatusOK || body != answer {
+	up, down := startBoth(t, []string{off}, nil)
+	if status, body := get(t, up.URL, servicetest.Sampled); status != http.StatusOK || body != answer {
 		t.Errorf("status %d, body %q", status, body)
 	}
 	up.Stop()
 	down.Stop()
-	wantChain(t, spans(t, down.Stdout.String()), downstreamChain, traceID, "0x"+callerID)
+	wantChain(t, servicetest.Spans(t, down.Stdout.String()), downstreamChain, servicetest.TraceID, "0x"+servicetest.CallerID)
 }
 
 // The two service files of this folder, as they are but for the port: one trace
@@ -233,8 +148,8 @@ func TestUpstreamWithoutTracing(t *testing.T) {
 func TestServiceFiles(t *testing.T) {
 	state := t.TempDir()
 	environ := "XDG_STATE_HOME=" + state
-	down := startService(t, []string{"--config", "downstream.yaml"}, environ)
-	up := startService(t, []string{"--config", "upstream.yaml", "--downstream", down.URL + "/downstream"}, environ)
+	down := startService(t, []string{"--config", "downstream.yaml"}, off, environ)
+	up := startService(t, []string{"--config", "upstream.yaml", "--downstream", down.URL + "/downstream"}, off, environ)
 	if status, body := get(t, up.URL, ""); status != http.StatusOK || body != answer {
 		t.Errorf("status %d, body %q", status, body)
 	}
@@ -245,14 +160,14 @@ func TestServiceFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []span
+	var list []servicetest.Span
 	names := map[string]int{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		of := spans(t, string(text))
+		of := servicetest.Spans(t, string(text))
 		list = append(list, of...)
 		name, _, _ := strings.Cut(filepath.Base(file), "_app")
 		names[name] += len(of)
@@ -286,14 +201,14 @@ func TestServiceFiles(t *testing.T) {
 
 // The downstream service is not there: the client is told, and so is the trace.
 func TestDownstreamIsGone(t *testing.T) {
-	up, down := startBoth(t, []string{console}, nil)
+	up, down := startBoth(t, nil, []string{off})
 	down.Stop()
-	if status, body := get(t, up.URL, sampled); status != http.StatusInternalServerError {
+	if status, body := get(t, up.URL, servicetest.Sampled); status != http.StatusInternalServerError {
 		t.Errorf("status %d, body %q", status, body)
 	}
 	up.Stop()
-	list := spans(t, up.Stdout.String())
-	wantChain(t, list, upstreamChain, traceID, "0x"+callerID)
+	list := servicetest.Spans(t, up.Stdout.String())
+	wantChain(t, list, upstreamChain, servicetest.TraceID, "0x"+servicetest.CallerID)
 	for _, s := range list {
 		if s.Name == "upstream_application_span" && s.Status.Code != "ERROR" {
 			t.Errorf("span %q has status %s", s.Name, s.Status.Code)
@@ -302,21 +217,5 @@ func TestDownstreamIsGone(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	program := hellotest.Self(t, "upstream-downstream")
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--http", "nowhere"}, 1, `upstream-downstream: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 2, `upstream-downstream: argument "now": want none`},
-		{[]string{"--help"}, 0, "URL that UpstreamApp calls"},
-	} {
-		cmd := exec.CommandContext(t.Context(), program, tc.args...)
-		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
-		out, _ := cmd.CombinedOutput() // the exit code is checked
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
-			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
-		}
-	}
+	servicetest.WrongArguments(t, "upstream-downstream", "URL that UpstreamApp calls")
 }

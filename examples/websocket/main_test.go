@@ -1,57 +1,24 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
-// TestMain lets this test binary also be the service, and the console plugin,
-// under their names.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "websocket":
-		main()
-		os.Exit(0)
-	case "console":
-		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
-		})
-	}
-	os.Exit(m.Run())
-}
-
-func start(t *testing.T, environ ...string) *hellotest.Service {
-	t.Helper()
-	program, console := hellotest.Self(t, "websocket"), hellotest.Self(t, "console")
-	return hellotest.StartProgram(t, program, []string{"--http", "127.0.0.1:0"}, append(environ, "GORACE=atexit_sleep_ms=0",
-		"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))...)
-}
-
-const (
-	traceID  = "4bf92f3577b34da6a3ce929d0e0e4736"
-	callerID = "00f067aa0ba902b7"
-)
+func TestMain(m *testing.M) { servicetest.Main(m, "websocket", main) }
 
 // open opens a socket, as part of the caller's trace.
 func open(t *testing.T, url string, subprotocols ...string) *websocket.Conn {
 	t.Helper()
 	c, _, err := websocket.Dial(t.Context(), url+"/chat", &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		Subprotocols: subprotocols,
-		HTTPHeader:   http.Header{"Traceparent": {"00-" + traceID + "-" + callerID + "-01"}},
+		HTTPHeader:   http.Header{"Traceparent": {servicetest.Sampled}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,37 +37,20 @@ func say(t *testing.T, c *websocket.Conn, text, want string) {
 	}
 }
 
-// spans gives the name of each span's parent, by the span's own and its count.
+// spans returns the number of the spans by their name and their parent's name, and the
+// close codes.
 func spans(t *testing.T, text string) (parents map[string]int, codes []float64) {
 	t.Helper()
-	type span struct {
-		Name    string `json:"name"`
-		Context struct {
-			TraceID string `json:"trace_id"`
-			SpanID  string `json:"span_id"`
-		} `json:"context"`
-		ParentID   string         `json:"parent_id"`
-		Attributes map[string]any `json:"attributes"`
-	}
-	names := map[string]string{"0x" + callerID: "the client"}
-	var list []span
-	for d := json.NewDecoder(strings.NewReader(text)); ; {
-		var s span
-		err := d.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("this is not spans: %v\n%s", err, text)
-		}
-		if s.Context.TraceID != "0x"+traceID {
+	names := map[string]string{"0x" + servicetest.CallerID: "the client"}
+	list := servicetest.Spans(t, text)
+	for _, s := range list {
+		if s.Context.TraceID != "0x"+servicetest.TraceID {
 			t.Errorf("span %q is of trace %s", s.Name, s.Context.TraceID)
 		}
 		if code, ok := s.Attributes["http.status_code"].(float64); ok {
 			codes = append(codes, code)
 		}
 		names[s.Context.SpanID] = s.Name
-		list = append(list, s)
 	}
 	parents = map[string]int{}
 	for _, s := range list {
@@ -111,7 +61,7 @@ func spans(t *testing.T, text string) (parents map[string]int, codes []float64) 
 
 // A conversation of three messages is one trace.
 func TestConversation(t *testing.T) {
-	s := start(t)
+	s := servicetest.Start(t, "websocket", nil)
 	c := open(t, s.URL, protocol)
 	for range 3 {
 		say(t, c, "I like the sea.", "I like the sea? Tell me more.")
@@ -138,7 +88,7 @@ func TestConversation(t *testing.T) {
 
 // A client that speaks of something else is told so.
 func TestRefusals(t *testing.T) {
-	s := start(t)
+	s := servicetest.Start(t, "websocket", nil)
 	c := open(t, s.URL)
 	if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
 		t.Errorf("without a subprotocol: %v", err)
@@ -158,7 +108,7 @@ func TestRefusals(t *testing.T) {
 
 // A service that stops notifies its clients.
 func TestStop(t *testing.T) {
-	s := start(t, "SERVE_SHUTDOWN_TIMEOUT=100ms")
+	s := servicetest.Start(t, "websocket", nil, "SERVE_SHUTDOWN_TIMEOUT=100ms")
 	c := open(t, s.URL, protocol)
 	say(t, c, "Stay!", "Stay? Tell me more.")
 	if err := syscall.Kill(s.PID(), syscall.SIGTERM); err != nil {
