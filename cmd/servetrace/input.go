@@ -7,13 +7,13 @@ import (
 	"os"
 )
 
-// readFile returns the content of the file of a flag, at most limit bytes; "-" is stdin,
-// unless stdin is nil. The file may be a pipe.
+// readFile returns the content of a file, at most limit bytes; "-" is stdin, unless stdin
+// is nil. The file may be a pipe. what names the flag or the argument in errors.
 //
 // readFile returns when ctx ends. A terminal or a pipe may never end, and neither its
 // opening nor a read can be canceled: then a goroutine remains until the process exits,
 // which is soon.
-func readFile(ctx context.Context, flag, name string, stdin io.Reader, limit int64) ([]byte, error) {
+func readFile(ctx context.Context, what, name string, stdin io.Reader, limit int64) ([]byte, error) {
 	var data []byte
 	done := make(chan error, 1)
 	go func() {
@@ -24,13 +24,13 @@ func readFile(ctx context.Context, flag, name string, stdin io.Reader, limit int
 	select {
 	case err := <-done:
 		if err != nil {
-			return nil, usagef("--%s: %w", flag, err)
+			return nil, usagef("%s: %w", what, err)
 		}
 	case <-ctx.Done():
-		return nil, fmt.Errorf("read --%s %s: %w", flag, name, context.Cause(ctx))
+		return nil, fmt.Errorf("read %s %s: %w", what, name, context.Cause(ctx))
 	}
 	if int64(len(data)) > limit {
-		return nil, usagef("--%s %s: it has more than %d bytes", flag, name, limit)
+		return nil, usagef("%s %s: it has more than %d bytes", what, name, limit)
 	}
 	return data, nil
 }

@@ -137,7 +137,7 @@ func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]p
 		if document.file == "" {
 			continue
 		}
-		text, err := readFile(ctx, document.flag, document.file, nil, yamlfile.MaxBytes)
+		text, err := readFile(ctx, "--"+document.flag, document.file, nil, yamlfile.MaxBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -82,7 +82,7 @@ func (f runFlags) run(cmd *cobra.Command, s settings, where string) error {
 	}
 	requests, from := []request{builtInSpan(runSpan, runSpan, time.Now())}, "built in"
 	if f.spans != "" {
-		requests, err = readSpans(cmd.Context(), f.spans, f.format, cmd.InOrStdin())
+		requests, err = readSpans(cmd.Context(), "--spans", f.spans, f.format, cmd.InOrStdin())
 		from = "of " + f.spans
 	}
 	if err != nil {

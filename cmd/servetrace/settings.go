@@ -65,7 +65,7 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	if err != nil || configFile == "" {
 		return cfg, err
 	}
-	document, err := readFile(ctx, "config", configFile, nil, yamlfile.MaxBytes)
+	document, err := readFile(ctx, "--config", configFile, nil, yamlfile.MaxBytes)
 	if err != nil {
 		return host.Config{}, err
 	}

@@ -35,6 +35,8 @@ type request struct {
 	data  []byte
 	spans int
 	trace string // the id of its only trace, if it is built in
+	// console reports that it is made of spans in the console exporter's JSON.
+	console bool
 }
 
 // builtInSpan returns a request with one span of a millisecond that ends at end. Its
@@ -55,9 +57,10 @@ func builtInSpan(name, service string, end time.Time) request {
 }
 
 // readSpans returns the requests in a file, except requests without spans; "-" is stdin.
+// what names the flag or the argument in errors.
 // A file without any span is an error. It returns when ctx ends.
-func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]request, error) {
-	text, err := readFile(ctx, "spans", name, stdin, math.MaxInt64-1)
+func readSpans(ctx context.Context, what, name, format string, stdin io.Reader) ([]request, error) {
+	text, err := readFile(ctx, what, name, stdin, math.MaxInt64-1)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,7 @@ func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]req
 		return nil, usagef("read spans of %s: %w", name, err)
 	}
 	if len(list) == 0 {
-		return nil, usagef("read spans of %s: there are none in it; want OTLP requests, as the Collector's file exporter writes them", name)
+		return nil, usagef("read spans of %s: there are none in it; want OTLP requests, as the Collector's file exporter writes them, or span files of the console plugin", name)
 	}
 	return list, nil
 }
@@ -78,7 +81,8 @@ func parseSpans(format string, text []byte) ([]request, error) {
 	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // as some editors on Windows begin a file
 }
 
-// parseJSON reads OTLP/JSON: one document or several, each on a line of its own or not. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+// parseJSON reads OTLP/JSON or the spans of a console exporter: one document or several,
+// each on a line of its own or not. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 func parseJSON(text []byte) ([]request, error) {
 	var list []request
 	documents := json.NewDecoder(bytes.NewReader(text))
@@ -100,7 +104,14 @@ func parseJSON(text []byte) ([]request, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the document that begins in line %d: %w", lineAt(text, end-len(document)), err)
 		}
-		if one.spans > 0 {
+		last := len(list) - 1
+		switch {
+		case one.spans == 0:
+		case one.console && last >= 0 && list[last].console && list[last].spans < mostConsoleSpans:
+			// Requests of OTLP merge by concatenation.
+			list[last].data = append(list[last].data, one.data...)
+			list[last].spans++
+		default:
 			list = append(list, one)
 		}
 	}
@@ -111,8 +122,12 @@ func lineAt(text []byte, offset int) int {
 	return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n"))
 }
 
-// parseDocument converts a request from JSON to protobuf.
+// parseDocument converts a request, or a span of a console exporter, from JSON to
+// protobuf.
 func parseDocument(document []byte) (request, error) {
+	if one, is, err := parseConsole(document); is {
+		return one, err
+	}
 	data, spans, err := otlpjson.ToProto(document)
 	return request{data: data, spans: spans}, err
 }

@@ -121,7 +121,7 @@ func TestWrongFiles(t *testing.T) {
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		list, err := readSpans(t.Context(), name, c.format, nil)
+		list, err := readSpans(t.Context(), "--spans", name, c.format, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "read spans of "+name+": "+c.want) {
 			t.Errorf("%q: %d requests, error %v, want %s", c.text, len(list), err, c.want)
 		}
@@ -134,7 +134,7 @@ func TestReadingIsCalledOff(t *testing.T) {
 	cancel(errors.New("interrupt"))
 	terminal, end := io.Pipe()
 	defer end.Close()
-	_, err := readSpans(ctx, "-", formatJSON, terminal)
+	_, err := readSpans(ctx, "--spans", "-", formatJSON, terminal)
 	if err == nil || err.Error() != "read --spans -: interrupt" || exitCode(ctx, err) != exitInterrupted {
 		t.Errorf("error %v with code %d", err, exitCode(ctx, err))
 	}

@@ -90,6 +90,7 @@ var importTable = []struct {
 	{dir: "internal/otlpwire/field"},
 	{dir: "internal/localsocket"},
 	{dir: "internal/otlpjson"},
+	{dir: "internal/waterfall", may: []string{"internal/otlpwire", "semconv"}},
 	{dir: "pluginsdk", may: []string{"internal/wire", "internal/localsocket", "internal/proctree", "internal/otlpwire", "internal/yamlfile", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
@@ -103,11 +104,14 @@ var importTable = []struct {
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
 	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "plugins/otlp/otlpexporter"}},
+	// Drawing gives it no power over the host that a third party lacks. The command line
+	// and the status page draw alike.
+	{dir: "plugins/console/consoleexporter", may: []string{"pluginsdk", "semconv", "internal/waterfall"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
 		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
-		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...",
+		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...", "internal/waterfall",
 	}},
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},

@@ -25,7 +25,7 @@
 //
 // The exporter does not hold spans back until their trace is complete. Spans of a later
 // batch are drawn under a heading with "continued", below their known ancestors
-// (recent.go remembers at most some 3 MiB). A span with a missing parent is marked.
+// (it remembers at most some 3 MiB of them). A span with a missing parent is marked.
 //
 // If a part of a batch cannot be written, the whole batch is retried, so a span may
 // appear twice. A partly written span is removed from its file if the disk is full. The
@@ -34,8 +34,7 @@
 // ancestors; JSON has everything.
 //
 // Open this file first, then settings.go. json.go writes JSON and folder.go names the
-// files. pretty.go writes drawings: tree.go sorts the spans, draw.go and details.go
-// draw them, text.go escapes their texts, and terminal.go detects the terminal.
+// files. pretty.go writes drawings, made by package waterfall.
 package consoleexporter
 
 import (
@@ -68,7 +67,7 @@ func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		return toFolder(chosen, s.Context.Node)
 	}
 	if chosen.format == formatPretty {
-		return toTerminal(s.Stdout, lookOf(s)), nil
+		return toTerminal(s), nil
 	}
 	return toWriter(s.Stdout), nil
 }

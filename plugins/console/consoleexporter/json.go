@@ -52,13 +52,13 @@ func writeJSON(out *bytes.Buffer, leaves *json.Encoder, v any) {
 			out.WriteByte(':')
 			writeJSON(out, leaves, m.value)
 		}
-		out.WriteString(either(len(v) == 0, "{}", "}"))
+		out.WriteString("{}"[min(len(v), 1):])
 	case []any:
 		for i, one := range v {
 			out.WriteByte("[,"[min(i, 1)])
 			writeJSON(out, leaves, one)
 		}
-		out.WriteString(either(len(v) == 0, "[]", "]"))
+		out.WriteString("[]"[min(len(v), 1):])
 	default:
 		_ = leaves.Encode(v) // texts, bools and numbers can be encoded
 	}

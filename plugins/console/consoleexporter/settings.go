@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/servetrace/servetrace/internal/waterfall"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -15,13 +16,6 @@ const (
 	// EnvOutput is the destination: stdout (the default), or a folder, as a path with a
 	// slash or a dot. A folder requires json.
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
-)
-
-const (
-	envNoColour    = "NO_COLOR"
-	envForceColour = "FORCE_COLOR"
-	envTerm        = "TERM"
-	envColumns     = "COLUMNS"
 )
 
 // EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the
@@ -38,7 +32,7 @@ const (
 //
 // The caller owns the slice.
 func EnvPatterns() []string {
-	return []string{EnvFormat, EnvOutput, envNoColour, envForceColour, envTerm, envColumns}
+	return []string{EnvFormat, EnvOutput, waterfall.EnvNoColour, waterfall.EnvForceColour, waterfall.EnvTerm, waterfall.EnvColumns}
 }
 
 const (

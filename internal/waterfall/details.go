@@ -1,4 +1,4 @@
-package consoleexporter
+package waterfall
 
 import (
 	"cmp"
@@ -117,12 +117,13 @@ func (t token) text() string {
 // details draws the lines below a span's row: errors, attributes, events and links.
 func (d *drawing) details(r row) {
 	words := d.attributes(r) // also if they have no room, for the rows below
-	if d.to.width-d.to.cells(d.margin(r)) < minDetailCells {
+	if d.to.Width-d.to.cells(d.margin(r)) < minDetailCells {
 		return
 	}
 	d.errors(r)
 	d.tokens(r, "", words, attributeLines)
-	d.tokens(r, d.sign.event, eventsOf(r.span, d.to.ascii), 1)
+	d.tokens(r, d.sign.pause, d.gaps(r), 1)
+	d.tokens(r, d.sign.event, eventsOf(r.span, d.to.ASCII), 1)
 	d.tokens(r, d.sign.link, linksOf(r.span), 1)
 	if r.above > 0 {
 		d.tokens(r, d.sign.earlier, []token{{value: counted(r.above, "child", "children") + " above"}}, 1)
@@ -165,8 +166,8 @@ func (d *drawing) tokens(r row, sign string, all []token, lines int) {
 // of the line free, unless the rest would be too narrow.
 func (d *drawing) token(t token, spare int) {
 	if d.to.room()-spare >= minDetailCells {
-		d.to.width -= spare
-		defer func() { d.to.width += spare }()
+		d.to.Width -= spare
+		defer func() { d.to.Width += spare }()
 	}
 	if t.key == "" {
 		d.to.put(faint, t.value)
@@ -180,23 +181,7 @@ func (d *drawing) token(t token, spare int) {
 // errors draws the messages of a span's exceptions, and its status message if it
 // differs; at most maxErrors of them.
 func (d *drawing) errors(r row) {
-	type message struct{ text, kind string }
-	var all []message
-	seen := map[string]bool{}
-	add := func(text, kind string) {
-		if !seen[text] {
-			seen[text] = true
-			all = append(all, message{text, kind})
-		}
-	}
-	for _, e := range r.span.events {
-		if e.name == semconv.EventException {
-			add(exceptionOf(e))
-		}
-	}
-	if r.span.message != "" {
-		add(r.span.message, "")
-	}
+	all := errorsOf(r.span)
 	for _, one := range all[:min(len(all), maxErrors)] {
 		d.errorText(r, one.text, one.kind)
 	}
@@ -208,9 +193,49 @@ func (d *drawing) errors(r row) {
 	}
 }
 
+// message is the text of an error, and its type if known.
+type message struct{ text, kind string }
+
+// errorsOf returns the messages of a span's exceptions, and its status message if it
+// differs.
+func errorsOf(s *Span) (all []message) {
+	seen := map[string]bool{}
+	add := func(text, kind string) {
+		if !seen[text] {
+			seen[text] = true
+			all = append(all, message{text, kind})
+		}
+	}
+	for _, e := range s.Events {
+		if e.Name == semconv.EventException {
+			add(exceptionOf(e))
+		}
+	}
+	if s.Message != "" {
+		add(s.Message, "")
+	}
+	return all
+}
+
+// gaps returns the gaps of a span, with their times since the span's start.
+func (d *drawing) gaps(r row) []token {
+	if d.analysis == nil {
+		return nil
+	}
+	var list []token
+	for _, gap := range d.analysis.gaps[r.node] {
+		list = append(list, token{value: gapText(r, gap, d.to.ASCII)})
+	}
+	return list
+}
+
+func gapText(r row, gap interval, ascii bool) string {
+	return "no child for " + duration(gap.length(), ascii) + " at +" + duration(gap.from-r.start, ascii)
+}
+
 // exceptionOf returns the message and the type of an exception event.
-func exceptionOf(e event) (text, kind string) {
-	for _, kv := range e.attributes {
+func exceptionOf(e Event) (text, kind string) {
+	for _, kv := range e.Attributes {
 		switch kv.Key {
 		case semconv.ExceptionType:
 			kind = kv.Value.String()
@@ -227,8 +252,8 @@ func (d *drawing) errorText(r row, text, kind string) {
 		text, kind = cmp.Or(strings.TrimSpace(kind), `""`), ""
 	}
 	sign := d.sign.fault
-	most := d.to.width - d.to.cells(d.margin(r)) - d.to.cells(sign)
-	for _, one := range wrap(text, most, errorLines, d.to.ascii) {
+	most := d.to.Width - d.to.cells(d.margin(r)) - d.to.cells(sign)
+	for _, one := range wrap(text, most, errorLines, d.to.ASCII) {
 		if d.to.at > 0 {
 			d.to.newline()
 		}
@@ -248,11 +273,11 @@ func (d *drawing) errorText(r row, text, kind string) {
 // with its name, its ancestors and each other.
 func (d *drawing) attributes(r row) []token {
 	s, shown := r.span, d.shown.at(r.depth)
-	values := make(map[attribute.Key]string, len(s.attributes))
-	for _, kv := range s.attributes {
+	values := make(map[attribute.Key]string, len(s.Attributes))
+	for _, kv := range s.Attributes {
 		values[kv.Key] = kv.Value.String()
 	}
-	ours, hidden := isOurs(s.name), map[attribute.Key]bool{}
+	ours, hidden := isOurs(s.Name), map[attribute.Key]bool{}
 	hideDuplicates(values, hidden)
 	if ours {
 		for _, key := range redundant {
@@ -266,15 +291,15 @@ func (d *drawing) attributes(r row) []token {
 		hidden[semconv.ServeQueueWaitMS] = values[semconv.ServeQueueWaitMS] == "0"
 	}
 	var list []token
-	if r.depth == 0 && s.parent.IsValid() {
+	if r.depth == 0 && s.Parent.IsValid() {
 		note := " (not seen yet)"
-		if s.remoteParent {
+		if s.RemoteParent {
 			note = " (in another process)"
 		}
-		list = append(list, token{value: "parent " + s.parent.String() + note})
+		list = append(list, token{value: "parent " + s.Parent.String() + note})
 	}
-	if s.service != d.service {
-		list = append(list, token{"service", s.service})
+	if s.Service != d.service {
+		list = append(list, token{"service", s.Service})
 	}
 	add := func(key attribute.Key) {
 		value, has := values[key]
@@ -290,7 +315,7 @@ func (d *drawing) attributes(r row) []token {
 	for _, key := range leading {
 		add(key)
 	}
-	for _, kv := range s.attributes {
+	for _, kv := range s.Attributes {
 		if !slices.Contains(trailing, kv.Key) {
 			add(kv.Key)
 		}
@@ -338,25 +363,25 @@ func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bo
 }
 
 // eventsOf returns the events except exceptions, with times since the span's start.
-func eventsOf(s *span, ascii bool) []token {
+func eventsOf(s *Span, ascii bool) []token {
 	var list []token
-	for _, e := range s.events {
-		if e.name == semconv.EventException {
+	for _, e := range s.Events {
+		if e.Name == semconv.EventException {
 			continue
 		}
-		text := cmp.Or(e.name, `""`)
-		if s.start > 0 && e.at >= s.start {
-			text += " +" + duration(e.at-s.start, ascii)
+		text := cmp.Or(e.Name, `""`)
+		if s.Start > 0 && e.At >= s.Start {
+			text += " +" + duration(e.At-s.Start, ascii)
 		}
 		list = append(list, token{value: text})
 	}
 	return list
 }
 
-func linksOf(s *span) []token {
+func linksOf(s *Span) []token {
 	var list []token
-	for _, l := range s.links {
-		list = append(list, token{value: l.trace.String() + "/" + l.span.String()})
+	for _, l := range s.Links {
+		list = append(list, token{value: l.Trace.String() + "/" + l.Span.String()})
 	}
 	return list
 }

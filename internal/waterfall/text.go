@@ -1,4 +1,4 @@
-package consoleexporter
+package waterfall
 
 import (
 	"fmt"

@@ -1,10 +1,11 @@
-package consoleexporter
+package waterfall
 
-type look struct {
+// Look holds the capabilities of a terminal.
+type Look struct {
 	// width is the number of cells in a line, at least 1.
-	width int
+	Width int
 	// colour allows SGR sequences. ascii restricts the output to ASCII.
-	colour, ascii bool
+	Colour, ASCII bool
 }
 
 // style is the parameter of an SGR sequence; empty is the terminal's default. All are
@@ -22,8 +23,10 @@ const (
 
 type signs struct {
 	rail, gap, branch, last, far, lost string
-	bar, barStart, barEnd              string
-	fault, hang, event, link, earlier  string
+	// bars are the cells of a time bar, by the weight of the left half times three, plus
+	// the weight of the right half.
+	bars                                     [9]string
+	fault, hang, event, link, earlier, pause string
 }
 
 // Symbols of the first line are three cells wide, except lost with two. Symbols of the
@@ -31,32 +34,32 @@ type signs struct {
 var (
 	boxes = signs{
 		"│  ", "   ", "├─ ", "└─ ", "┄┄ ", "┄ ",
-		"━", "╺", "╸",
-		"✗ ", "  ", "• ", "→ ", "↑ ",
+		[9]string{" ", "╶", "╺", "╴", "─", "╼", "╸", "╾", "━"},
+		"✗ ", "  ", "• ", "→ ", "↑ ", "⋯ ",
 	}
 	letters = signs{
 		"|  ", "   ", "|- ", "`- ", "~~ ", "~ ",
-		"=", "=", "=",
-		"x ", "  ", "* ", "> ", "^ ",
+		[9]string{" ", "-", "=", "-", "-", "=", "=", "=", "="},
+		"x ", "  ", "* ", "> ", "^ ", ". ",
 	}
 )
 
-func (l look) signs() signs {
-	if l.ascii {
+func (l Look) signs() signs {
+	if l.ASCII {
 		return letters
 	}
 	return boxes
 }
 
 // cells returns the width of s, at most the width of a line.
-func (l look) cells(s string) int {
-	_, cells := fit(s, l.width, l.ascii)
+func (l Look) cells(s string) int {
+	_, cells := fit(s, l.Width, l.ASCII)
 	return cells
 }
 
 // paper is the output buffer of a drawing. It cuts lines at look.width.
 type paper struct {
-	look
+	Look
 	buf []byte
 	// at is the column of the next text, from 0. If it is greater than written, spaces
 	// fill the gap.
@@ -64,18 +67,18 @@ type paper struct {
 }
 
 // room returns the number of free cells in the line.
-func (p *paper) room() int { return max(p.width-p.at, 0) }
+func (p *paper) room() int { return max(p.Width-p.at, 0) }
 
 // put writes s, cut at the end of the line.
 func (p *paper) put(st style, s string) {
-	text, cells := fit(s, p.room(), p.ascii)
+	text, cells := fit(s, p.room(), p.ASCII)
 	if cells == 0 {
 		return
 	}
 	for ; p.written < p.at; p.written++ {
 		p.buf = append(p.buf, ' ')
 	}
-	if p.colour && st != plain {
+	if p.Colour && st != plain {
 		text = "\x1b[" + string(st) + "m" + text + "\x1b[0m"
 	}
 	p.buf = append(p.buf, text...)
@@ -86,7 +89,7 @@ func (p *paper) put(st style, s string) {
 // putIn writes s into a column of the given width and moves to its end.
 func (p *paper) putIn(st style, s string, column int) {
 	start := p.at
-	text, _ := fit(s, column, p.ascii)
+	text, _ := fit(s, column, p.ASCII)
 	p.put(st, text)
 	p.at = start + column
 }

@@ -1,8 +1,9 @@
-package consoleexporter
+package waterfall
 
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,46 +12,50 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// drawn is the known part of a trace, in the order of its drawing.
-type drawn struct {
+// Trace is the known part of a trace, in the order of its drawing.
+type Trace struct {
 	id         trace.TraceID
 	start, end int64 // 0: unknown
 	service    string
 	rows       []row
 	continued  bool
+	analysis   *analysis // nil before Analyse
 }
 
-// layOut arranges the spans of a trace, at least one. before is the part that was drawn
+// LayOut arranges the spans of a trace, at least one. before is the part that was drawn
 // earlier, or nil.
-func layOut(id trace.TraceID, spans []*span, before *history, l look) drawn {
-	d := drawn{id: id, continued: before != nil}
+func LayOut(id trace.TraceID, spans []*Span, before *History, l Look) Trace {
+	d := Trace{id: id, continued: before != nil}
 	if before != nil {
 		d.start, d.end, d.service = before.start, before.end, before.service
 	}
 	for _, s := range spans {
 		if s.timed() {
-			d.end = max(d.end, s.end)
-			if d.start == 0 || s.start < d.start {
-				d.start = s.start
+			d.end = max(d.end, s.End)
+			if d.start == 0 || s.Start < d.start {
+				d.start = s.Start
 			}
 		}
 	}
-	d.rows = arrange(spans, before, l.width/cellsPerLevel)
+	d.rows = arrange(spans, before, l.Width/cellsPerLevel)
 	for _, r := range d.rows {
 		if d.service == "" && r.span != nil {
-			d.service = r.span.service
+			d.service = r.span.Service
 		}
 	}
 	return d
 }
 
-// draw returns the drawing of a trace. It has a heading, and for each span a row with
+// Draw returns the drawing of a trace. It has a heading, and for each span a row with
 // the name in the tree, kind, status, duration and time bar, followed by lines of
 // details. It ends with an empty line. No line is longer than the terminal allows, and
 // only the drawing's own escape sequences affect the terminal.
-func draw(of drawn, l look) []byte {
-	d := &drawing{drawn: of, to: &paper{look: l}, sign: l.signs()}
+func Draw(of Trace, l Look) []byte {
+	d := &drawing{Trace: of, to: &paper{Look: l}, sign: l.signs()}
 	d.heading()
+	if of.analysis != nil && len(of.analysis.path) > 0 {
+		d.path()
+	}
 	d.columns = d.distribute()
 	for _, r := range d.rows {
 		d.row(r)
@@ -63,7 +68,7 @@ func draw(of drawn, l look) []byte {
 }
 
 type drawing struct {
-	drawn
+	Trace
 	to      *paper
 	sign    signs
 	columns columns
@@ -74,16 +79,7 @@ type drawing struct {
 func (d *drawing) heading() {
 	d.to.put(faint, "trace ")
 	d.to.put(bold, d.id.String())
-	count, failed := 0, 0
-	for _, r := range d.rows {
-		if r.span == nil {
-			continue
-		}
-		count++
-		if r.span.code == codes.Error {
-			failed++
-		}
-	}
+	count, failed := d.count()
 	part := func(st style, s string) {
 		if s != "" && d.to.cells(s)+2 <= d.to.room() {
 			d.to.skip(2)
@@ -99,10 +95,24 @@ func (d *drawing) heading() {
 	}
 	part(plain, d.service)
 	if d.start > 0 {
-		part(plain, duration(d.end-d.start, d.to.ascii))
+		part(plain, duration(d.end-d.start, d.to.ASCII))
 		part(faint, time.Unix(0, d.start).UTC().Format("15:04:05.000Z"))
 	}
 	d.to.newline()
+}
+
+// count returns the number of spans in the rows, and of failed spans.
+func (t *Trace) count() (spans, failed int) {
+	for _, r := range t.rows {
+		if r.span == nil {
+			continue
+		}
+		spans++
+		if r.span.Code == codes.Error {
+			failed++
+		}
+	}
+	return spans, failed
 }
 
 func counted(n int, one, several string) string {
@@ -130,8 +140,8 @@ func (d *drawing) distribute() columns {
 	for _, r := range d.rows {
 		want.name = max(want.name, d.to.cells(d.branch(r))+d.to.cells(nameOf(r)))
 	}
-	want.name = min(want.name, d.to.width)
-	half := min(want.name, d.to.width/2)
+	want.name = min(want.name, d.to.Width)
+	half := min(want.name, d.to.Width/2)
 	for _, try := range []struct {
 		columns
 		name int
@@ -144,7 +154,7 @@ func (d *drawing) distribute() columns {
 		{columns{}, 0},
 	} {
 		got := try.columns
-		left := d.to.width
+		left := d.to.Width
 		for _, column := range []int{got.kind, got.status, got.duration, got.bar} {
 			if column > 0 {
 				left -= column + gap
@@ -159,7 +169,7 @@ func (d *drawing) distribute() columns {
 		}
 		return got
 	}
-	return columns{name: d.to.width}
+	return columns{name: d.to.Width}
 }
 
 func (d *drawing) row(r row) {
@@ -173,23 +183,23 @@ func (d *drawing) row(r row) {
 	if s := r.span; s != nil {
 		if at.kind > 0 {
 			d.to.skip(gap)
-			d.to.putIn(faint, kindText(s.kind), at.kind)
+			d.to.putIn(faint, kindText(s.Kind), at.kind)
 		}
 		st, fill := green, cyan
-		if s.code == codes.Error {
+		if s.Code == codes.Error {
 			st, fill = red, red
 		}
 		if at.status > 0 {
 			d.to.skip(gap)
-			d.to.putIn(st, statusText(s.code), at.status)
+			d.to.putIn(st, statusText(s.Code), at.status)
 		}
 		if at.duration > 0 {
 			d.to.skip(gap)
-			d.to.putRight(plain, durationText(s, d.to.ascii), at.duration)
+			d.to.putRight(plain, durationText(s, d.to.ASCII), at.duration)
 		}
-		if at.bar > 0 && s.start > 0 {
+		if at.bar > 0 && s.Start > 0 {
 			d.to.skip(gap)
-			d.bar(fill, s, at.bar)
+			d.bar(fill, r.node, at.bar)
 		}
 	}
 	d.to.newline()
@@ -209,7 +219,7 @@ func (d *drawing) branch(r row) string {
 	switch {
 	case r.depth == 0 && r.lost:
 		return d.sign.lost
-	case r.depth == 0 || d.to.width < cellsPerLevel:
+	case r.depth == 0 || d.to.Width < cellsPerLevel:
 		return ""
 	case r.isFar():
 		return d.rails(r) + d.sign.far
@@ -220,7 +230,7 @@ func (d *drawing) branch(r row) string {
 // margin returns the tree to the left of a row's detail lines.
 func (d *drawing) margin(r row) string {
 	below := either(len(r.children) > 0 && !r.isFar(), d.sign.rail, d.sign.gap)
-	if r.depth == 0 || d.to.width < cellsPerLevel {
+	if r.depth == 0 || d.to.Width < cellsPerLevel {
 		return below
 	}
 	return d.rails(r) + either(r.more && !r.isFar(), d.sign.rail, d.sign.gap) + below
@@ -233,34 +243,76 @@ func either(first bool, a, b string) string {
 	return b
 }
 
-// bar draws the span's time within the trace, with a resolution of half a cell.
-func (d *drawing) bar(st style, s *span, width int) {
-	steps := 2 * width
-	place := func(at int64) float64 {
-		if d.end <= d.start {
-			return 0
+// path draws the spans with the longest parts of the critical path, in one line.
+func (d *drawing) path() {
+	d.to.put(faint, "critical path")
+	shares := d.analysis.shares()
+	for _, s := range shares[:min(len(shares), shownShares)] {
+		name, _ := fit(nameOf(row{node: s.node}), shareCells, d.to.ASCII)
+		text := fmt.Sprintf(" %s %d%%", duration(s.nanos, d.to.ASCII), 100*s.nanos/max(d.end-d.start, 1))
+		if d.to.cells(name+text)+gap > d.to.room() {
+			break
 		}
-		return float64(at-d.start) / float64(d.end-d.start) * float64(steps)
+		d.to.skip(gap)
+		d.to.put(plain, name)
+		d.to.put(faint, text)
 	}
-	from := min(max(int(place(s.start)), 0), steps-1)
-	to := from + 1
-	if s.timed() {
-		to = min(max(int(place(s.end)+0.999), to), steps)
+	d.to.newline()
+}
+
+// shownShares and shareCells bound the line of the critical path.
+const (
+	shownShares = 8
+	shareCells  = 32
+)
+
+// bar draws the span's time within the trace, with a resolution of half a cell. The
+// critical path is thick. Without an analysis, the whole bar is.
+func (d *drawing) bar(st style, n *node, width int) {
+	const none, thin, thick = 0, 1, 2
+	steps := 2 * width
+	halves := make([]int, steps)
+	mark := func(i interval, weight int) {
+		from, to := d.place(i, steps)
+		for at := from; at < to; at++ {
+			halves[at] = weight
+		}
 	}
-	if d.end <= d.start && s.timed() {
-		to = steps // the whole trace has no duration
+	whole := interval{n.span.Start, n.span.End}
+	if d.analysis == nil {
+		mark(whole, thick)
+	} else {
+		mark(whole, thin)
+		for _, part := range d.analysis.path[n] {
+			mark(part, thick)
+		}
 	}
-	text := ""
-	if from%2 == 1 {
-		text = d.sign.barStart
+	first := slices.IndexFunc(halves, func(weight int) bool { return weight != none }) / 2
+	var text strings.Builder
+	for at := 2 * first; at < steps && halves[at]+halves[at+1] != none; at += 2 {
+		text.WriteString(d.sign.bars[3*halves[at]+halves[at+1]])
 	}
-	whole := to/2 - (from+1)/2
-	text += strings.Repeat(d.sign.bar, max(whole, 0))
-	if to%2 == 1 && whole >= 0 {
-		text += d.sign.barEnd
+	d.to.skip(first)
+	d.to.put(st, text.String())
+}
+
+// place returns the steps of an interval if the trace has so many: at least one.
+func (t *Trace) place(i interval, steps int) (from, to int) {
+	if t.end <= t.start { // the whole trace has no duration
+		if i.to >= i.from {
+			return 0, steps
+		}
+		return 0, 1
 	}
-	d.to.skip(from / 2)
-	d.to.put(st, text)
+	at := func(moment int64) float64 {
+		return float64(moment-t.start) / float64(t.end-t.start) * float64(steps)
+	}
+	from = min(max(int(at(i.from)), 0), steps-1)
+	to = from + 1
+	if i.to >= i.from {
+		to = min(max(int(at(i.to)+0.999), to), steps)
+	}
+	return from, to
 }
 
 func nameOf(r row) string { return cmp.Or(r.name, `""`) }
@@ -277,14 +329,14 @@ func statusText(code codes.Code) string {
 	if code == codes.Unset {
 		return ""
 	}
-	return statusName(code)
+	return strings.ToUpper(code.String())
 }
 
-func durationText(s *span, ascii bool) string {
+func durationText(s *Span, ascii bool) string {
 	if !s.timed() {
 		return "?"
 	}
-	return duration(s.end-s.start, ascii)
+	return duration(s.End-s.Start, ascii)
 }
 
 // duration formats a duration with three significant digits, or in minutes and hours.

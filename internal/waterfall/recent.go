@@ -1,4 +1,4 @@
-package consoleexporter
+package waterfall
 
 import (
 	"container/list"
@@ -21,9 +21,9 @@ const (
 	serviceBytes = 256
 )
 
-// recent remembers recently drawn traces, so that a later span is drawn below its
+// Recent remembers recently drawn traces, so that a later span is drawn below its
 // ancestors. The zero value is ready to use. It is safe for concurrent use.
-type recent struct {
+type Recent struct {
 	mu     sync.Mutex
 	traces map[trace.TraceID]*list.Element
 	// order holds each *history, the most recently added first.
@@ -31,8 +31,8 @@ type recent struct {
 	spans int // of all traces
 }
 
-// history is the remembered part of a trace. It is immutable. A nil history is empty.
-type history struct {
+// History is the remembered part of a trace. It is immutable. A nil history is empty.
+type History struct {
 	id         trace.TraceID
 	start, end int64 // of all drawn spans; 0: unknown
 	service    string
@@ -45,7 +45,7 @@ type past struct {
 	start  int64
 }
 
-func (h *history) find(id trace.SpanID) (past, bool) {
+func (h *History) find(id trace.SpanID) (past, bool) {
 	if h == nil {
 		return past{}, false
 	}
@@ -54,7 +54,7 @@ func (h *history) find(id trace.SpanID) (past, bool) {
 }
 
 // children counts the remembered children of each span that are not in here.
-func (h *history) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
+func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil
 	}
@@ -67,21 +67,23 @@ func (h *history) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	return counts
 }
 
-func (r *recent) find(id trace.TraceID) *history {
+// Find returns the remembered part of a trace, or nil.
+func (r *Recent) Find(id trace.TraceID) *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if element := r.traces[id]; element != nil {
-		return element.Value.(*history)
+		return element.Value.(*History)
 	}
 	return nil
 }
 
-func (r *recent) add(d drawn) {
+// Add remembers a trace that was drawn.
+func (r *Recent) Add(d Trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := &history{id: d.id, start: d.start, end: d.end, service: d.service, spans: map[trace.SpanID]past{}}
+	next := &History{id: d.id, start: d.start, end: d.end, service: d.service, spans: map[trace.SpanID]past{}}
 	if element := r.traces[d.id]; element != nil {
-		old := element.Value.(*history)
+		old := element.Value.(*History)
 		for id, p := range old.spans {
 			next.spans[id] = p
 		}
@@ -91,8 +93,8 @@ func (r *recent) add(d drawn) {
 		if len(next.spans) >= spansOfTrace {
 			break
 		}
-		if s := row.span; s != nil && s.id.IsValid() {
-			next.spans[s.id] = past{parent: s.parent, name: head(s.name, nameBytes), start: s.start}
+		if s := row.span; s != nil && s.ID.IsValid() {
+			next.spans[s.ID] = past{parent: s.Parent, name: head(s.Name, nameBytes), start: s.Start}
 		}
 	}
 	if r.traces == nil {
@@ -105,8 +107,8 @@ func (r *recent) add(d drawn) {
 	}
 }
 
-func (r *recent) forgetLocked(element *list.Element) {
-	old := r.order.Remove(element).(*history)
+func (r *Recent) forgetLocked(element *list.Element) {
+	old := r.order.Remove(element).(*History)
 	delete(r.traces, old.id)
 	r.spans -= len(old.spans)
 }

@@ -1,4 +1,4 @@
-package consoleexporter
+package waterfall
 
 import (
 	"context"
@@ -32,22 +32,22 @@ func ms(n float64) int64 { return 1795262400_000000000 + int64(n*1e6) }
 func spanID(n byte) trace.SpanID { return trace.SpanID{7: n} }
 
 // aSpan is one of these, 0 for no parent, that ran from..to.
-func aSpan(id, parent byte, name string, from, to float64, attributes ...attribute.KeyValue) *span {
-	return &span{
-		id: spanID(id), parent: spanID(parent), name: name, kind: trace.SpanKindInternal,
-		start: ms(from), end: ms(to), service: "shop", attributes: attributes,
+func aSpan(id, parent byte, name string, from, to float64, attributes ...attribute.KeyValue) *Span {
+	return &Span{
+		ID: spanID(id), Parent: spanID(parent), Name: name, Kind: trace.SpanKindInternal,
+		Start: ms(from), End: ms(to), Service: "shop", Attributes: attributes,
 	}
 }
 
-func exception(at float64, kind, message string) event {
-	return event{name: "exception", at: ms(at), attributes: []attribute.KeyValue{
+func exception(at float64, kind, message string) Event {
+	return Event{Name: "exception", At: ms(at), Attributes: []attribute.KeyValue{
 		attribute.String("exception.type", kind), attribute.String("exception.message", message),
 		attribute.String("exception.stacktrace", "goroutine 1 [running]:"),
 	}}
 }
 
 // aRequest is a request as the runtime traces it, with Ray's context.
-func aRequest() []*span {
+func aRequest() []*Span {
 	rayContext := func(task string) []attribute.KeyValue {
 		return []attribute.KeyValue{
 			attribute.String("serve.request_id", "r-1"), attribute.String("serve.task_id", task),
@@ -70,47 +70,47 @@ func aRequest() []*span {
 	user := aSpan(4, 3, "predict", 20, 90, append(rayContext(replicaTask),
 		attribute.String("serve.replica_id", "default#HelloWorld#abcdefgh"), attribute.String("deployment", "HelloWorld"),
 		attribute.Int("tokens", 512), attribute.String("prompt", "two words"))...)
-	for _, s := range []*span{proxy, router, replica} {
-		s.kind = trace.SpanKindServer
+	for _, s := range []*Span{proxy, router, replica} {
+		s.Kind = trace.SpanKindServer
 	}
-	for _, s := range []*span{proxy, replica, user} {
-		s.code = codes.Error
-		s.events = []event{exception(90, "*model.Error", "the model is not to be found")}
+	for _, s := range []*Span{proxy, replica, user} {
+		s.Code = codes.Error
+		s.Events = []Event{exception(90, "*model.Error", "the model is not to be found")}
 	}
-	proxy.message = "500"
-	user.events = append(user.events, event{name: "token", at: ms(30)}, event{name: "token", at: ms(60)})
-	user.links = []link{{trace.TraceID{1}, spanID(9)}}
+	proxy.Message = "500"
+	user.Events = append(user.Events, Event{Name: "token", At: ms(30)}, Event{Name: "token", At: ms(60)})
+	user.Links = []Link{{trace.TraceID{1}, spanID(9)}}
 	call := aSpan(5, 4, "GET", 40, 40.4, attribute.String("http.method", "GET"), attribute.Int("http.status_code", 500))
-	call.kind, call.code, call.service = trace.SpanKindClient, codes.Ok, "shop"
+	call.Kind, call.Code, call.Service = trace.SpanKindClient, codes.Ok, "shop"
 	inside := aSpan(6, 5, "lookup", 40.1, 40.3)
-	inside.service, inside.kind = "stock", trace.SpanKindServer
-	return []*span{user, replica, router, proxy, call, inside} // as they may come
+	inside.Service, inside.Kind = "stock", trace.SpanKindServer
+	return []*Span{user, replica, router, proxy, call, inside} // as they may come
 }
 
 // drawnAs draws spans of a trace that is new.
-func drawnAs(l look, spans ...*span) string {
-	return string(draw(layOut(trace.TraceID{0xab, 15: 1}, spans, nil, l), l))
+func drawnAs(l Look, spans ...*Span) string {
+	return string(Draw(LayOut(trace.TraceID{0xab, 15: 1}, spans, nil, l), l))
 }
 
 func TestDrawings(t *testing.T) {
 	for name, got := range map[string]string{
-		"request-120":       drawnAs(look{width: 120}, aRequest()...),
-		"request-80":        drawnAs(look{width: 80}, aRequest()...),
-		"request-60":        drawnAs(look{width: 60}, aRequest()...),
-		"request-30":        drawnAs(look{width: 30}, aRequest()...),
-		"request-ascii-80":  drawnAs(look{width: 80, ascii: true}, aRequest()...),
-		"request-colour-80": drawnAs(look{width: 80, colour: true}, aRequest()...),
-		"odd-80":            drawnAs(look{width: 80}, oddSpans()...),
-		"texts-80":          drawnAs(look{width: 80}, oddTexts()...),
-		"texts-ascii-80":    drawnAs(look{width: 80, ascii: true}, oddTexts()...),
-		"deep-60":           drawnAs(look{width: 60}, deep(14)...),
+		"request-120":       drawnAs(Look{Width: 120}, aRequest()...),
+		"request-80":        drawnAs(Look{Width: 80}, aRequest()...),
+		"request-60":        drawnAs(Look{Width: 60}, aRequest()...),
+		"request-30":        drawnAs(Look{Width: 30}, aRequest()...),
+		"request-ascii-80":  drawnAs(Look{Width: 80, ASCII: true}, aRequest()...),
+		"request-colour-80": drawnAs(Look{Width: 80, Colour: true}, aRequest()...),
+		"odd-80":            drawnAs(Look{Width: 80}, oddSpans()...),
+		"texts-80":          drawnAs(Look{Width: 80}, oddTexts()...),
+		"texts-ascii-80":    drawnAs(Look{Width: 80, ASCII: true}, oddTexts()...),
+		"deep-60":           drawnAs(Look{Width: 60}, deep(14)...),
 	} {
 		t.Run(name, func(t *testing.T) { Golden(t, name+".golden", got) })
 	}
 }
 
 // served is a request as the runtime traces it under the names of a mode.
-func served(t *testing.T, mode string) []*span {
+func served(t *testing.T, mode string) []*Span {
 	t.Helper()
 	memory := tracetest.NewInMemoryExporter()
 	cfg := tracing.DefaultConfig()
@@ -143,10 +143,10 @@ func served(t *testing.T, mode string) []*span {
 	for i, s := range stubs {
 		numbers[s.SpanContext.SpanID()] = byte(i + 1)
 	}
-	var spans []*span
+	var spans []*Span
 	for i, s := range stubs {
 		one := aSpan(byte(i+1), numbers[s.Parent.SpanID()], s.Name, float64(i), 10, s.Attributes...)
-		one.kind, one.code = s.SpanKind, s.Status.Code
+		one.Kind, one.Code = s.SpanKind, s.Status.Code
 		spans = append(spans, one)
 	}
 	return spans
@@ -155,22 +155,22 @@ func served(t *testing.T, mode string) []*span {
 // Under names of today a request looks as under Ray's, and says each thing once.
 func TestNamesOfEveryMode(t *testing.T) {
 	for _, mode := range []string{tracing.SemconvRay, tracing.SemconvStable, tracing.SemconvDup} {
-		Golden(t, "names-"+mode+"-80.golden", drawnAs(look{width: 80}, served(t, mode)...))
+		Golden(t, "names-"+mode+"-80.golden", drawnAs(Look{Width: 80}, served(t, mode)...))
 	}
 }
 
 // oddSpans have parents, ids and times that do not fit together.
-func oddSpans() []*span {
+func oddSpans() []*Span {
 	remote := aSpan(1, 99, "called from elsewhere", 0, 50)
-	remote.remoteParent = true
+	remote.RemoteParent = true
 	backwards := aSpan(12, 1, "ends before it starts", 30, 20)
 	endless := aSpan(13, 1, "no end", 35, 0)
-	endless.end = 0
+	endless.End = 0
 	timeless := aSpan(14, 1, "no times", 0, 0)
-	timeless.start, timeless.end = 0, 0
+	timeless.Start, timeless.End = 0, 0
 	unspecified := aSpan(15, 1, "", 45, 46)
-	unspecified.kind = trace.SpanKindUnspecified
-	return []*span{
+	unspecified.Kind = trace.SpanKindUnspecified
+	return []*Span{
 		remote,
 		aSpan(2, 98, "parent not come", 5, 40),
 		aSpan(3, 2, "child of that", 6, 20), aSpan(4, 2, "its sibling", 21, 22), aSpan(5, 4, "below the sibling", 21, 22),
@@ -185,22 +185,22 @@ func oddSpans() []*span {
 
 // oddTexts are texts that must not reach a terminal unchanged, and texts whose width
 // differs from their length.
-func oddTexts() []*span {
+func oddTexts() []*Span {
 	long := aSpan(9, 1, strings.Repeat("a name without end ", 20), 8, 9)
 	for i := range 128 {
-		long.attributes = append(long.attributes, attribute.String(fmt.Sprintf("key.%d", i), strings.Repeat("v", i)))
+		long.Attributes = append(long.Attributes, attribute.String(fmt.Sprintf("key.%d", i), strings.Repeat("v", i)))
 	}
 	for i := range 100 {
-		long.events = append(long.events, event{name: "e" + strings.Repeat("!", i%5), at: ms(8 + float64(i)/100)})
-		long.links = append(long.links, link{trace.TraceID{byte(i)}, spanID(byte(i))})
+		long.Events = append(long.Events, Event{Name: "e" + strings.Repeat("!", i%5), At: ms(8 + float64(i)/100)})
+		long.Links = append(long.Links, Link{trace.TraceID{byte(i)}, spanID(byte(i))})
 	}
-	long.events = append(long.events, exception(8, "panic", "first line\nsecond\tline\r\n\x1b[31mred\n"+strings.Repeat("and so on ", 99)))
+	long.Events = append(long.Events, exception(8, "panic", "first line\nsecond\tline\r\n\x1b[31mred\n"+strings.Repeat("and so on ", 99)))
 	failing := aSpan(10, 1, "fails often", 9, 10)
 	for i := range 10 {
-		failing.events = append(failing.events, exception(9, "", fmt.Sprint("attempt ", i%7)))
+		failing.Events = append(failing.Events, exception(9, "", fmt.Sprint("attempt ", i%7)))
 	}
-	failing.events = append(failing.events, exception(9, "only.Type", " \n"))
-	return []*span{
+	failing.Events = append(failing.Events, exception(9, "only.Type", " \n"))
+	return []*Span{
 		failing,
 		aSpan(1, 0, "\x1b]0;title\x07\x1b[2J cleared\r\n\u009b31m", 0, 10, attribute.String("\x1b[1mkey", "\x1b[31mred\x1b[0m")),
 		aSpan(2, 1, "bidi \u202eabc\u202c \u2066x\u2069 \u061c", 1, 2),
@@ -214,8 +214,8 @@ func oddTexts() []*span {
 	}
 }
 
-func deep(n int) []*span {
-	var spans []*span
+func deep(n int) []*Span {
+	var spans []*Span
 	for i := range n {
 		spans = append(spans, aSpan(byte(i+1), byte(i), fmt.Sprintf("level %d", i), float64(i), float64(2*n-i)))
 		if i%3 == 0 {
@@ -227,19 +227,19 @@ func deep(n int) []*span {
 
 // TestContinued draws a trace whose spans come with four batches.
 func TestContinued(t *testing.T) {
-	l, id := look{width: 80}, trace.TraceID{0xab, 15: 1}
-	var memory recent
+	l, id := Look{Width: 80}, trace.TraceID{0xab, 15: 1}
+	var memory Recent
 	var out strings.Builder
 	all := aRequest()
-	for _, batch := range [][]*span{
+	for _, batch := range [][]*Span{
 		{all[0]},         // the user's span, before its parents
 		{all[5]},         // the last one, whose parent is missing
 		{all[1], all[3]}, // replica and proxy, the router between them missing
 		{all[4], all[2], aSpan(7, 4, "late", 95, 120)},
 	} {
-		d := layOut(id, batch, memory.find(id), l)
-		out.Write(draw(d, l))
-		memory.add(d)
+		d := LayOut(id, batch, memory.Find(id), l)
+		out.Write(Draw(d, l))
+		memory.Add(d)
 	}
 	Golden(t, "continued-80.golden", out.String())
 }
@@ -277,12 +277,12 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	s := aSpan(1, 0, "span", 0, 1)
 	for i := range attributeLines + 3 {
-		s.attributes = append(s.attributes, attribute.String(fmt.Sprint("key.", i), long))
+		s.Attributes = append(s.Attributes, attribute.String(fmt.Sprint("key.", i), long))
 	}
-	s.events = []event{{name: long}, {name: "two"}, {name: "three"}}
-	s.links = make([]link, 3)
+	s.Events = []Event{{Name: long}, {Name: "two"}, {Name: "three"}}
+	s.Links = make([]Link, 3)
 	for _, width := range []int{30, 60, 80} {
-		got := drawnAs(look{width: width}, s)
+		got := drawnAs(Look{Width: width}, s)
 		for _, want := range []string{"…  +3 more\n", "…  +2 more\n"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("with %d columns there is no %q in:\n%s", width, want, got)
@@ -292,9 +292,9 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 			t.Errorf("with %d columns %d of 3 lines say that there is more:\n%s", width, n, got)
 		}
 	}
-	s.events = s.events[:2] // the last needs no place for a number
-	s.events[0].name = long[:50]
-	if got := drawnAs(look{width: 70}, s); !strings.Contains(got, "  two\n") {
+	s.Events = s.Events[:2] // the last needs no place for a number
+	s.Events[0].Name = long[:50]
+	if got := drawnAs(Look{Width: 70}, s); !strings.Contains(got, "  two\n") {
 		t.Errorf("two events that go into a line:\n%s", got)
 	}
 }
@@ -302,9 +302,9 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // check reports faults that no drawing may have.
-func check(t *testing.T, got string, l look) {
+func check(t *testing.T, got string, l Look) {
 	t.Helper()
-	if !l.colour && strings.Contains(got, "\x1b") {
+	if !l.Colour && strings.Contains(got, "\x1b") {
 		t.Fatalf("escape sequence without colours: %q", got)
 	}
 	got = sgr.ReplaceAllString(got, "")
@@ -316,7 +316,7 @@ func check(t *testing.T, got string, l look) {
 		cells := 0
 		for _, r := range line {
 			switch kind := width.LookupRune(r).Kind(); {
-			case unicode.IsControl(r), l.ascii && r > unicode.MaxASCII, !unicode.IsGraphic(r) && r != 0x200c && r != 0x200d:
+			case unicode.IsControl(r), l.ASCII && r > unicode.MaxASCII, !unicode.IsGraphic(r) && r != 0x200c && r != 0x200d:
 				t.Fatalf("%+q in a line: %q", r, line)
 			case unicode.In(r, unicode.Mn, unicode.Me), r == 0x200c, r == 0x200d:
 			case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
@@ -325,17 +325,17 @@ func check(t *testing.T, got string, l look) {
 				cells++
 			}
 		}
-		if cells > l.width {
-			t.Fatalf("a line has %d cells, of %d: %q", cells, l.width, line)
+		if cells > l.Width {
+			t.Fatalf("a line has %d cells, of %d: %q", cells, l.Width, line)
 		}
 	}
 }
 
 // checkRows sees that each span is there once, and after its parent.
-func checkRows(t *testing.T, d drawn, spans []*span) {
+func checkRows(t *testing.T, d Trace, spans []*Span) {
 	t.Helper()
 	var path []*node
-	seen := map[*span]bool{}
+	seen := map[*Span]bool{}
 	for _, r := range d.rows {
 		if r.depth > len(path) || r.depth > 0 && path[r.depth-1] != r.up || r.depth == 0 && r.up != nil {
 			t.Fatalf("%q at depth %d is not below its parent", r.name, r.depth)
@@ -354,12 +354,12 @@ func checkRows(t *testing.T, d drawn, spans []*span) {
 }
 
 func TestEveryWidth(t *testing.T) {
-	for _, spans := range [][]*span{aRequest(), oddSpans(), oddTexts(), deep(40)} {
+	for _, spans := range [][]*Span{aRequest(), oddSpans(), oddTexts(), deep(40)} {
 		for width := 1; width <= 500; width += 1 + width/30 {
-			for _, l := range []look{{width: width}, {width: width, ascii: true, colour: true}} {
-				d := layOut(trace.TraceID{1}, spans, nil, l)
+			for _, l := range []Look{{Width: width}, {Width: width, ASCII: true, Colour: true}} {
+				d := LayOut(trace.TraceID{1}, spans, nil, l)
 				checkRows(t, d, spans)
-				check(t, string(draw(d, l)), l)
+				check(t, string(Draw(d, l)), l)
 			}
 		}
 	}
@@ -376,18 +376,18 @@ func TestManySpans(t *testing.T) {
 		"circle": func(i uint64) uint64 { return i%n + 1 },
 	} {
 		t.Run(shape, func(t *testing.T) {
-			var spans []*span
+			var spans []*Span
 			for i := range uint64(n) {
 				s := aSpan(0, 0, fmt.Sprint("span ", i), float64(i), float64(i+1), attribute.Int("i", int(i)))
-				binary.BigEndian.PutUint64(s.id[:], i+1)
-				binary.BigEndian.PutUint64(s.parent[:], parent(i+1))
+				binary.BigEndian.PutUint64(s.ID[:], i+1)
+				binary.BigEndian.PutUint64(s.Parent[:], parent(i+1))
 				spans = append(spans, s)
 			}
 			slices.Reverse(spans)
-			l := look{width: 80}
-			d := layOut(trace.TraceID{1}, spans, nil, l)
+			l := Look{Width: 80}
+			d := LayOut(trace.TraceID{1}, spans, nil, l)
 			checkRows(t, d, spans)
-			check(t, string(draw(d, l)), l)
+			check(t, string(Draw(d, l)), l)
 		})
 	}
 }
@@ -397,39 +397,39 @@ func FuzzDraw(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x09root\x02\x01\x01\x02chil"), "name\x1b[31m", "日本", uint16(80), byte(0))
 	f.Add([]byte("\x01\x02\x00\x09aaaa\x02\x01\x01\x02bbbb\x03\x03\x05\x02cccc"), "e\u0301", "\u202e", uint16(7), byte(1))
 	f.Fuzz(func(t *testing.T, data []byte, one, two string, width uint16, flags byte) {
-		l := look{width: int(width)%500 + 1, ascii: flags&1 != 0, colour: flags&2 != 0}
-		var spans []*span
+		l := Look{Width: int(width)%500 + 1, ASCII: flags&1 != 0, Colour: flags&2 != 0}
+		var spans []*Span
 		for chunk := range slices.Chunk(data, 8) {
 			var b [8]byte
 			copy(b[:], chunk)
-			s := &span{
-				id: spanID(b[0] % 16), parent: spanID(b[1] % 16), remoteParent: b[4]&1 != 0,
-				name: one, start: int64(b[2]), end: int64(b[3]), kind: trace.SpanKind(b[4] % 8),
-				code: codes.Code(b[5] % 4), message: two[:min(len(two), int(b[5]))], service: two[:min(len(two), int(b[6]%4))],
+			s := &Span{
+				ID: spanID(b[0] % 16), Parent: spanID(b[1] % 16), RemoteParent: b[4]&1 != 0,
+				Name: one, Start: int64(b[2]), End: int64(b[3]), Kind: trace.SpanKind(b[4] % 8),
+				Code: codes.Code(b[5] % 4), Message: two[:min(len(two), int(b[5]))], Service: two[:min(len(two), int(b[6]%4))],
 			}
 			if b[7]&1 != 0 {
-				s.start, s.end = int64(binary.BigEndian.Uint64(b[:])>>1), int64(binary.BigEndian.Uint64(b[:])>>1)+int64(b[7])
+				s.Start, s.End = int64(binary.BigEndian.Uint64(b[:])>>1), int64(binary.BigEndian.Uint64(b[:])>>1)+int64(b[7])
 			}
 			for i := range b[6] % 9 {
-				s.attributes = append(s.attributes, attribute.String(one[:min(len(one), int(i))], two), attribute.String("ray.task_id", one))
-				s.events = append(s.events, event{name: two, at: int64(b[7])}, exception(0, one, two))
-				s.links = append(s.links, link{trace.TraceID{i}, spanID(b[7])})
+				s.Attributes = append(s.Attributes, attribute.String(one[:min(len(one), int(i))], two), attribute.String("ray.task_id", one))
+				s.Events = append(s.Events, Event{Name: two, At: int64(b[7])}, exception(0, one, two))
+				s.Links = append(s.Links, Link{trace.TraceID{i}, spanID(b[7])})
 			}
 			spans = append(spans, s)
 		}
 		if len(spans) == 0 {
 			return
 		}
-		var memory recent
+		var memory Recent
 		half := (len(spans) + 1) / 2
-		for _, batch := range [][]*span{spans[:half], spans[half:]} {
+		for _, batch := range [][]*Span{spans[:half], spans[half:]} {
 			if len(batch) == 0 {
 				continue
 			}
-			d := layOut(trace.TraceID{1}, batch, memory.find(trace.TraceID{1}), l)
+			d := LayOut(trace.TraceID{1}, batch, memory.Find(trace.TraceID{1}), l)
 			checkRows(t, d, batch)
-			check(t, string(draw(d, l)), l)
-			memory.add(d)
+			check(t, string(Draw(d, l)), l)
+			memory.Add(d)
 		}
 	})
 }

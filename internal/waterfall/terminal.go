@@ -1,4 +1,4 @@
-package consoleexporter
+package waterfall
 
 import (
 	"io"
@@ -7,8 +7,14 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+)
 
-	"github.com/servetrace/servetrace/pluginsdk"
+// The variables that [LookOf] reads besides those of the locale.
+const (
+	EnvNoColour    = "NO_COLOR"
+	EnvForceColour = "FORCE_COLOR"
+	EnvTerm        = "TERM"
+	EnvColumns     = "COLUMNS"
 )
 
 const (
@@ -17,28 +23,26 @@ const (
 	maxWidth = 1000
 )
 
-// lookOf returns the capabilities of the standard output. They are its own if it is a
-// terminal, as for a plugin that listens by itself, or else the values of the host.
-// See [EnvPatterns] for the variables.
-func lookOf(s pluginsdk.Setup) look {
-	dumb := s.Getenv(envTerm) == "dumb"
-	l := look{width: defaultWidth, ascii: dumb || !utf8Locale(s.Getenv)}
-	width, terminal := windowWidth(s.Stdout)
-	if !terminal {
-		width, terminal = s.Context.TerminalColumns, s.Context.Terminal
+// LookOf returns the capabilities of an output. They are its own if it is a terminal, or
+// else terminal and columns (0: unknown). getenv returns the variables above.
+func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns int) Look {
+	dumb := getenv(EnvTerm) == "dumb"
+	l := Look{Width: defaultWidth, ASCII: dumb || !utf8Locale(getenv)}
+	if width, own := windowWidth(out); own {
+		terminal, columns = true, width
 	}
-	columns, _ := strconv.Atoi(s.Getenv(envColumns))
-	for _, cells := range []int{columns, width} {
+	wanted, _ := strconv.Atoi(getenv(EnvColumns))
+	for _, cells := range []int{wanted, columns} {
 		if cells > 0 {
-			l.width = min(cells, maxWidth)
+			l.Width = min(cells, maxWidth)
 		}
 	}
-	switch force := s.Getenv(envForceColour); {
-	case s.Getenv(envNoColour) != "" || force == "0" || force == "false":
+	switch force := getenv(EnvForceColour); {
+	case getenv(EnvNoColour) != "" || force == "0" || force == "false":
 	case force != "":
-		l.colour = true
+		l.Colour = true
 	default:
-		l.colour = terminal && !dumb && s.Getenv(envTerm) != ""
+		l.Colour = terminal && !dumb && getenv(EnvTerm) != ""
 	}
 	return l
 }

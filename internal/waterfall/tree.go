@@ -1,47 +1,15 @@
-package consoleexporter
+package waterfall
 
 import (
 	"cmp"
 	"slices"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
 
-type span struct {
-	id, parent trace.SpanID
-	// remoteParent reports that the parent is a span of another process.
-	remoteParent bool
-	name         string
-	kind         trace.SpanKind
-	code         codes.Code
-	message      string
-	// start and end are nanoseconds since 1970; 0: not set.
-	start, end int64
-	service    string
-	attributes []attribute.KeyValue
-	events     []event
-	links      []link
-}
-
-type event struct {
-	name       string
-	at         int64
-	attributes []attribute.KeyValue
-}
-
-type link struct {
-	trace trace.TraceID
-	span  trace.SpanID
-}
-
-// timed reports whether the span has valid times.
-func (s *span) timed() bool { return s.start > 0 && s.end >= s.start }
-
 type node struct {
 	// span is nil for an ancestor that was drawn with an earlier batch.
-	span     *span
+	span     *Span
 	id       trace.SpanID
 	parent   trace.SpanID
 	name     string
@@ -74,7 +42,7 @@ func (r row) isFar() bool { return r.depth > len(r.rails)+1 }
 // same id, the first has the children. In a cycle of parents, the span that started
 // first becomes a root. If a parent was drawn earlier, its known
 // ancestors appear, too. rails are at most most-1 deep.
-func arrange(spans []*span, before *history, most int) []row {
+func arrange(spans []*Span, before *History, most int) []row {
 	nodes, byID := graft(spans, before)
 	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(a.start, b.start) })
 	var roots []*node
@@ -122,14 +90,14 @@ func arrange(spans []*span, before *history, most int) []row {
 
 // graft makes the nodes of spans and of their remembered ancestors, and connects each
 // with its parent.
-func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
+func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 	nodes := make([]*node, 0, len(spans))
 	byID := make(map[trace.SpanID]*node, len(spans))
 	for _, s := range spans {
-		n := &node{span: s, id: s.id, parent: s.parent, name: s.name, start: s.start}
+		n := &node{span: s, id: s.ID, parent: s.Parent, name: s.Name, start: s.Start}
 		nodes = append(nodes, n)
-		if byID[s.id] == nil && s.id.IsValid() {
-			byID[s.id] = n
+		if byID[s.ID] == nil && s.ID.IsValid() {
+			byID[s.ID] = n
 		}
 	}
 	for i := 0; i < len(nodes); i++ { // nodes grows meanwhile
@@ -144,7 +112,7 @@ func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
 				nodes, byID[n.parent] = append(nodes, n.up), n.up
 			}
 		}
-		n.lost = n.up == nil && n.span != nil && !n.span.remoteParent
+		n.lost = n.up == nil && n.span != nil && !n.span.RemoteParent
 	}
 	return nodes, byID
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/internal/waterfall"
+)
+
+const traceLong = `Draw the traces of files as waterfalls: each span below its parent, with a bar
+for its time. The command shows errors, events and links, and for each trace the
+critical path, which is the chain of spans that its end waited for. In the bars, the
+critical path is thick. A gap is a long time in a span with children, without a child.
+
+FILE is OTLP/JSON, as file exporters write, or span files of the console plugin or of
+Ray Serve. With --format proto it is OTLP in protobuf, as plugin run reads it. - is
+standard input. The spans of all files together make the traces.
+
+-o html writes one page that needs nothing else, without scripts. -o svg writes one
+picture.`
+
+const traceExample = `  servetrace trace spans.json
+  servetrace trace ./spans/*_tracing.json --trace 4bf92f
+  servetrace trace spans.json -o html > spans.html
+  SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console && servetrace trace ./spans/*.json`
+
+type traceFlags struct{ format, output, trace string }
+
+func newTrace(s settings) *cobra.Command {
+	var f traceFlags
+	cmd := &cobra.Command{
+		Use:     "trace FILE...",
+		Short:   "Draw the traces of files as waterfalls",
+		Long:    traceLong,
+		Example: traceExample,
+		Args: func(cmd *cobra.Command, list []string) error {
+			if len(list) == 0 {
+				return usagef("FILE is missing; see %s --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, list []string) error {
+			return f.run(cmd, s, list)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", formatJSON, "form of the files: `json|proto`")
+	flags.StringVarP(&f.output, "output", "o", outputText, "form of the drawing: `text|html|svg`")
+	flags.StringVar(&f.trace, "trace", "", "draw only traces whose `id` begins so")
+	complete(cmd, "format", formatJSON, formatProto)
+	complete(cmd, "output", outputText, outputHTML, outputSVG)
+	complete(cmd, "trace")
+	return cmd
+}
+
+// Forms of a drawing, besides outputText.
+const (
+	outputHTML = "html"
+	outputSVG  = "svg"
+)
+
+func (f traceFlags) run(cmd *cobra.Command, s settings, files []string) error {
+	forms := []string{outputText, outputHTML, outputSVG}
+	switch {
+	case f.format != formatJSON && f.format != formatProto:
+		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
+	case !slices.Contains(forms, f.output):
+		return usagef("--output %q: want %s", f.output, strings.Join(forms, ", "))
+	}
+	groups, err := f.read(cmd.Context(), files, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	look := waterfall.LookOf(s.getenv, out, false, 0)
+	var traces []waterfall.Trace
+	for _, g := range groups {
+		t := waterfall.LayOut(g.ID, g.Spans, nil, look)
+		t.Analyse()
+		traces = append(traces, t)
+	}
+	var drawing bytes.Buffer
+	switch f.output {
+	case outputHTML:
+		waterfall.WritePage(&drawing, "Traces of "+strings.Join(files, ", "), traces)
+	case outputSVG:
+		waterfall.WriteSVG(&drawing, traces)
+	default:
+		for _, t := range traces {
+			drawing.Write(waterfall.Draw(t, look))
+		}
+	}
+	_, err = out.Write(drawing.Bytes())
+	return err
+}
+
+// read returns the chosen traces of the files, in the order of their starts.
+func (f traceFlags) read(ctx context.Context, files []string, stdin io.Reader) ([]*waterfall.Group, error) {
+	var spans []*waterfall.Span
+	for _, name := range files {
+		requests, err := readSpans(ctx, "FILE", name, f.format, stdin)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range requests {
+			some, err := waterfall.Read(r.data)
+			if err != nil {
+				return nil, usagef("read spans of %s: %w", name, err)
+			}
+			spans = append(spans, some...)
+		}
+	}
+	wanted := strings.ToLower(strings.TrimPrefix(f.trace, "0x"))
+	all := waterfall.ByTrace(spans)
+	groups := slices.DeleteFunc(slices.Clone(all), func(g *waterfall.Group) bool {
+		return !strings.HasPrefix(g.ID.String(), wanted)
+	})
+	if len(groups) == 0 {
+		return nil, usagef("--trace %q: no id of the %d traces begins so; the first is %s", f.trace, len(all), all[0].ID)
+	}
+	return groups, nil
+}

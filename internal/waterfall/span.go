@@ -1,0 +1,139 @@
+package waterfall
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// Span is a span of a trace. Its texts may hold anything: see text.go.
+type Span struct {
+	Trace      trace.TraceID
+	ID, Parent trace.SpanID
+	// RemoteParent reports that the parent is a span of another process.
+	RemoteParent bool
+	Name         string
+	Kind         trace.SpanKind
+	Code         codes.Code
+	Message      string
+	// Start and End are nanoseconds since 1970; 0: not set.
+	Start, End int64
+	Service    string
+	Attributes []attribute.KeyValue
+	Events     []Event
+	Links      []Link
+}
+
+// Event is an event of a span.
+type Event struct {
+	Name       string
+	At         int64 // nanoseconds since 1970; 0: not set
+	Attributes []attribute.KeyValue
+}
+
+// Link is a link from a span to another.
+type Link struct {
+	Trace trace.TraceID
+	Span  trace.SpanID
+}
+
+// timed reports whether the span has valid times.
+func (s *Span) timed() bool { return s.Start > 0 && s.End >= s.Start }
+
+// Read returns the spans of an encoded ExportTraceServiceRequest of OTLP, in their order
+// there. For malformed bytes, it returns an error and the spans that can be read.
+func Read(request []byte) ([]*Span, error) {
+	r, err := otlpwire.Parse(request)
+	if err != nil {
+		return nil, err
+	}
+	var spans []*Span
+	var from otlpwire.Resource // resource of the last span; spans of a request share it
+	var service string
+	for raw := range r.Spans() {
+		if next := raw.Resource(); next != from {
+			from, service = next, ""
+			if value, has := next.Attribute(string(semconv.ServiceName)); has {
+				service = head(value.String(), serviceBytes)
+			}
+		}
+		spans = append(spans, read(raw, service))
+	}
+	return spans, r.Err()
+}
+
+func read(raw otlpwire.Span, service string) *Span {
+	s := &Span{
+		Trace: raw.TraceID(), ID: raw.SpanID(), Parent: raw.ParentID(), RemoteParent: hasRemoteParent(raw),
+		Name: raw.Name(), Kind: trace.SpanKind(raw.Kind()), Start: nanos(raw.Start()), End: nanos(raw.End()),
+		Service: service, Attributes: slices.Collect(raw.Attributes()),
+	}
+	s.Code, s.Message = status(raw.Status())
+	for e := range raw.Events() {
+		s.Events = append(s.Events, Event{e.Name(), nanos(e.Time()), slices.Collect(e.Attributes())})
+	}
+	for l := range raw.Links() {
+		s.Links = append(s.Links, Link{l.TraceID(), l.SpanID()})
+	}
+	return s
+}
+
+func nanos(t uint64) int64 { return int64(min(t, math.MaxInt64)) } //nolint:gosec // within its range
+
+// status converts OTLP's status. Its numbers differ from OpenTelemetry's codes.
+func status(code int32, message string) (codes.Code, string) {
+	switch code {
+	case 1:
+		return codes.Ok, ""
+	case 2:
+		return codes.Error, message
+	}
+	return codes.Unset, ""
+}
+
+// hasRemoteParent reports whether the parent is a span of another process. If the
+// sender does not report it, a span of the kind SERVER or CONSUMER counts as having a
+// remote parent.
+func hasRemoteParent(raw otlpwire.Span) bool {
+	const hasIsRemote, isRemote = 0x100, 0x200 // bits of OTLP's SpanFlags
+	switch kind := trace.SpanKind(raw.Kind()); {
+	case raw.ParentID() == [8]byte{}:
+		return false
+	case raw.Flags()&hasIsRemote != 0:
+		return raw.Flags()&isRemote != 0
+	default:
+		return kind == trace.SpanKindServer || kind == trace.SpanKindConsumer
+	}
+}
+
+// Group is the spans of a trace, at least one.
+type Group struct {
+	ID    trace.TraceID
+	Spans []*Span
+	start int64
+}
+
+// ByTrace groups spans by their trace, sorted by the first start of each trace.
+func ByTrace(spans []*Span) []*Group {
+	var groups []*Group
+	byID := map[trace.TraceID]*Group{}
+	for _, s := range spans {
+		g := byID[s.Trace]
+		if g == nil {
+			g = &Group{ID: s.Trace, start: s.Start}
+			byID[g.ID] = g
+			groups = append(groups, g)
+		}
+		g.start = min(g.start, s.Start)
+		g.Spans = append(g.Spans, s)
+	}
+	slices.SortStableFunc(groups, func(a, b *Group) int { return cmp.Compare(a.start, b.start) })
+	return groups
+}
