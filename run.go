@@ -200,6 +200,9 @@ func (s *service) startAdmin(ctx context.Context) error {
 	}
 	s.closers = append(s.closers, server.Shutdown)
 	if s.host.Enabled() {
+		if s.cfg.Admin.Capture {
+			server.ServeCapture(func(plugin string) (*host.Capture, error) { return host.OpenCapture(s.host, plugin) })
+		}
 		server.ShowSampling(admin.Sampling{
 			Sampler: string(s.cfg.Tracing.Sampler), Ratio: s.cfg.Tracing.RootRatio(), TrustInbound: s.cfg.Tracing.TrustInbound,
 		})

@@ -11,9 +11,10 @@ import (
 
 // The variables that [ConfigFromEnv] reads. An empty value counts as unset.
 const (
-	EnvHost     = "SERVE_ADMIN_HOST"  // default 127.0.0.1
-	EnvPort     = "SERVE_ADMIN_PORT"  // unset: no listener; 0: any free port
-	EnvProfiles = "SERVE_ADMIN_PPROF" // "true" or "false", the default
+	EnvHost     = "SERVE_ADMIN_HOST"    // default 127.0.0.1
+	EnvPort     = "SERVE_ADMIN_PORT"    // unset: no listener; 0: any free port
+	EnvProfiles = "SERVE_ADMIN_PPROF"   // "true" or "false", the default
+	EnvCapture  = "SERVE_ADMIN_CAPTURE" // the same
 )
 
 // Defaults of the address.
@@ -33,6 +34,8 @@ type Config struct {
 	Addr string
 	// Profiles enables the Go runtime's profiles. Default: false.
 	Profiles bool
+	// Capture allows clients to record the spans that a plugin gets. Default: false.
+	Capture bool
 }
 
 // ConfigFromEnv reads the variables above through getenv, which must behave like
@@ -41,13 +44,14 @@ type Config struct {
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var faults []error
-	switch text := getenv(EnvProfiles); text {
-	case "true":
-		cfg.Profiles = true
-	case "", "false":
-	default:
-		faults = append(faults, fmt.Errorf("%s=%q: want true or false", EnvProfiles, text))
+	readBool := func(name string) bool {
+		text := getenv(name)
+		if text != "" && text != "true" && text != "false" {
+			faults = append(faults, fmt.Errorf("%s=%q: want true or false", name, text))
+		}
+		return text == "true"
 	}
+	cfg.Profiles, cfg.Capture = readBool(EnvProfiles), readBool(EnvCapture)
 	if text := getenv(EnvPort); text != "" {
 		host := getenv(EnvHost)
 		if host == "" {

@@ -6,6 +6,7 @@
 //	/-/tracing.json  the same, always as JSON (see Status)
 //	/metrics         for Prometheus, also in the OpenMetrics format
 //	/-/healthz       "ok": this process answers
+//	/-/capture       the spans that a plugin gets, as they come, only if enabled
 //	/debug/pprof/    profiles, only if enabled
 //
 // The life of a Server, which a service has if SERVE_ADMIN_PORT is set:
@@ -23,7 +24,7 @@
 // by Server.Register. A server of package serving adds its deployments by
 // Server.ShowDeployments, the log adds its number of dropped lines by Server.ShowLog, a
 // tracer adds its sampler by Server.ShowSampling, and a relay adds its connections by
-// Server.ShowRelay.
+// Server.ShowRelay. A host adds its captures by Server.ServeCapture.
 //
 // The package changes nothing: no request can start, stop or set anything, and only GET
 // and HEAD are answered. It has no users and no passwords. It shows paths, process ids,

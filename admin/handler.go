@@ -26,6 +26,7 @@ const (
 	pathJSON    = "/-/tracing.json"
 	pathMetrics = "/metrics"
 	pathHealth  = "/-/healthz"
+	pathCapture = "/-/capture"
 )
 
 // Option configures a [Handler].
@@ -41,10 +42,11 @@ type options struct {
 // be added later.
 type additions struct {
 	registry    *prometheus.Registry
-	deployments atomic.Pointer[func() []Deployment] // nil if there are none
-	dropped     atomic.Pointer[func() uint64]       // nil if the log drops no lines
-	relay       atomic.Pointer[func() Relay]        // nil if there is none
-	sampling    atomic.Pointer[Sampling]            // nil if nothing is sampled
+	deployments atomic.Pointer[func() []Deployment]                        // nil if there are none
+	dropped     atomic.Pointer[func() uint64]                              // nil if the log drops no lines
+	relay       atomic.Pointer[func() Relay]                               // nil if there is none
+	sampling    atomic.Pointer[Sampling]                                   // nil if nothing is sampled
+	capture     atomic.Pointer[func(plugin string) (*host.Capture, error)] // nil if captures are not allowed
 }
 
 // WithHosts sets host names, without port, by which requests are answered. Requests by
@@ -76,6 +78,7 @@ func Handler(stats func() host.Stats, opts ...Option) http.Handler {
 	mux.HandleFunc(pathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		write(w, "text/plain; charset=utf-8", []byte("ok\n"))
 	})
+	mux.HandleFunc(pathCapture, func(w http.ResponseWriter, r *http.Request) { serveCapture(w, r, o.additions) })
 	mux.Handle("/{$}", http.RedirectHandler(pathPage, http.StatusFound))
 	if o.profiles {
 		mux.HandleFunc(pathProfiles, serveProfile)

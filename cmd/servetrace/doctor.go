@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -123,29 +121,6 @@ func (d *doctor) check(ctx context.Context) {
 	}
 	d.sampling(cfg)
 	checkPlugins(ctx, d, cfg)
-}
-
-// progressPause is the time after which a step reports that it is still running.
-const progressPause = 5 * time.Second
-
-// progress reports on standard error that a step takes long, every five seconds. The
-// caller must call done at the end of the step.
-func (d *doctor) progress(step string, limit time.Duration) (done func()) {
-	ended, reported := make(chan struct{}), make(chan struct{})
-	go func() { // ends with done
-		defer close(reported)
-		tick := time.NewTicker(progressPause)
-		defer tick.Stop()
-		for passed := progressPause; ; passed += progressPause {
-			select {
-			case <-tick.C:
-				_, _ = fmt.Fprintf(d.stderr, "%s: %v of at most %v\n", step, passed, limit) // the report does not need it
-			case <-ended:
-				return
-			}
-		}
-	}()
-	return func() { close(ended); <-reported }
 }
 
 // options are the options of a host that drops its plugins' output.

@@ -16,6 +16,7 @@ import (
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/progress"
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
@@ -24,7 +25,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 	cfg := all.Host
 	cfg.Context.ServiceName, cfg.Context.SamplingRatio = all.Tracing.ServiceName(), all.Tracing.RootRatio()
 	static := host.Inspect(ctx, cfg, false, d.options(new(bytes.Buffer))...)
-	done := d.progress("start the plugins", cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout))
+	done := progress.Start(d.stderr, "start the plugins", cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout)).End
 	live := host.Inspect(ctx, cfg, true, d.options(new(bytes.Buffer))...)
 	done()
 	for i := range live {
@@ -284,7 +285,7 @@ func (v visit) next() string {
 func (p *patient) receive(ctx context.Context) (v visit) {
 	d, cfg, name := p.d, p.cfg, p.live.Name
 	var log bytes.Buffer
-	done := d.progress("configure plugin "+name, cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout))
+	done := progress.Start(d.stderr, "configure plugin "+name, cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout)).End
 	session, err := host.OpenSession(ctx, cfg, name, d.options(&log)...)
 	done()
 	if err != nil {
@@ -298,7 +299,7 @@ func (p *patient) receive(ctx context.Context) (v visit) {
 	}
 	span := builtInSpan(strings.Trim(doctorSpan, `"`), cfg.Context.ServiceName, time.Now())
 	v.trace = span.trace
-	done = d.progress("send a span through plugin "+name, cmp.Or(cfg.ExportTimeout, host.DefaultExportTimeout))
+	done = progress.Start(d.stderr, "send a span through plugin "+name, cmp.Or(cfg.ExportTimeout, host.DefaultExportTimeout)).End
 	v.answer = session.Export(ctx, span.data)
 	done()
 	if exit, ended := session.Ended(ctx, v.answer); ended {

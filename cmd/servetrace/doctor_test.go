@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -450,22 +449,6 @@ func TestDoctorWithoutService(t *testing.T) {
 	if code := exitCode(t.Context(), cmd.ExecuteContext(t.Context())); code != exitNo || !strings.Contains(out.String(), "ERROR    service") {
 		t.Errorf("exit code %d:\n%s", code, out.String())
 	}
-}
-
-// TestDoctorProgress: a step reports every five seconds that it runs, and not after its
-// end.
-func TestDoctorProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		d := doctor{stderr: &out}
-		done := d.progress("start the plugins", 30*time.Second)
-		time.Sleep(11 * time.Second)
-		done()
-		time.Sleep(time.Minute)
-		if want := "start the plugins: 5s of at most 30s\nstart the plugins: 10s of at most 30s\n"; out.String() != want {
-			t.Errorf("%q, want %q", out.String(), want)
-		}
-	})
 }
 
 // TestDoctorMarks: signs are for terminals that show UTF-8.

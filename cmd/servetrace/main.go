@@ -4,6 +4,7 @@
 //	servetrace doctor
 //	servetrace status
 //	servetrace relay
+//	servetrace capture
 //	servetrace man
 //	servetrace config check | schema
 //	servetrace plugin list | info | explain | run | test | new | pin

@@ -286,6 +286,9 @@ func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err er
 	if err := errors.Join(r.admin.ShowLog(r.logQueue.Lost), r.admin.ShowRelay(r.server.Status)); err != nil {
 		return err // cannot happen: each is called once
 	}
+	if cfg.Capture {
+		r.admin.ServeCapture(func(plugin string) (*host.Capture, error) { return host.OpenCapture(r.host, plugin) })
+	}
 	return r.admin.Start(ctx)
 }
 

@@ -72,6 +72,7 @@ var importTable = []struct {
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio", "internal/printable"}},
 	{dir: "internal/proctree"},
 	{dir: "internal/printable"},
+	{dir: "internal/progress"},
 	{dir: "internal/stdio"},
 	{dir: "internal/logqueue"},
 	{dir: "internal/servicefile", may: []string{"internal/spelling", "internal/yamlfile"}},
@@ -110,7 +111,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
+		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/progress", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
 		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...", "internal/waterfall",
 	}},
 	{dir: "examples/*", may: []string{"public"}},

@@ -181,6 +181,8 @@ var keys = []Key{
 		Meaning: "port, usually 8001; 0 takes any free port. Unset: no listener"},
 	{Path: "admin.pprof", Variable: "SERVE_ADMIN_PPROF", Default: "false", form: boolean,
 		Meaning: "profiles of the Go runtime at `/debug/pprof/`"},
+	{Path: "admin.capture", Variable: "SERVE_ADMIN_CAPTURE", Default: "false", form: boolean,
+		Meaning: "recording of spans by `servetrace capture`, by whoever can reach the listener"},
 
 	{Path: "relay.socket", Variable: "SERVE_RELAY_SOCKET", form: text,
 		Meaning: "absolute path of a Unix socket for OTLP/gRPC"},

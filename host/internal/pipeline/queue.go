@@ -31,6 +31,7 @@ type Queue struct {
 	answered  uint64  // calls that the plugin has answered, with success or an error
 	lanes     []*Lane // of the connections that are not closed
 	ending    ending
+	taps      []*Tap // of captures
 }
 
 // ending has the reasons for which batches do not wait for the plugin as usual.
@@ -51,6 +52,9 @@ func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 
 // putLocked adds an item. The caller has retained the batch for the queue.
 func (q *Queue) putLocked(it *Item) {
+	for _, t := range q.taps {
+		t.addLocked(it)
+	}
 	q.items.push(it)
 	q.books.accepted += uint64(it.Left())
 	q.books.add(it)

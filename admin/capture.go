@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// Limits of a capture: the defaults and the maxima.
+const (
+	captureSeconds    = 10
+	maxCaptureSeconds = 3600
+	captureBytes      = 8 << 20
+	maxCaptureBytes   = 1 << 30
+)
+
+// HeaderMissed is the trailer of an answer at /-/capture: the number of spans that the
+// plugin got and the answer does not have.
+const HeaderMissed = "Servetrace-Missed-Spans"
+
+// ServeCapture serves captures at /-/capture, by [host.OpenCapture].
+// Clients that can reach the listener can read spans then, so call it only if
+// Config.Capture is set.
+func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)) {
+	s.additions.capture.Store(&capture)
+}
+
+// serveCapture answers with the batches of the plugin in the query, as they come: each is
+// an ExportTraceServiceRequest behind its length in 4 bytes, as the Collector's file
+// exporter writes. The answer ends after the seconds of the query, or before the batch
+// that exceeds its bytes.
+func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
+	seconds, err := numberOf(r, "seconds", captureSeconds, maxCaptureSeconds)
+	limit, limitErr := numberOf(r, "bytes", captureBytes, maxCaptureBytes)
+	open := a.capture.Load()
+	site := r.Header.Get("Sec-Fetch-Site") // of browsers
+	switch {
+	case open == nil:
+		http.Error(w, "captures are off: set "+EnvCapture+"=true and start the service again", http.StatusForbidden)
+		return
+	case site != "" && site != "none" && site != "same-origin":
+		http.Error(w, "a page of another site cannot start a capture", http.StatusForbidden)
+		return
+	case err != nil || limitErr != nil:
+		http.Error(w, errors.Join(err, limitErr).Error(), http.StatusBadRequest)
+		return
+	case r.Method == http.MethodHead:
+		return
+	}
+	capture, err := (*open)(r.FormValue("plugin"))
+	switch {
+	case errors.Is(err, host.ErrManyCaptures):
+		http.Error(w, err.Error()+"; try again when one has ended", http.StatusConflict)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
+	defer cancel()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Trailer", HeaderMissed)
+	missed := passBatches(ctx, capture, limit, w) + capture.Close()
+	w.Header().Set(HeaderMissed, strconv.FormatUint(missed, 10))
+}
+
+// passBatches writes batches until ctx ends, the limit is reached or the client
+// disconnects. It returns the number of spans that it has not written.
+func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http.ResponseWriter) (missed uint64) {
+	control := http.NewResponseController(w)
+	// A server without deadlines returns an error, which does not matter.
+	extend := func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+	extend()
+	err := control.Flush() // the client knows that the capture has begun
+	for written := int64(0); err == nil && missed == 0; {
+		batches := capture.Next(ctx)
+		if len(batches) == 0 {
+			break
+		}
+		extend()
+		for _, b := range batches {
+			if written += int64(len(b.Data)); written > limit || err != nil {
+				missed += uint64(b.Spans)
+				continue
+			}
+			_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b.Data))), b.Data...))
+		}
+		err = errors.Join(err, control.Flush())
+	}
+	extend()
+	return missed
+}
+
+// numberOf returns a number of the query.
+func numberOf(r *http.Request, name string, otherwise, most int64) (int64, error) {
+	text := r.FormValue(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%s=%.20q: want a whole number from 1 to %d", name, text, most)
+	}
+	return n, nil
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/internal/otlpjson"
+	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/progress"
+	size "github.com/servetrace/servetrace/internal/settings"
+)
+
+const captureLong = `Record the batches that a plugin of a running service gets, for "servetrace plugin
+run --spans FILE". An exporter gets what the processors before it have left, and
+a processor plugin gets what it will process. Delivery goes on as before.
+
+The service needs an admin listener (SERVE_ADMIN_PORT) and SERVE_ADMIN_CAPTURE=true:
+whoever can reach the listener can then read spans. Without --addr, the address
+is that of "servetrace status".
+
+The recording ends after the duration of --for, before the batch that exceeds
+--bytes, or with Ctrl-C. FILE is created with mode 0600. It has OTLP/JSON in
+lines, or with --format proto requests behind their lengths, as the Collector's
+file exporter writes.
+
+The exit code is 1 if no span was recorded.`
+
+const captureExample = `  servetrace capture --plugin otlp --file spans.json
+  servetrace capture --plugin redact --for 1m --bytes 64MiB --file spans.binpb --format proto
+  servetrace plugin run ./mine --spans spans.json`
+
+type captureFlags struct {
+	addr, plugin, bytes, file, format string
+	duration                          time.Duration
+}
+
+func newCapture(s settings) *cobra.Command {
+	var f captureFlags
+	cmd := &cobra.Command{
+		Use:               "capture",
+		Short:             "Record the spans that a plugin of a running service gets",
+		Long:              captureLong,
+		Example:           captureExample,
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return f.run(cmd, s) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.addr, "addr", "", "`address` of the admin listener: host:port, :port, or a URL")
+	flags.StringVar(&f.plugin, "plugin", "", "`name` of the plugin; not needed if there is one plugin")
+	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration` of the recording, at most 1h")
+	flags.StringVar(&f.bytes, "bytes", "8MiB", "`size` of the recording in protobuf, at most 1GiB")
+	flags.StringVar(&f.file, "file", "", "`FILE` to write; without it, standard output")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
+	complete(cmd, "addr")
+	complete(cmd, "plugin")
+	complete(cmd, "for")
+	complete(cmd, "bytes")
+	complete(cmd, "format", formatJSON, formatProto)
+	return cmd
+}
+
+func (f captureFlags) run(cmd *cobra.Command, s settings) error {
+	limit, err := size.ParseSize(f.bytes)
+	switch {
+	case err != nil || limit <= 0:
+		return usagef("--bytes %q: want a size above zero, such as 8MiB", f.bytes)
+	case f.duration < time.Second:
+		return usagef("--for %v: want a duration of at least 1s, such as 10s", f.duration)
+	case f.format != formatJSON && f.format != formatProto:
+		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
+	}
+	at, err := adminURL(s, f.addr, cmd.Flags().Changed("addr"))
+	if err != nil {
+		return err
+	}
+	recording, err := openRecording(cmd.Context(), at, f.plugin, f.duration, limit)
+	if err != nil {
+		return err
+	}
+	defer recording.close()
+	out := cmd.OutOrStdout()
+	if f.file != "" {
+		file, err := os.OpenFile(f.file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return usagef("--file: %w", err)
+		}
+		defer func() { _ = file.Close() }() // an error of its content is an error of a write
+		out = file
+	}
+	report := progress.Start(cmd.ErrOrStderr(), "capture", f.duration)
+	batches, spans, err := recording.copyTo(out, f.format, func(spans int) { report.At(counted(spans, "span"), 0, 0) })
+	report.End()
+	if cmd.Context().Err() != nil && spans > 0 {
+		err = nil // Ctrl-C ends a recording
+	}
+	_, writeErr := fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s%s\n", counted(spans, "span"), countedAs(batches, "batch", "batches"), recording.rest())
+	if err == nil && spans == 0 {
+		err = fmt.Errorf("the plugin got no span in %v", f.duration)
+	}
+	return errors.Join(err, writeErr)
+}
+
+// recording is the answer of a service to a request for a capture.
+type recording struct {
+	answer *http.Response
+	body   *bufio.Reader
+}
+
+// openRecording begins a capture. at is the address of the status. The caller must call
+// close.
+func openRecording(ctx context.Context, at, plugin string, duration time.Duration, limit int64) (*recording, error) {
+	query := url.Values{
+		"plugin": {plugin}, "seconds": {strconv.Itoa(int(duration.Seconds()))}, "bytes": {strconv.FormatInt(limit, 10)},
+	}
+	at = strings.TrimSuffix(at, "/-/tracing.json") + "/-/capture"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return nil, usagef("--addr: %w", err)
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ResponseHeaderTimeout: statusTimeout}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w; does the service run with %s set? --addr sets another address", at, err, admin.EnvPort)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		_ = resp.Body.Close() // read only
+		first, _, _ := strings.Cut(string(text), "\n")
+		return nil, errors.Join(fmt.Errorf("ask %s: status %s: %s", at, resp.Status, printable.Text(first)), err)
+	}
+	return &recording{resp, bufio.NewReader(resp.Body)}, nil
+}
+
+func (r *recording) close() { _ = r.answer.Body.Close() } // read only
+
+// next returns the next batch, or io.EOF at the end of the capture.
+func (r *recording) next() ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r.body, head[:]); err != nil {
+		return nil, err
+	}
+	length := binary.BigEndian.Uint32(head[:])
+	if length > mostBatch {
+		return nil, fmt.Errorf("the answer has a batch of %d bytes: is that a capture?", length)
+	}
+	batch := make([]byte, length)
+	_, err := io.ReadFull(r.body, batch)
+	return batch, err
+}
+
+// mostBatch bounds a batch of a capture: no host sends a larger one.
+const mostBatch = 64 << 20
+
+// copyTo writes the batches to w until the end of the capture.
+func (r *recording) copyTo(w io.Writer, format string, report func(spans int)) (batches, spans int, err error) {
+	for {
+		batch, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return batches, spans, nil
+		}
+		if err != nil {
+			return batches, spans, err
+		}
+		n, err := otlpwire.CountSpans(batch)
+		if err != nil {
+			return batches, spans, fmt.Errorf("a batch of the service: %w", err)
+		}
+		line := append(binary.BigEndian.AppendUint32(nil, uint32(len(batch))), batch...)
+		if format == formatJSON {
+			if line, err = otlpjson.FromProto(batch); err != nil {
+				return batches, spans, fmt.Errorf("a batch of the service: %w", err)
+			}
+			line = append(line, '\n')
+		}
+		if _, err := w.Write(line); err != nil {
+			return batches, spans, err
+		}
+		batches++
+		spans += n
+		report(spans)
+	}
+}
+
+// rest returns a remark on spans that the capture has not got, after its end.
+func (r *recording) rest() string {
+	if missed := r.answer.Trailer.Get(admin.HeaderMissed); missed != "" && missed != "0" {
+		return fmt.Sprintf("; %s more were not recorded: set a larger --bytes, or the recording was slower than the service", missed)
+	}
+	return ""
+}

@@ -1,0 +1,67 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+)
+
+// Errors of OpenCapture.
+var (
+	ErrNoPlugin     = errors.New("there is no such plugin")
+	ErrManyCaptures = errors.New("the plugin has four captures already")
+)
+
+// Capture has copies of the batches that a plugin gets, for tools that record spans.
+// Its methods must not be called concurrently.
+type Capture struct{ tap *pipeline.Tap }
+
+// CapturedBatch is an encoded ExportTraceServiceRequest, and the number of its spans.
+type CapturedBatch struct {
+	Data  []byte
+	Spans int
+}
+
+// Next returns the batches since the last call, and waits for the first. It returns none
+// when ctx has ended. A late call delays no span: at most 4 MiB wait for it, and further
+// batches are missed.
+func (c *Capture) Next(ctx context.Context) []CapturedBatch {
+	var list []CapturedBatch
+	for _, b := range c.tap.Next(ctx) {
+		list = append(list, CapturedBatch(b))
+	}
+	return list
+}
+
+// Close ends the capture. It returns the number of spans that the plugin got since the
+// beginning and that Next has not returned.
+func (c *Capture) Close() (missed uint64) { return c.tap.Close() }
+
+// OpenCapture copies each batch that a plugin of h's list gets from now on. An exporter
+// gets what the processors before it have left. An empty name means the only plugin. The
+// caller must call Close. The error wraps [ErrNoPlugin] or [ErrManyCaptures]. Safe for
+// concurrent use.
+func OpenCapture(h *Host, plugin string) (*Capture, error) {
+	list := h.listed()
+	var names []string
+	for _, x := range list {
+		names = append(names, x.Entry.Name)
+	}
+	at := slices.Index(names, plugin)
+	switch {
+	case plugin == "" && len(list) == 1:
+		at = 0
+	case plugin == "" && len(list) > 1:
+		return nil, fmt.Errorf("%w: name one of %s", ErrNoPlugin, strings.Join(names, ", "))
+	case at < 0:
+		return nil, fmt.Errorf("%w: %q; the plugins are %s", ErrNoPlugin, plugin, strings.Join(names, ", "))
+	}
+	if tap := pipeline.NewTap(list[at].Queue); tap != nil {
+		return &Capture{tap}, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrManyCaptures, names[at])
+}

@@ -1,0 +1,120 @@
+// Package progress reports what a long command does, how far it is, and how long it still
+// takes.
+//
+//  1. Start begins a report on a writer. After five seconds, and every five seconds from
+//     then on, the writer gets a line. A terminal has one line that changes twice a
+//     second, from the first second on.
+//  2. At sets the step in progress, and the number of finished steps.
+//  3. End ends the report, and clears the line of a terminal.
+//
+// The estimate of the remaining time assumes that all steps take equally long. The package
+// has no bars and no colours. Open this file first: there is no other.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Pauses between two lines, and between two states of a terminal's line.
+const (
+	linePause     = 5 * time.Second
+	terminalPause = 500 * time.Millisecond
+	terminalFirst = 2 // ticks before the first state
+)
+
+// Report is the progress of one run. Its methods are safe for concurrent use.
+type Report struct {
+	w        io.Writer
+	terminal bool
+	what     string
+	limit    time.Duration
+	began    time.Time
+	ended    chan struct{}
+	reported sync.WaitGroup
+
+	mu          sync.Mutex
+	step        string
+	done, total int
+}
+
+// Start begins a report about a run, whose name is what. limit is the longest duration of
+// the run, or zero. The caller must call End.
+func Start(w io.Writer, what string, limit time.Duration) *Report {
+	r := &Report{w: w, terminal: isTerminal(w), what: what, limit: limit, began: time.Now(), ended: make(chan struct{})}
+	r.reported.Go(r.run) // ends with End
+	return r
+}
+
+// At sets the step in progress, which may be empty, and the number of finished steps. A
+// total of zero means that it is not known.
+func (r *Report) At(step string, done, total int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.step, r.done, r.total = step, done, total
+}
+
+// End ends the report. It must be called once.
+func (r *Report) End() {
+	close(r.ended)
+	r.reported.Wait()
+}
+
+func (r *Report) run() {
+	pause, begin, end := linePause, "", "\n"
+	if r.terminal {
+		pause, begin, end = terminalPause, "\r\x1b[K", ""
+	}
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for shown := 0; ; shown++ {
+		select {
+		case <-tick.C:
+			if !r.terminal || shown >= terminalFirst {
+				_, _ = io.WriteString(r.w, begin+r.text(time.Since(r.began))+end) // the command works without it
+			}
+		case <-r.ended:
+			if r.terminal && shown > terminalFirst {
+				_, _ = io.WriteString(r.w, begin)
+			}
+			return
+		}
+	}
+}
+
+// text returns the state as one line without its end.
+func (r *Report) text(passed time.Duration) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var parts []string
+	if r.total > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d", r.done, r.total))
+	}
+	parts = append(parts, passed.Round(time.Second).String())
+	left := time.Duration(0)
+	switch {
+	case r.limit > 0:
+		parts[len(parts)-1] += " of at most " + r.limit.String()
+	case r.done > 0 && r.total > r.done:
+		left = passed * time.Duration(r.total-r.done) / time.Duration(r.done)
+		parts = append(parts, "about "+max(time.Second, left.Round(time.Second)).String()+" left")
+	}
+	text := r.what + ": "
+	if r.step != "" {
+		text += r.step + ": "
+	}
+	return text + strings.Join(parts, ", ")
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
