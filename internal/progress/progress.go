@@ -95,12 +95,11 @@ func (r *Report) text(passed time.Duration) string {
 		parts = append(parts, fmt.Sprintf("%d of %d", r.done, r.total))
 	}
 	parts = append(parts, passed.Round(time.Second).String())
-	left := time.Duration(0)
 	switch {
 	case r.limit > 0:
 		parts[len(parts)-1] += " of at most " + r.limit.String()
 	case r.done > 0 && r.total > r.done:
-		left = passed * time.Duration(r.total-r.done) / time.Duration(r.done)
+		left := passed * time.Duration(r.total-r.done) / time.Duration(r.done)
 		parts = append(parts, "about "+max(time.Second, left.Round(time.Second)).String()+" left")
 	}
 	text := r.what + ": "
