@@ -34,9 +34,8 @@ func Main(spec Spec) { os.Exit(runProcess(spec)) }
 // runProcess is Main without the exit. It returns the exit status.
 func runProcess(spec Spec) int {
 	env := Env{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
-	// A plugin with a digest pin runs from memory. Its only path is Args[0].
-	if path, err := os.Executable(); err == nil && !strings.HasPrefix(path, "/memfd:") {
-		env.Args = append([]string{path}, os.Args[min(1, len(os.Args)):]...)
+	if len(os.Args) > 0 {
+		env.Args = append([]string{executable()}, os.Args[1:]...)
 	}
 	if !hosted(env) || flagOf(env) != "" || wantsListen(env) {
 		ctx := context.Background()
@@ -73,6 +72,16 @@ func runProcess(spec Spec) int {
 	}
 	killChildren(parent, why, env.lookup(wire.EnvSocketDir))
 	return exitCode(err)
+}
+
+// executable returns the path of this process's file. A path in the arguments stays: it is
+// a link with the name of the plugin, or the only path of a plugin that runs from memory
+// because of its digest pin.
+func executable() string {
+	if path, err := os.Executable(); err == nil && !strings.Contains(os.Args[0], "/") {
+		return path
+	}
+	return os.Args[0]
 }
 
 func exitCode(err error) int {

@@ -104,16 +104,17 @@ var importTable = []struct {
 	{dir: "test/servingtest"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
-	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "plugins/otlp/otlpexporter"}},
+	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "pluginsdk/processors", "plugins/otlp/otlpexporter"}},
 	// Drawing gives it no power over the host that a third party lacks. The command line
 	// and the status page draw alike.
-	{dir: "plugins/console/consoleexporter", may: []string{"pluginsdk", "semconv", "internal/waterfall"}},
-	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
+	{dir: "plugins/console/consoleexporter", may: []string{"pluginsdk", "pluginsdk/processors", "semconv", "internal/waterfall"}},
+	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "pluginsdk/processors", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
 		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/progress", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
 		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...", "internal/waterfall",
 	}},
+	{dir: "cmd/servetrace-plugins", may: []string{"pluginsdk", "pluginsdk/processors", "plugins/..."}},
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},
 	// It plays two of its plugins, and runs everything else as an operator does.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
@@ -33,7 +34,7 @@ func TestConformance(t *testing.T) {
 		plugintest.Conformance(t, binary(t), options("SERVE_CONSOLE_FORMAT=pretty")...)
 	})
 	t.Run("in-process", func(t *testing.T) {
-		plugintest.Conformance(t, plugintest.InProcess(spec), options("SERVE_CONSOLE_FORMAT=pretty")...)
+		plugintest.Conformance(t, plugintest.InProcess(consoleexporter.Spec), options("SERVE_CONSOLE_FORMAT=pretty")...)
 	})
 	t.Run("files", func(t *testing.T) {
 		dir := t.TempDir()

@@ -20,19 +20,6 @@ package main
 import (
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
-	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-var spec = pluginsdk.Spec{
-	Name:        "console",
-	Description: "writes spans as JSON, or draws traces, to standard output; or JSON to a folder",
-	Env:         append(consoleexporter.EnvPatterns(), processors.EnvRayContext),
-	// One call at a time, so that batches are written in order. Half a megabyte of JSON
-	// is written within a call's deadline even if the reader of standard output takes only
-	// 100 kB/s.
-	Limits:     pluginsdk.Limits{MaxConcurrency: 1, MaxBatchSpans: 512},
-	Processors: []pluginsdk.NewProcessor{processors.Configured},
-	Exporter:   consoleexporter.New,
-}
-
-func main() { pluginsdk.Main(spec) }
+func main() { pluginsdk.Main(consoleexporter.Spec) }

@@ -19,18 +19,6 @@ package main
 import (
 	"github.com/servetrace/servetrace/plugins/datadog/datadogexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
-	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-var spec = pluginsdk.Spec{
-	Name:        "datadog",
-	Description: "sends spans to a Datadog agent, through dd-trace-go or by OTLP",
-	Env:         append(datadogexporter.EnvPatterns(), processors.EnvRayContext),
-	EnvAtStart:  true,
-	Processors:  []pluginsdk.NewProcessor{processors.ConfiguredWithRay},
-	Exporter:    datadogexporter.New,
-}
-
-func main() {
-	pluginsdk.Main(spec)
-}
+func main() { pluginsdk.Main(datadogexporter.Spec) }

@@ -27,6 +27,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/plugins/datadog/datadogexporter"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -155,7 +156,7 @@ func order(name string, trace ...byte) *coltracepb.ExportTraceServiceRequest {
 // TestConformance holds the plugin to every rule of the contract, as a process
 // and in this one.
 func TestConformance(t *testing.T) {
-	for name, target := range map[string]plugintest.Target{"process": binary(t), "in-process": plugintest.InProcess(spec)} {
+	for name, target := range map[string]plugintest.Target{"process": binary(t), "in-process": plugintest.InProcess(datadogexporter.Spec)} {
 		t.Run(name, func(t *testing.T) {
 			a := startAgent(t)
 			filtered := order("dropped", 9)

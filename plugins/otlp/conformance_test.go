@@ -136,7 +136,7 @@ func TestConformance(t *testing.T) {
 	} {
 		for name, target := range map[string]plugintest.Target{
 			"process":    plugintest.Binary(os.Args[0], envPlugin+"=1", "GOCOVERDIR="+t.TempDir(), "GORACE=atexit_sleep_ms=0"),
-			"in-process": plugintest.InProcess(spec),
+			"in-process": plugintest.InProcess(otlpexporter.Spec),
 		} {
 			t.Run(protocol+"/"+name, func(t *testing.T) {
 				back := &backEnd{}

@@ -15,15 +15,6 @@ package main
 import (
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
-	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-var spec = pluginsdk.Spec{
-	Name:        "otlp",
-	Description: "sends spans by OTLP, over HTTP or gRPC, to a collector or a back end",
-	Env:         append(otlpexporter.EnvPatterns(), processors.EnvRayContext),
-	Processors:  []pluginsdk.NewProcessor{processors.Configured},
-	Exporter:    otlpexporter.New,
-}
-
-func main() { pluginsdk.Main(spec) }
+func main() { pluginsdk.Main(otlpexporter.Spec) }

@@ -13,26 +13,8 @@
 package main
 
 import (
-	"context"
-
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-var spec = pluginsdk.Spec{
-	Name:        "processors",
-	Description: "filters, samples, edits and redacts spans before all exporters, as configured",
-	Env:         []string{processors.EnvRayContext},
-	Processors:  []pluginsdk.NewProcessor{configured},
-}
-
-func main() { pluginsdk.Main(spec) }
-
-// configured warns if nothing is configured, because the plugin has no other use.
-func configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
-	processor, err := processors.Configured(ctx, s)
-	if chain, ok := processor.(pluginsdk.Chain); ok && len(chain) == 0 {
-		s.Warn("processors", "the list is empty, so spans pass unchanged: list processors in the plugin's configuration")
-	}
-	return processor, err
-}
+func main() { pluginsdk.Main(processors.Spec) }

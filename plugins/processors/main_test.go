@@ -10,6 +10,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
 // envPlugin makes the test binary the plugin.
@@ -34,7 +35,7 @@ func TestConfiguredProcessorsRun(t *testing.T) {
 	text := func(key, value string) *commonpb.KeyValue {
 		return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 	}
-	plugin := plugintest.Run(t, spec, plugintest.WithConfig(config))
+	plugin := plugintest.Run(t, processors.Spec, plugintest.WithConfig(config))
 	answer, err := plugin.Export(t.Context(), &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{
 			{SpanId: []byte("01234567"), Name: "GET /healthz"},
@@ -61,10 +62,10 @@ func TestConfiguredProcessorsRun(t *testing.T) {
 
 func TestWithoutProcessorsItWarns(t *testing.T) {
 	want := []plugintest.Diagnostic{{Path: "processors", Text: "the list is empty, so spans pass unchanged: list processors in the plugin's configuration"}}
-	if diff := cmp.Diff(want, plugintest.Diagnose(t, spec)); diff != "" {
+	if diff := cmp.Diff(want, plugintest.Diagnose(t, processors.Spec)); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
-	if got := plugintest.Diagnose(t, spec, plugintest.WithEnv("SERVE_RAY_CONTEXT=on")); len(got) > 0 {
+	if got := plugintest.Diagnose(t, processors.Spec, plugintest.WithEnv("SERVE_RAY_CONTEXT=on")); len(got) > 0 {
 		t.Errorf("with raycontext: %v", got)
 	}
 }

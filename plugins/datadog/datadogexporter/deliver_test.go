@@ -57,12 +57,14 @@ func TestManyTracesAreAllAcknowledged(t *testing.T) {
 			t.Fatalf("the agent has %d spans, %d of them distinct, after %d", len(all), distinct(all), (i+1)*size)
 		}
 	}
-	for _, path := range a.paths {
+	a.mu.Lock() // statistics may still come
+	paths, head := slices.Clone(a.paths), a.heads[0]
+	a.mu.Unlock()
+	for _, path := range paths {
 		if path != "GET /info" && path != "POST /v0.4/traces" && path != "POST /v0.6/stats" {
 			t.Errorf("the plugin also asks for %s", path)
 		}
 	}
-	head := a.heads[0]
 	if head.Get(headerRealStatus) != "true" || head.Get("Datadog-Client-Computed-Top-Level") == "" || head.Get("Datadog-Client-Computed-Stats") != "yes" ||
 		head.Get("Datadog-Meta-Lang") != "go" {
 		t.Errorf("headers are %v", head)
