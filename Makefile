@@ -14,6 +14,7 @@ BUF_VERSION := v1.55.1
 GOLANGCI_LINT_VERSION := v2.15.0
 NFPM_VERSION := v2.43.4
 CYCLONEDX_VERSION := v1.10.0
+COSIGN_VERSION := v2.6.5
 PROTOC_GEN_GO_VERSION := v1.36.12
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 
@@ -21,6 +22,7 @@ TOOLS := $(CURDIR)/.tools
 BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
+COSIGN := $(TOOLS)/cosign-$(COSIGN_VERSION)/cosign
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 PROTOC_GEN_GO_GRPC := $(TOOLS)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)/protoc-gen-go-grpc
@@ -82,13 +84,14 @@ build: plugins examples ## Put the commands, examples and plugins into bin/
 plugins: ## Put the plugins into bin/plugins/, as small as they can be
 	$(BUILD) $(SMALL) -o bin/plugins/ ./plugins/...
 
-# RELEASE names platforms: make release RELEASE=linux/amd64.
-release: $(NFPM) $(CYCLONEDX) ## Make archives, deb and rpm packages, bills of materials and checksums in bin/release/
-	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) deploy/release.sh $(RELEASE)
+# RELEASE names platforms: make release RELEASE=linux/amd64. COSIGN_KEY names a key to sign
+# with; cosign is built only then.
+release: $(NFPM) $(CYCLONEDX) $(if $(COSIGN_KEY),$(COSIGN)) ## Make archives, packages, images, a Homebrew formula, bills of materials and checksums in bin/release/
+	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) COSIGN=$(COSIGN) deploy/release.sh $(RELEASE)
 
-test-release: ## Make the packages of this platform, and install, run and remove them: needs root
+test-release: ## Make packages and images of this platform, and install, run and remove them: needs root
 	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH)
-	@$(call gotest,test/deploy,-count=1 -run Package ./...)
+	@$(call gotest,test/deploy,-count=1 -run 'Package|Image|Formula|Checksums|Licenses' ./...)
 
 examples: ## Put the examples into bin/
 	$(BUILD) -o bin/ ./examples/...
@@ -323,6 +326,9 @@ $(NFPM):
 
 $(CYCLONEDX):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
+
+$(COSIGN):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/sigstore/cosign/v2/cmd/cosign@$(COSIGN_VERSION)
 
 $(PROTOC_GEN_GO):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)

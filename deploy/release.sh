@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Makes the files of a release in bin/release: for each platform an archive, for linux deb
-# and rpm packages, a software bill of materials, and checksums.
+# Makes the files of a release in bin/release: for each platform an archive and bills of
+# materials, for linux deb and rpm packages and container images, a Homebrew formula, and
+# checksums.
 #
 #   deploy/release.sh [OS/ARCH...]      default: linux and darwin, amd64 and arm64
 #
-# NFPM and CYCLONEDX name the tools; `make release` builds them. The same commit gives the
-# same bytes.
+# NFPM and CYCLONEDX name the tools; `make release` builds them. COSIGN_KEY names a private
+# key of cosign, whose password is COSIGN_PASSWORD: then COSIGN signs the checksums. The same
+# commit gives the same bytes, except for the signature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,6 +37,7 @@ licenses() {
 }
 
 build -o "$work/host/" ./cmd/servetrace
+images=()
 for platform in "$@"; do
   export GOOS=${platform%/*} GOARCH=${platform#*/}
   export ARCH=$GOARCH
@@ -52,12 +55,37 @@ for platform in "$@"; do
   "$work/host/servetrace" man "$DIST/man"
   [ "$GOOS" = linux ] || rm -r "$DIST/systemd"
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -n >"$out/$name.tar.gz"
-  (unset GOOS GOARCH && "$CYCLONEDX" bin -json -noserial -output "$out/$name.cdx.json" "$DIST/servetrace")
+  # Not in the archive: these are the plugins again, for the images.
+  build -o "$work/plugins/$platform/" ./cmd/servetrace-plugins
+  (
+    unset GOOS GOARCH
+    "$CYCLONEDX" bin -json -noserial -output "$out/$name.cdx.json" "$DIST/servetrace"
+    "$CYCLONEDX" bin -json -noserial -output "$out/${name/servetrace_/servetrace-plugins_}.cdx.json" "$work/plugins/$platform/servetrace-plugins"
+  )
   if [ "$GOOS" = linux ]; then
     "$NFPM" package --config deploy/nfpm.yaml --packager deb --target "$out/$name.deb"
     "$NFPM" package --config deploy/nfpm.yaml --packager rpm --target "$out/$name.rpm"
+    cp "$work/plugins/$platform/servetrace-plugins" "$DIST/"
+    images+=("$GOARCH=$DIST")
   fi
 done
+unset GOOS GOARCH
+
+if [ ${#images[@]} -gt 0 ]; then
+  go -C test/deploy build -o "$work/bin/" ./images
+  "$work/bin/images" -version "${version#v}" -out "$work/images" "${images[@]}"
+  for layout in "$work"/images/*; do
+    tar -C "$layout" --sort=name --owner=0 --group=0 --numeric-owner --mode=a=rX,u+w --mtime="@$SOURCE_DATE_EPOCH" \
+      -cf "$out/$(basename "$layout")_${version#v}.oci.tar" .
+  done
+fi
+
 cd "$out"
+"$OLDPWD/deploy/formula.sh" "${version#v}" *.tar.gz >servetrace.rb
 sha256sum -- * >checksums.txt
+if [ -n "${COSIGN_KEY:-}" ]; then
+  # The signature alone: nothing is sent to a transparency log.
+  "$COSIGN" sign-blob --yes --key "$COSIGN_KEY" --tlog-upload=false --output-signature checksums.txt.sig checksums.txt
+  "$COSIGN" public-key --key "$COSIGN_KEY" --outfile cosign.pub
+fi
 ls -l

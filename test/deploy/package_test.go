@@ -1,18 +1,14 @@
 package deploy
 
 import (
-	"bufio"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // packages is the folder of `make release`.
@@ -80,61 +76,14 @@ func run(t *testing.T, command string, args ...string) {
 func checkInstalled(t *testing.T, root string) {
 	t.Helper()
 	unit := readFile(t, filepath.Join(root, "usr/lib/systemd/system/servetrace-relay.service"))
-	command := strings.Fields(find(t, unit, `(?m)^ExecStart=(.+)$`))
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/bin", "SERVE_RELAY_HTTP=127.0.0.1:0"}
+	env := []string{"PATH=/usr/bin"}
 	settings := readFile(t, filepath.Join(root, find(t, unit, `(?m)^EnvironmentFile=-(.+)$`)))
 	for line := range strings.Lines(settings) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			cmd.Env = append(cmd.Env, line)
+			env = append(env, line)
 		}
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	over := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer over.Stop()
-	log := bufio.NewScanner(stderr)
-	url := await(t, log, `http=(http://\S+)`)
-	body := `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b174","name":"installed"}]}]}]}`
-	resp, err := http.Post(url+"/v1/traces", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	await(t, bufio.NewScanner(stdout), `"name": "(installed)"`)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	await(t, log, `msg=stopped spans=(1) console.delivered=1`)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the relay ends with %v", err)
-	}
-}
-
-// await reads lines until one matches, and returns its group.
-func await(t *testing.T, lines *bufio.Scanner, pattern string) string {
-	t.Helper()
-	matcher := regexp.MustCompile(pattern)
-	var seen []string
-	for lines.Scan() {
-		if m := matcher.FindStringSubmatch(lines.Text()); m != nil {
-			return m[1]
-		}
-		seen = append(seen, lines.Text())
-	}
-	t.Fatalf("no line matches %s:\n%s", pattern, strings.Join(seen, "\n"))
-	return ""
+	checkRelay(t, program{root: root, command: strings.Fields(find(t, unit, `(?m)^ExecStart=(.+)$`)), env: env})
 }
 
 func find(t *testing.T, text, pattern string) string {
