@@ -74,7 +74,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -228,6 +228,12 @@ chaos: build ## Break plugins at random under load, kill a host with a spool 200
 	bin/chaos -seed $(CHAOS_SEED) -duration $(CHAOS_DURATION)
 	SERVETRACE_TEST_CYCLES=full $(GO) test -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool|ProcessorsUnderLoadWithFaults)$$' ./host
 
+# A module of its own: what it builds stays in the cache folder of the user, by version.
+# CLUSTER_TEST='-run TestWholeAppPerPod/scale' names tests; CLUSTER_TEST=-keep leaves the bed.
+cluster: ## Test on a real Kubernetes of two nodes on this machine: needs Linux and root, some 30 minutes the first time
+	@if [ "$$(uname)" != Linux ]; then echo 'make cluster: skipped: it needs Linux'; exit 0; fi; \
+	$(GO) -C test/cluster test -count=1 -timeout 30m -v -bed $(CLUSTER_TEST)
+
 demo: build ## Send real requests to a real service and show their spans
 	bin/demo
 
@@ -267,6 +273,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/autoexport && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/deploy && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd test/cluster && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/collectorplugin && $(AS_PEERS) $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/collectorplugin/examples && $(AS_PEERS) $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd contrib/pluginexporter && $(AS_PEERS) $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
@@ -298,6 +305,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C test/contrib/otlp-client-plugin mod tidy -diff
 	$(GO) -C contrib/autoexport mod tidy -diff
 	$(GO) -C test/deploy mod tidy -diff
+	$(GO) -C test/cluster mod tidy -diff
 	$(GO) -C contrib/collectorplugin mod tidy -diff
 	$(GO) -C contrib/collectorplugin/examples mod tidy -diff
 	$(GO) -C contrib/ottl mod tidy -diff
