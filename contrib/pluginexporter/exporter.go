@@ -5,6 +5,7 @@
 //	exporters:
 //	  servetraceplugin:
 //	    exporter_plugin: otlp,./mine
+//	    processor_plugin: ./tenant
 //	    plugins:
 //	      otlp: {config: {processors: [redact: {}]}}
 //
@@ -20,6 +21,9 @@
 //
 // The metric servetraceplugin_spans of the Collector has the accounting of the Host.
 //
+// Package pluginprocessor of this module is a processor for the Collector, which runs
+// processor plugins between its other processors.
+//
 // The package is a module of its own, because it depends on the Collector. Open this file,
 // then config.go.
 package pluginexporter
@@ -27,20 +31,16 @@ package pluginexporter
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"os"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
-	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap/exp/zapslog"
 
+	"github.com/servetrace/servetrace/contrib/pluginexporter/internal/hosting"
 	"github.com/servetrace/servetrace/host"
 )
 
@@ -55,18 +55,19 @@ func NewFactory() exporter.Factory {
 
 func newTraces(ctx context.Context, set exporter.Settings, c component.Config) (exporter.Traces, error) {
 	cfg := c.(*Config)
-	settings, err := cfg.host(os.Getenv) //nolint:forbidigo // the Collector has no other form of the environment
+	settings, err := cfg.host()
 	if err != nil {
 		return nil, err
 	}
-	h, err := host.New(settings, host.WithLogger(slog.New(zapslog.NewHandler(set.Logger.Core()))))
+	h, err := hosting.NewHost(settings, set.Logger)
 	if err != nil {
 		return nil, err
 	}
 	x := &traces{host: h, sender: set.ID.String(), wait: cfg.WaitForResult}
 	return exporterhelper.NewTraces(ctx, set, cfg, x.push,
-		exporterhelper.WithStart(func(context.Context, component.Host) error {
-			return errors.Join(x.observe(set.MeterProvider), h.Start(context.Background()))
+		exporterhelper.WithStart(func(context.Context, component.Host) (err error) {
+			x.observed, err = hosting.Observe(set.MeterProvider, h, "exporter", x.sender)
+			return errors.Join(err, h.Start(context.Background()))
 		}),
 		exporterhelper.WithShutdown(x.shutdown),
 		exporterhelper.WithQueue(cfg.Queue),
@@ -84,29 +85,11 @@ type traces struct {
 }
 
 func (x *traces) push(ctx context.Context, td ptrace.Traces) error {
-	request, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
-	if err != nil {
-		return consumererror.NewPermanent(err)
-	}
-	var out host.Outcome
-	if x.wait {
-		out, err = x.host.Deliver(ctx, request, x.sender)
-	} else {
-		out.Taken, err = x.host.Consume(request, x.sender)
-	}
-	switch {
-	case errors.Is(err, host.ErrFull):
+	err := hosting.Send(ctx, x.host, td, x.sender, x.wait)
+	if errors.Is(err, host.ErrFull) {
 		return exporterhelper.NewThrottleRetry(err, time.Second)
-	case errors.Is(err, host.ErrMalformed), errors.Is(err, host.ErrTooLarge):
-		return consumererror.NewPermanent(err)
-	case err != nil:
-		return err
-	case out.Dropped > 0:
-		return fmt.Errorf("%d of %d spans were dropped before a plugin delivered them", out.Dropped, out.Spans)
-	case out.Rejected > 0:
-		return consumererror.NewPermanent(fmt.Errorf("%d of %d spans were rejected by a plugin; the log has the reason", out.Rejected, out.Spans))
 	}
-	return nil
+	return err
 }
 
 func (x *traces) shutdown(ctx context.Context) error {

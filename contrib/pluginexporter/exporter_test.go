@@ -23,10 +23,19 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestMain lets this test binary also be the plugin "names", under its name.
+// TestMain lets this test binary also be the plugins "names" and "shout", under their
+// names.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "names" {
+	switch filepath.Base(os.Args[0]) {
+	case "names":
 		pluginsdk.Main(pluginsdk.Spec{Name: "names", Env: []string{"NAMES_EXTRA"}, Exporter: newNames})
+	case "shout":
+		pluginsdk.Main(pluginsdk.Spec{Name: "shout", Processors: []pluginsdk.NewProcessor{
+			pluginsdk.EachSpan("shout", func(span pluginsdk.Span) error {
+				span.SetName(strings.ToUpper(span.Name()))
+				return nil
+			}),
+		}})
 	}
 	os.Exit(m.Run())
 }
@@ -54,14 +63,14 @@ func newNames(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) 
 	}), err
 }
 
-// link returns the path of the plugin names in a folder of the test.
-func link(t *testing.T) string {
+// link returns the path of a plugin in a folder of the test.
+func link(t *testing.T, name string) string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin := filepath.Join(t.TempDir(), "names")
+	plugin := filepath.Join(t.TempDir(), name)
 	if err := os.Symlink(exe, plugin); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +153,7 @@ func TestWaitForResult(t *testing.T) {
 	t.Setenv("NAMES_EXTRA", "!")
 	out := filepath.Join(t.TempDir(), "out")
 	x, reader := start(t, map[string]any{
-		"exporter_plugin": link(t),
+		"exporter_plugin": link(t, "names"),
 		"plugins":         map[string]any{"names": map[string]any{"config": map[string]any{"path": out}}},
 		"wait_for_result": true,
 		"start_timeout":   "1m",
@@ -164,11 +173,40 @@ func TestWaitForResult(t *testing.T) {
 	}
 }
 
+// TestProcessorPlugins: one processor in front of all plugins, and one of one plugin alone.
+func TestProcessorPlugins(t *testing.T) {
+	folder, shout := t.TempDir(), link(t, "shout")
+	one, two := filepath.Join(folder, "one"), filepath.Join(folder, "two")
+	names := link(t, "names")
+	writing := func(path string) map[string]any { return map[string]any{"config": map[string]any{"path": path}} }
+	second := writing(two)
+	second["processors"] = []any{"again=" + shout}
+	x, reader := start(t, map[string]any{
+		"exporter_plugin":  []any{"one=" + names, "two=" + names},
+		"processor_plugin": []any{shout},
+		"plugins":          map[string]any{"one": writing(one), "two": second, "again": map[string]any{"fail": "open"}},
+		"wait_for_result":  true,
+		"start_timeout":    "1m",
+		"stop_timeout":     "1m",
+	})
+	if err := x.ConsumeTraces(t.Context(), spans("a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{one, two} {
+		if got := lines(t, path); !slices.Equal(got, []string{"A", "B"}) {
+			t.Errorf("%s has %q", path, got)
+		}
+	}
+	if passed, delivered := counted(t, reader, "passed"), counted(t, reader, "delivered"); passed != 4 || delivered != 4 {
+		t.Errorf("the metric counts %d passed and %d delivered spans, want 4 and 4", passed, delivered)
+	}
+}
+
 // Without wait_for_result the host has the spans, and Shutdown delivers them.
 func TestShutdownDelivers(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	x, _ := start(t, map[string]any{
-		"exporter_plugin": []any{link(t)},
+		"exporter_plugin": []any{link(t, "names")},
 		"plugins":         map[string]any{"names": map[string]any{"config": map[string]any{"path": out}}},
 		"start_timeout":   "1m",
 		"stop_timeout":    "1m",
@@ -207,6 +245,7 @@ func TestConfiguration(t *testing.T) {
 		"exporter_plugin: is not set":              {},
 		"exporter_plugin: 5: want a text":          {"exporter_plugin": 5},
 		"queue_byte: unknown key":                  {"exporter_plugin": "a", "queue_byte": "64MiB"},
+		"processor_plugin: true: want a text":      {"exporter_plugin": "a", "processor_plugin": true},
 		"max_age: []: want a single value":         {"exporter_plugin": "a", "max_age": []any{}},
 		`SERVE_TRACING_MAX_AGE="soon"`:             {"exporter_plugin": "a", "max_age": "soon"},
 		"'plugins[a]' has invalid keys: configure": {"exporter_plugin": "a", "plugins": map[string]any{"a": map[string]any{"configure": 5}}},

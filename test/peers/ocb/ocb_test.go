@@ -1,4 +1,4 @@
-// Package ocb holds the exporter of contrib/pluginexporter in a Collector that the
+// Package ocb holds the components of contrib/pluginexporter in a Collector that the
 // OpenTelemetry Collector Builder has built. It has tests only.
 package ocb
 
@@ -91,17 +91,25 @@ type collector struct {
 	log, output string // paths
 }
 
-// start starts the Collector with the configuration of the page for a plugin, which is a
-// path or an address, and returns when it takes spans.
-func start(t *testing.T, program, plugin string, environ ...string) *collector {
+// forPlugin returns the configuration of the page for a plugin, which is a path or an
+// address.
+func forPlugin(t *testing.T, plugin string) string {
 	t.Helper()
-	folder := t.TempDir()
-	c := &collector{address: freeAddress(t), log: filepath.Join(folder, "log"), output: filepath.Join(folder, "output")}
-	settings := ofPage(t, "receivers", "localhost:4317", c.address, "/opt/traces/mine     # or a list: [otlp, /opt/traces/mine]", plugin, "plugin_watch: 1s", "plugin_watch: 100ms")
+	settings := ofPage(t, "receivers", "/opt/traces/mine     # or a list: [otlp, /opt/traces/mine]", plugin, "plugin_watch: 1s", "plugin_watch: 100ms")
 	if strings.HasPrefix(plugin, "unix://") {
 		settings = regexp.MustCompile(`(?s)    plugins:\n.*value: eu\}\]\}\n`).ReplaceAllString(settings, "")
 	}
-	write(t, filepath.Join(folder, "collector.yaml"), settings+"  telemetry: {metrics: {level: none}}\n")
+	return settings
+}
+
+// start starts the Collector with a configuration like the page's, and returns when it
+// takes spans.
+func start(t *testing.T, program, settings string, environ ...string) *collector {
+	t.Helper()
+	folder := t.TempDir()
+	c := &collector{address: freeAddress(t), log: filepath.Join(folder, "log"), output: filepath.Join(folder, "output")}
+	settings = strings.ReplaceAll(settings, "localhost:4317", c.address)
+	write(t, filepath.Join(folder, "collector.yaml"), strings.Replace(settings, "service:\n", "service:\n  telemetry: {metrics: {level: none}}\n", 1))
 	cmd := exec.Command(program, "--config", filepath.Join(folder, "collector.yaml"))
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}, environ...)
 	for path, to := range map[string]*io.Writer{c.log: &cmd.Stderr, c.output: &cmd.Stdout} {
@@ -227,7 +235,7 @@ func TestPluginsInACollector(t *testing.T) {
 
 	plugin := filepath.Join(folder, "mine")
 	install(t, peer.Plugin(t, "otlp"), plugin)
-	c := start(t, program, plugin, endpoint)
+	c := start(t, program, forPlugin(t, plugin), endpoint)
 	c.send(t)
 	testplugin.WaitFor(t, "800 spans", func() bool { return arrived(t, sink, true) == 800 })
 
@@ -254,6 +262,32 @@ func TestPluginsInACollector(t *testing.T) {
 	}
 
 	t.Run("attached", func(t *testing.T) { attached(t, program, filepath.Join(folder, "sock")) })
+	t.Run("processor", func(t *testing.T) { processor(t, program, filepath.Join(folder, "edits")) })
+}
+
+// processor sends spans through a processor plugin in a pipeline, which is killed, then
+// replaced by a new file. The plugin behind it gets edited spans only.
+func processor(t *testing.T, program, plugin string) {
+	sink := peer.StartCollector(t)
+	install(t, peer.Plugin(t, "processors"), plugin)
+	settings := regexp.MustCompile(`(?s)    plugins:\n.*value: eu\}\]\}\n`).ReplaceAllString(forPlugin(t, peer.Plugin(t, "otlp")), "")
+	settings = strings.Replace(settings, "exporters: [", "processors: [servetraceplugin], exporters: [", 1)
+	settings += ofPage(t, "processors", "/opt/traces/mine    # or a list: [tenant, /opt/traces/mine]", plugin, "mine:", "edits:", "plugin_watch: 1s", "plugin_watch: 100ms")
+	c := start(t, program, settings, "OTEL_EXPORTER_OTLP_ENDPOINT="+sink.HTTP())
+	c.send(t)
+	testplugin.WaitFor(t, "800 spans", func() bool { return arrived(t, sink, true) == 800 })
+
+	ready := `plugin is ready.*"plugin": ?"edits".*"pid": ?(\d+)`
+	if err := syscall.Kill(c.logged(t, ready), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.send(t)
+	testplugin.WaitFor(t, "1600 spans in spite of kill -9", func() bool { return arrived(t, sink, true) == 1600 })
+
+	install(t, peer.Plugin(t, "processors"), plugin)
+	testplugin.WaitFor(t, "the new plugin", func() bool { return c.logged(t, `plugin is replaced.*"old_pid": ?(\d+)`) > 0 })
+	c.send(t)
+	testplugin.WaitFor(t, "2400 spans", func() bool { return arrived(t, sink, true) == 2400 })
 }
 
 // attached sends spans to a plugin that another program has started.
@@ -268,7 +302,7 @@ func attached(t *testing.T, program, socket string) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
-	c := start(t, program, "unix://"+socket)
+	c := start(t, program, forPlugin(t, "unix://"+socket))
 	c.send(t)
 	testplugin.WaitFor(t, "800 spans", func() bool { return arrived(t, sink, false) == 800 })
 }
