@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"sync"
 
@@ -19,10 +20,15 @@ var converters = sync.Pool{New: func() any { return new(pywire.Converter) }}
 
 // expand returns the OTLP request of a body in the compact form, and a function that
 // releases it. The error is a gRPC status.
-func expand(body []byte, maxBytes int) ([]byte, func(), error) {
+func (d *decoder) expand(ctx context.Context, body []byte) ([]byte, func(), error) {
+	leave, err := d.unzipping.enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	c := converters.Get().(*pywire.Converter) //nolint:forcetypeassert // nothing else is in it
 	release := func() { converters.Put(c) }
-	request, err := c.Convert(body, maxBytes)
+	request, err := c.Convert(body, d.most)
 	if err != nil {
 		release()
 		code := codes.InvalidArgument

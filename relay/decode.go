@@ -2,10 +2,9 @@ package relay
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"io"
 	"runtime"
-	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -26,36 +25,56 @@ const (
 	maxJSONObjects = 1 << 18
 )
 
-// decoder decompresses requests, a few at a time, and converts them, one at a time,
-// because each may need a multiple of its size. It is the decompressor of a gRPC server.
-// Safe for concurrent use.
+// gate bounds the requests that are decoded at a time.
+type gate chan struct{}
+
+// enter waits for a place until ctx ends, and returns a function that frees the place. The
+// error is a gRPC status. A connection that a limit closes ends the context of its request,
+// so the memory of the request is not held until its turn.
+func (g gate) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case g <- struct{}{}:
+		return func() { <-g }, nil
+	case <-ctx.Done():
+		return nil, status.Error(codes.Unavailable, "too many requests are being decoded; send the request again")
+	}
+}
+
+// decoder decompresses requests and converts them, a few at a time, because each may need a
+// multiple of its size. It is the decompressor of a gRPC server. Safe for concurrent use.
 type decoder struct {
-	most       int64         // bytes of a decompressed request
-	unzipping  chan struct{} // a semaphore
-	converting sync.Mutex
+	most int // bytes of a decoded request
+	// unzipping is for requests that are compressed or in the compact form, and converting
+	// for requests in JSON.
+	unzipping, converting gate
 }
 
 func newDecoder(most int) *decoder {
-	return &decoder{most: int64(most), unzipping: make(chan struct{}, min(maxUnzips, runtime.GOMAXPROCS(0)))}
+	procs := runtime.GOMAXPROCS(0)
+	return &decoder{most: most, unzipping: make(gate, min(maxUnzips, procs)), converting: make(gate, 1)}
 }
 
 // Type returns the name of the compression.
 func (*decoder) Type() string { return "gzip" }
 
 // Do is decompress for gzip.
-func (d *decoder) Do(r io.Reader) ([]byte, error) { return d.decompress("gzip", r) }
+func (d *decoder) Do(r io.Reader) ([]byte, error) {
+	return d.decompress(context.Background(), "gzip", r)
+}
 
 // decompress returns the decompressed bytes of r. The encoding is gzip or zstd. If they are
-// too many, it returns one byte more than is allowed.
-func (d *decoder) decompress(encoding string, r io.Reader) ([]byte, error) {
-	d.unzipping <- struct{}{}
-	defer func() { <-d.unzipping }()
+// too many, it returns one byte more than is allowed. The error is a gRPC status.
+func (d *decoder) decompress(ctx context.Context, encoding string, r io.Reader) ([]byte, error) {
+	leave, err := d.unzipping.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	var out bytes.Buffer
 	read := func(z io.Reader) error {
-		_, err := out.ReadFrom(io.LimitReader(z, d.most+1))
+		_, err := out.ReadFrom(io.LimitReader(z, int64(d.most)+1))
 		return err
 	}
-	var err error
 	if encoding == "zstd" {
 		err = readZstd(r, read)
 	} else {
@@ -65,7 +84,7 @@ func (d *decoder) decompress(encoding string, r io.Reader) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", encoding, err)
+		return nil, status.Errorf(codes.InvalidArgument, "%s: %v", encoding, err)
 	}
 	return out.Bytes(), nil
 }
@@ -81,15 +100,18 @@ func readZstd(r io.Reader, read func(io.Reader) error) error {
 }
 
 // fromJSON converts a request of OTLP/JSON to protobuf. The error is a gRPC status.
-func (d *decoder) fromJSON(document []byte) ([]byte, error) {
+func (d *decoder) fromJSON(ctx context.Context, document []byte) ([]byte, error) {
 	if len(document) > maxJSONBytes {
 		return nil, status.Errorf(codes.ResourceExhausted, "the request has %d bytes, more than the %d that are allowed in JSON", len(document), maxJSONBytes)
 	}
 	if n := bytes.Count(document, []byte("{")); n > maxJSONObjects { // or texts with braces
 		return nil, status.Errorf(codes.ResourceExhausted, "the request has %d opening braces, more than the %d that are allowed in JSON", n, maxJSONObjects)
 	}
-	d.converting.Lock()
-	defer d.converting.Unlock()
+	leave, err := d.converting.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	data, _, err := otlpjson.ToProto(document)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())

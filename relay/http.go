@@ -118,27 +118,31 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 		return nil, statusError{http.StatusUnsupportedMediaType,
 			status.Newf(codes.InvalidArgument, "Content-Type %.100q: want %s or %s", r.Header.Get("Content-Type"), typeProto, typeJSON)}
 	}
-	body, err := s.readBody(w, r)
+	body, release, err := s.decode(w, r, kind)
 	arrival.done()
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	// Else the server's deadline would end the wait for the delivery. If the body was
 	// not read, the deadline must stay, because the server reads the rest.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in serveTraces
-	switch kind {
-	case typeCompact:
-		var release func()
-		if body, release, err = expand(body, s.cfg.MaxRequestBytes); err != nil {
-			return nil, err
-		}
-		defer release()
-	case typeJSON:
-		if body, err = s.decoder.fromJSON(body); err != nil {
-			return nil, err
-		}
-	}
 	return s.export(r.Context(), arrival.conn, body, asked{r.Header.Get(HeaderWait), r.Header.Get(headerBatchID)})
+}
+
+// decode returns the OTLP request in a body of a media type, and a function that releases
+// it. The error is a gRPC status, or a statusError.
+func (s httpService) decode(w http.ResponseWriter, r *http.Request, kind string) (request []byte, release func(), err error) {
+	release = func() {}
+	request, err = s.readBody(w, r)
+	switch {
+	case err != nil:
+	case kind == typeCompact:
+		request, release, err = s.decoder.expand(r.Context(), request)
+	case kind == typeJSON:
+		request, err = s.decoder.fromJSON(r.Context(), request)
+	}
+	return request, release, err
 }
 
 // readBody returns the decompressed body of a request.
@@ -160,9 +164,9 @@ func (s httpService) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 	case "", "identity":
 		return body.Bytes(), nil
 	case "gzip", "zstd":
-		data, err := s.decoder.decompress(encoding, &body)
+		data, err := s.decoder.decompress(r.Context(), encoding, &body)
 		if err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
+			return nil, err
 		}
 		if len(data) > s.cfg.MaxRequestBytes {
 			return nil, tooLarge

@@ -174,6 +174,29 @@ func TestReceiveLimit(t *testing.T) {
 	}
 }
 
+// TestManyLargeRequestsInJSON sends requests that arrive faster than they are converted. The
+// requests that wait for it count, so the relay closes connections, and others send on.
+func TestManyLargeRequestsInJSON(t *testing.T) {
+	r := startRig(t, "record", overHTTP, func(_ *host.Config, c *relay.Config) {
+		c.MaxRequestBytes, c.ReceiveBytes = 4<<20, 8<<20
+	})
+	body := `{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Repeat(`{"name":"n"},`, 250_000) + `{}]}]}]}`
+	header := fmt.Sprintf("POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
+	var all sync.WaitGroup
+	for range 16 {
+		conn := r.connect(t, "http")
+		all.Go(func() {
+			_, _ = io.WriteString(conn, header+body) // the relay may close it
+			_, _ = conn.Read(make([]byte, 1))        // the answer, if there is one
+		})
+	}
+	testplugin.WaitFor(t, "closed connections", func() bool { return r.Status().Closed["bytes"] >= 5 })
+	if resp, answer := r.post(t, "/v1/traces", typeJSON, []byte("{}")); resp.StatusCode != http.StatusOK {
+		t.Errorf("another program: %d %s", resp.StatusCode, answer)
+	}
+	all.Wait()
+}
+
 // TestSlowRequests begins requests that do not arrive in time.
 func TestSlowRequests(t *testing.T) {
 	r := startRig(t, "record", overHTTP, func(_ *host.Config, c *relay.Config) {
