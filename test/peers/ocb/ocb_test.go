@@ -285,9 +285,10 @@ func processor(t *testing.T, program, plugin string) {
 	testplugin.WaitFor(t, "1600 spans in spite of kill -9", func() bool { return arrived(t, sink, true) == 1600 })
 
 	install(t, peer.Plugin(t, "processors"), plugin)
-	testplugin.WaitFor(t, "the new plugin", func() bool { return c.logged(t, `plugin is replaced.*"old_pid": ?(\d+)`) > 0 })
-	c.send(t)
+	testplugin.WaitFor(t, "the new plugin", func() bool { return c.logged(t, `plugin is being replaced.*"pid": ?(\d+)`) > 0 })
+	c.send(t) // through the old plugin and the new
 	testplugin.WaitFor(t, "2400 spans", func() bool { return arrived(t, sink, true) == 2400 })
+	testplugin.WaitFor(t, "the end of the old plugin", func() bool { return c.logged(t, `plugin is replaced.*"old_pid": ?(\d+)`) > 0 })
 }
 
 // attached sends spans to a plugin that another program has started.
