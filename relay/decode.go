@@ -91,7 +91,8 @@ func (d *decoder) decompress(ctx context.Context, encoding string, r io.Reader) 
 
 // readZstd calls read with the decompressed bytes of r. The decoder has no goroutines.
 func readZstd(r io.Reader, read func(io.Reader) error) error {
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	// NewReader decompresses all of a bytes.Buffer at once, so it gets only the method Read.
+	z, err := zstd.NewReader(struct{ io.Reader }{r}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return err
 	}

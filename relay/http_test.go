@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -205,6 +206,34 @@ func TestHTTPAnswers(t *testing.T) {
 	r.wantSpans(t, "j", 1)
 	r.wantSpans(t, "z", 1)
 	r.wantSpans(t, "s", 3)
+}
+
+// TestBombs: a request that is small, and huge after decompression, costs no more memory
+// than the largest request does.
+func TestBombs(t *testing.T) {
+	r := startRig(t, "record", overHTTP)
+	const blocks, block = 8 << 10, 128 << 10 // 1 GiB
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3}
+	for i := range blocks {
+		head := block<<3 | 1<<1 // a byte, repeated
+		if i == blocks-1 {
+			head |= 1
+		}
+		frame = append(frame, byte(head), byte(head>>8), byte(head>>16), 0) //nolint:gosec // parts of the number
+	}
+	members := bytes.Repeat(zipped(t, make([]byte, 1<<20)), 1<<10)
+	for encoding, body := range map[string][]byte{"zstd": frame, "gzip": members} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		resp, answer := r.post(t, "/v1/traces", typeProto, body, "Content-Encoding", encoding)
+		runtime.ReadMemStats(&after)
+		if resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer), "larger than 16777216 bytes") {
+			t.Errorf("%s of 1 GiB in %d bytes: %d %q, want 413", encoding, len(body), resp.StatusCode, answer)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+			t.Errorf("%s of 1 GiB takes %d MiB", encoding, used>>20)
+		}
+	}
 }
 
 // TestManyObjectsInJSON: a small document with a million empty spans would need 450 MB.
