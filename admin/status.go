@@ -34,8 +34,8 @@ type Status struct {
 	// BooksError describes a mismatch in the delivery accounting, which is a bug of the
 	// host. Omitted if there is none.
 	BooksError string `json:"books_error,omitempty"`
-	// Plugins are in the order of the lists, processors first. Empty, never null, if tracing is off or the
-	// plugin folders are empty.
+	// Plugins are in the order of the lists, processors first. Empty, never null, if
+	// tracing is off or the plugin folders are empty.
 	Plugins []Plugin `json:"plugins"`
 	// Sampling is the sampler of the process. Omitted if the process does not sample, as
 	// a relay, or tracing is off.

@@ -102,11 +102,11 @@ type Config struct {
 	// the variables that PluginEnv names, even if it declares more. A configuration may
 	// refer (${env:NAME}) to no other variable.
 	Lockdown bool
-	// PluginEnv are further variables of Environ for plugins, by their names in the
-	// list, or "*" for all of them: names, or prefixes of three characters or more that
-	// end in an underscore, and a star ("AWS_*"). A plugin has them from its start,
-	// besides the variables that it declares. Names are compared with the list as for
-	// PluginConfigs. The map is copied by New.
+	// PluginEnv grants plugins further variables of Environ, from their start. A key is
+	// the name of a plugin in the list, or "*" for all plugins. A value holds names of
+	// variables, or prefixes with a star ("AWS_*"). A prefix has three characters or more
+	// and ends in an underscore. Keys are compared with the list as for PluginConfigs. New
+	// copies the map.
 	PluginEnv map[string][]string
 	// AllowWritable allows an executable that users other than its owner may write, or
 	// that is in such a folder. Otherwise it is refused, unless it is pinned.

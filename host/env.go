@@ -21,7 +21,8 @@ import (
 const (
 	EnvPlugins    = pluginlist.EnvPlugins
 	EnvProcessors = pluginlist.EnvProcessors
-	// EnvExporterProcessors has processors of one exporter, EXPORTER:PROCESSOR,EXPORTER:PROCESSOR.
+	// EnvExporterProcessors has processors of one exporter,
+	// EXPORTER:PROCESSOR,EXPORTER:PROCESSOR.
 	EnvExporterProcessors = pluginlist.EnvExporterProcessors
 	EnvProcessorFail      = pluginlist.EnvProcessorFail // open or closed, name=open
 	EnvPluginDir          = pluginlist.EnvPluginDir     // folders separated by ":"

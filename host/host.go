@@ -21,7 +21,8 @@ import (
 	"github.com/servetrace/servetrace/internal/stdio"
 )
 
-// Host feeds exporter plugins, and processor plugins before them. It is safe for concurrent use.
+// Host feeds exporter plugins, and processor plugins before them. It is safe for
+// concurrent use.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
@@ -38,8 +39,8 @@ type Host struct {
 
 	// mu is taken before the pipeline's mutexes.
 	mu sync.Mutex
-	// plugins are in the order of the lists, processors first. gone are plugins that have left the list
-	// and may still have batches. The slices are replaced, never changed.
+	// plugins are in the order of the lists, processors first. gone are plugins that have
+	// left the list and may still have batches. The slices are replaced, never changed.
 	plugins, gone    []*supervise.Plugin
 	started, stopped bool
 }

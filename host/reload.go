@@ -103,8 +103,8 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 }
 
 // leaveLocked removes the exporters that are not on the list, with their processors, and
-// the processors of all exporters with names that are not. It returns them. The exporters get
-// no batches that are sealed later.
+// the processors of all exporters with names that are not. It returns them. The exporters
+// get no batches that are sealed later.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
 	stays := func(x *supervise.Plugin) bool {
 		return slices.ContainsFunc(list, func(e pluginlist.Entry) bool { return e == x.Entry || replaces(e, x) })
@@ -179,8 +179,8 @@ func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 	h.plugins = chain
 }
 
-// newPlugin returns a plugin that does not run. It continues the statistics of an earlier plugin with the
-// same name, unless that is leaving now. The caller holds mu.
+// newPlugin returns a plugin that does not run. It continues the statistics of an earlier
+// plugin with the same name, unless that is leaving now. The caller holds mu.
 func newPlugin(h *Host, e pluginlist.Entry, leaving []*supervise.Plugin) *supervise.Plugin {
 	x := h.sup.Plugin(e)
 	at := slices.IndexFunc(h.gone, func(other *supervise.Plugin) bool {

@@ -176,8 +176,8 @@ func (s *Session) serves(ctx context.Context) bool {
 	return err == nil || wire.FromStatus(err).Code != wire.CodeRetry
 }
 
-// Finish flushes the plugin and shuts it down. The error has the number of spans that it could
-// not deliver.
+// Finish flushes the plugin and shuts it down. The error has the number of spans that it
+// could not deliver.
 func (s *Session) Finish(ctx context.Context) error {
 	if !s.configured() {
 		return nil

@@ -24,7 +24,7 @@ const (
 	// again after half of Config.MaxAge, or a minute if that is less, and by
 	// Reload.
 	StateBroken = supervise.StateBroken
-	// StateIncompatible: speaks another version, is of another kind or built for
+	// StateIncompatible: has another protocol version, is of another kind or built for
 	// another machine; tried again when its file changes, and by Reload. A plugin that
 	// is attached to is tried again after a pause.
 	StateIncompatible = supervise.StateIncompatible

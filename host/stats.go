@@ -118,8 +118,8 @@ type ExporterStats struct {
 
 	// Accepted is the number of spans that came to the exporter: with processors, the
 	// spans that they have passed on, else all spans taken in while the exporter is in
-	// the list. Recovered is the number of spans that an earlier process has left in the spool for
-	// it. Together they are the sum of the counts below.
+	// the list. Recovered is the number of spans that an earlier process has left in the
+	// spool for it. Together they are the sum of the counts below.
 	Accepted, Recovered uint64
 	// Delivered is the number of spans that the back end took, according to the plugin.
 	Delivered uint64

@@ -86,7 +86,7 @@ func configErrors(err error) error {
 type documentReaders struct {
 	mu    sync.Mutex
 	known []string // in the order of the constructors
-	all   bool     // a constructor takes any key
+	all   bool     // one of the constructors accepts every key
 }
 
 // share returns the part of the document that a value of type t is decoded from:

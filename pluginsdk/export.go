@@ -58,7 +58,7 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 		return nil, wire.ToStatus(err)
 	}
 	defer p.calls.leave()
-	ctx, early := inTimeToAnswer(p.patient(ctx))
+	ctx, early := inTimeToAnswer(p.callContext(ctx))
 	defer early()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,8 +83,8 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	return out, nil
 }
 
-// patient returns the context of a call. With --debug it does not end.
-func (p *plugin) patient(ctx context.Context) context.Context {
+// callContext returns the context for the work of a call. With --debug it does not end.
+func (p *plugin) callContext(ctx context.Context) context.Context {
 	if p.listening != nil && p.listening.debug {
 		return context.WithoutCancel(ctx)
 	}
@@ -108,8 +108,8 @@ func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 // within returns ctx with the timeout of a request, if there is one. With --debug there is
 // no bound.
 func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
-	if p.patient(ctx) != ctx || timeout.AsDuration() <= 0 {
-		return context.WithCancel(p.patient(ctx))
+	if p.callContext(ctx) != ctx || timeout.AsDuration() <= 0 {
+		return context.WithCancel(p.callContext(ctx))
 	}
 	return context.WithTimeout(ctx, timeout.AsDuration())
 }

@@ -43,7 +43,8 @@ type Spec struct {
 	Exporter NewExporter
 }
 
-// Limits bound the Export or Process calls of a plugin. A zero field means the host's default.
+// Limits bound the Export or Process calls of a plugin. A zero field means the host's
+// default.
 type Limits struct {
 	// MaxBatchSpans is the largest number of spans in a batch. The default is 65,536;
 	// a host seldom makes batches of more than 2,048.

@@ -30,12 +30,12 @@ type AppConfig struct {
 // leaves the code's setting.
 type DeploymentConfig struct {
 	Name string
-	// The counts, as the options of [NewDeployment] have them.
+	// The numbers have the meaning and the bounds of the options of [NewDeployment].
 	NumReplicas, MaxOngoingRequests, MaxQueuedRequests *int
 	// UserConfig replaces the config of [WithUserConfig], as a whole. It is any value
 	// that has a form in JSON, such as a json.RawMessage.
 	UserConfig any
-	// The times, as [WithGracefulShutdown] and [WithHealthCheck] have them.
+	// The durations are those of [WithGracefulShutdown] and [WithHealthCheck].
 	GracefulShutdownWaitLoop, GracefulShutdownTimeout, HealthCheckPeriod, HealthCheckTimeout *time.Duration
 	// From is the place of these settings, as in AppConfig.
 	From string

@@ -80,8 +80,8 @@ type GRPCConfig struct {
 	// without a limit. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
-	// ConnectionTimeout is how long a new connection may take until it speaks
-	// HTTP/2. Zero: 10s.
+	// ConnectionTimeout is how long a new connection may take until its HTTP/2
+	// handshake is complete. Zero: 10s.
 	ConnectionTimeout time.Duration
 
 	// KeepaliveTime is how long a connection may be silent before the server

@@ -27,8 +27,8 @@ func startLife(t *testing.T, cfg serving.Config, h http.Handler, p *probe, opts 
 	return startApps(t, cfg, serving.NewApp("a", d)), local
 }
 
-// TestUnavailableDeployment is H14: requests that come before there is a replica wait for one; where
-// all starts fail they get 503, those that wait and those that come later.
+// TestUnavailableDeployment is H14: requests that come before there is a replica wait for
+// one; where all starts fail they get 503, those that wait and those that come later.
 func TestUnavailableDeployment(t *testing.T) {
 	fail := make(chan struct{})
 	p := &probe{Probe: servingtest.Probe{Construct: func(ctx context.Context, n int) error {

@@ -15,8 +15,9 @@ import (
 )
 
 // Variables that ConfigFromEnv reads. An invalid value of a SERVE variable or of
-// RAY_JOB_ID is an error, and so is any value of OTEL_CONFIG_FILE. An invalid value of an OTEL variable causes a warning and the
-// default is used, as the OpenTelemetry specification requires.
+// RAY_JOB_ID is an error, and so is any value of OTEL_CONFIG_FILE. An invalid value of an
+// OTEL variable causes a warning and the default is used, as the OpenTelemetry
+// specification requires.
 const (
 	// EnvSamplingRatio is the root ratio, 0 to 1. If it is unset,
 	// OTEL_TRACES_SAMPLER decides.

@@ -54,8 +54,8 @@ func readLog(log []byte) (remarks []string, to address) {
 
 // backEnd connects to the address of the back end. If that fails, the answer to the span
 // has the plugin's explanation.
-func (p *patient) backEnd(ctx context.Context) finding {
-	to := p.visit.address
+func (p *pluginCheck) backEnd(ctx context.Context) finding {
+	to := p.trial.address
 	if to.Endpoint == "" {
 		return finding{Result: skipped, Text: "the plugin does not log the address that it sends to"}
 	}
@@ -70,14 +70,14 @@ func (p *patient) backEnd(ctx context.Context) finding {
 		return finding{Result: passed, Text: text + ": " + fact}
 	}
 	f := finding{Result: failed, Text: fmt.Sprintf("%s: %v", text, err), Next: nextOfProbe(err, to)}
-	if p.visit.answer.Err == nil && p.visit.ended == "" {
+	if p.trial.answer.Err == nil && p.trial.ended == "" {
 		f.Result = warned // the plugin has another way, such as a proxy
 		return f
 	}
-	if p.visit.answer.Err != nil {
-		f.Details = []string{p.visit.answer.Err.Error()}
+	if p.trial.answer.Err != nil {
+		f.Details = []string{p.trial.answer.Err.Error()}
 	}
-	f.Next = cmp.Or(p.visit.next(), f.Next)
+	f.Next = cmp.Or(p.trial.next(), f.Next)
 	return f
 }
 

@@ -32,21 +32,21 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // a folder of the list changed
 			return
 		}
-		p := &patient{d: d, cfg: cfg, static: static[i], live: live[i]}
+		p := &pluginCheck{d: d, cfg: cfg, static: static[i], live: live[i]}
 		p.check(ctx)
 	}
 }
 
-// patient is a plugin under examination.
-type patient struct {
+// pluginCheck checks one plugin.
+type pluginCheck struct {
 	d            *doctor
 	cfg          host.Config
 	static, live host.Inspection // without and with a start
-	visit        visit
+	trial        trial
 }
 
 // check runs the checks of a plugin in their order, up to the first error.
-func (p *patient) check(ctx context.Context) {
+func (p *pluginCheck) check(ctx context.Context) {
 	checks := []struct {
 		name string
 		run  func(context.Context) finding
@@ -86,7 +86,7 @@ var (
 )
 
 // startError returns the error of the start, if there is one.
-func (p *patient) startError() (misfit *launch.Error, failing bool) {
+func (p *pluginCheck) startError() (misfit *launch.Error, failing bool) {
 	for _, err := range []error{p.static.Err, p.live.Err} {
 		if misfit, ok := errors.AsType[*launch.Error](err); ok {
 			return misfit, true
@@ -95,7 +95,7 @@ func (p *patient) startError() (misfit *launch.Error, failing bool) {
 	return nil, false
 }
 
-func (p *patient) file(context.Context) finding {
+func (p *pluginCheck) file(context.Context) finding {
 	misfit, isFile := p.startError()
 	switch {
 	case p.static.Path == "":
@@ -115,7 +115,7 @@ func (p *patient) file(context.Context) finding {
 }
 
 // nextOfFile returns the command for a file that cannot be used.
-func (p *patient) nextOfFile(misfit *launch.Error) string {
+func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 	path := shellWord(p.static.Path)
 	switch {
 	case misfit.Reason == launch.ReasonUntrusted && p.static.Pin != "":
@@ -130,7 +130,7 @@ func (p *patient) nextOfFile(misfit *launch.Error) string {
 
 // nextOfMissing returns the command for a plugin that was not found: a list with a
 // plugin of a similar name, or in the working folder.
-func (p *patient) nextOfMissing() string {
+func (p *pluginCheck) nextOfMissing() string {
 	where := p.static.Where
 	other := "./" + where
 	if _, err := os.Stat(where); err != nil || strings.Contains(where, "/") {
@@ -154,7 +154,7 @@ func (p *patient) nextOfMissing() string {
 	return "export " + host.EnvPlugins + "=" + shellWord(entryNamed(p.cfg.Plugins, where, other))
 }
 
-func (p *patient) handshake(context.Context) finding {
+func (p *pluginCheck) handshake(context.Context) finding {
 	if misfit, failing := p.startError(); failing && slices.Contains(ofHandshake, misfit.Reason) {
 		return finding{Result: failed, Text: misfit.Error(), Next: p.info()}
 	}
@@ -162,7 +162,7 @@ func (p *patient) handshake(context.Context) finding {
 }
 
 // info returns the command that starts the plugin and shows its output.
-func (p *patient) info() string {
+func (p *pluginCheck) info() string {
 	where := p.static.Where
 	if p.static.Folder != "" {
 		where = p.static.Path
@@ -170,7 +170,7 @@ func (p *patient) info() string {
 	return "servetrace plugin info " + shellWord(where)
 }
 
-func (p *patient) version(context.Context) finding {
+func (p *pluginCheck) version(context.Context) finding {
 	is := p.live
 	switch {
 	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // it was not described, or does not fit
@@ -181,7 +181,7 @@ func (p *patient) version(context.Context) finding {
 	return finding{Result: passed, Text: strings.TrimSpace(fmt.Sprintf("%s %s, SDK %s", is.About.Name, is.About.Version, is.About.SDK))}
 }
 
-func (p *patient) variables(context.Context) finding {
+func (p *pluginCheck) variables(context.Context) finding {
 	var got, unset []string
 	for _, v := range p.live.Variables {
 		if !v.Base && !v.Default {
@@ -206,31 +206,31 @@ func (p *patient) variables(context.Context) finding {
 	return f
 }
 
-func (p *patient) configuration(ctx context.Context) finding {
-	p.visit = p.receive(ctx)
-	if err := p.visit.open; err != nil {
+func (p *pluginCheck) configuration(ctx context.Context) finding {
+	p.trial = p.receive(ctx)
+	if err := p.trial.open; err != nil {
 		next := nextIn(err.Error())
 		if p.static.ConfigFile != "" && !strings.HasPrefix(next, "export "+host.EnvPluginEnv) {
 			next = editor(p.static.ConfigFile, 0)
 		}
 		return finding{Result: failed, Text: strings.TrimPrefix(err.Error(), "configuration "), Next: cmp.Or(next, "servetrace plugin explain")}
 	}
-	f := finding{Result: passed, Text: "accepted, without a configuration file", Details: p.visit.remarks}
+	f := finding{Result: passed, Text: "accepted, without a configuration file", Details: p.trial.remarks}
 	switch {
 	case p.live.Attached:
 		f.Text = "not configured by this host, which did not start it"
 	case p.static.ConfigFile != "":
 		f.Text = "accepted, of " + p.static.ConfigFile
 	}
-	if len(p.visit.remarks) > 0 {
+	if len(p.trial.remarks) > 0 {
 		f.Result = warned
 	}
 	return f
 }
 
 // span reports the receipt for the marked span.
-func (p *patient) span(context.Context) finding {
-	v := p.visit
+func (p *pluginCheck) span(context.Context) finding {
+	v := p.trial
 	code := func(err error) string { return v.answer.Code + ": " + err.Error() }
 	filtered := slices.Sorted(maps.Keys(v.answer.Filtered))
 	lost := finding{Result: failed, Next: cmp.Or(v.next(), "servetrace plugin run "+shellWord(p.static.Path))}
@@ -261,8 +261,8 @@ const finishTimeout = 5 * time.Second
 // doctorSpan is the name of the marked span.
 const doctorSpan = `"servetrace doctor"`
 
-// visit is the life of a plugin with one marked span.
-type visit struct {
+// trial is a run of a plugin with one marked span.
+type trial struct {
 	open    error // of start and configuration
 	trace   string
 	answer  host.Answer
@@ -273,7 +273,7 @@ type visit struct {
 }
 
 // next returns the command for the answer, empty for none.
-func (v visit) next() string {
+func (v trial) next() string {
 	if v.answer.Err == nil {
 		return ""
 	}
@@ -282,7 +282,7 @@ func (v visit) next() string {
 
 // receive starts and configures the plugin, sends it the marked span, and ends it. It reads
 // the plugin's log after its end, so that no line is missing.
-func (p *patient) receive(ctx context.Context) (v visit) {
+func (p *pluginCheck) receive(ctx context.Context) (v trial) {
 	d, cfg, name := p.d, p.cfg, p.live.Name
 	var log bytes.Buffer
 	done := progress.Start(d.stderr, "configure plugin "+name, cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout)).End

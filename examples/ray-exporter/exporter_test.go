@@ -163,7 +163,8 @@ func TestDatadog(t *testing.T) {
 	}
 }
 
-// An answer of the exporter function means delivered: spans that a back end refuses are sent again.
+// An answer of the exporter function means delivered: spans that a back end refuses are
+// sent again.
 func TestBackEndThatIsAway(t *testing.T) {
 	receiver := hellotest.StartReceiver(t)
 	receiver.Answer(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such key", http.StatusForbidden) })
@@ -181,7 +182,8 @@ func TestBackEndThatIsAway(t *testing.T) {
 	}
 }
 
-// The interpreter may have a pin, as lock-down demands. Declared variables are then withheld.
+// The interpreter may have a pin, as lock-down demands. Declared variables are then
+// withheld.
 func TestLockdown(t *testing.T) {
 	dir := app(t, "exporter_dev.py")
 	pinned := pin(t, python(t))

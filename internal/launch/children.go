@@ -16,9 +16,8 @@ const descendantsGrace = 500 * time.Millisecond
 // killDescendants kills the processes that the ended process pid has started with
 // the folder in their environment and that have left its group, and reaps descendants
 // that have become children of this process. It calls killed, if not nil, with their
-// number. It blocks for a little more than descendantsGrace at most: reading another
-// process's environment may take as long as the kernel likes, and is then left
-// behind.
+// number. It blocks for a little more than descendantsGrace at most. If the kernel delays
+// the read of another process's environment for longer, the read continues without it.
 func killDescendants(folder string, pid int, killed func(descendants int, err error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), descendantsGrace)
 	ended := make(chan struct{})

@@ -65,8 +65,8 @@ type Command struct {
 	// Args are the arguments after argument 0.
 	Args []string
 	// Trust holds the conditions on the executable. With a pin, a copy of exactly the
-	// hashed bytes is executed. Files beside the executable are not beside the copy; a
-	// plugin finds them beside argument 0.
+	// hashed bytes is executed. The copy is in another folder. So a plugin must look for
+	// its own files in the folder of argument 0.
 	Trust
 	// Environ is the plugin's whole environment, "KEY=value", except the variables of the
 	// handshake. Nothing is inherited.
@@ -101,7 +101,7 @@ const pluginName = "traces"
 
 // Start starts cmd and waits until it is connected. ctx covers only the start: if it ends
 // before, the process and its group are killed. Start returns soon after the end of ctx,
-// even if the kernel cannot end the process or waits for a dead disk. An error is an
+// even if the kernel cannot end the process or waits for a disk that does not answer. An error is an
 // *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
@@ -251,7 +251,8 @@ func (p *Process) connect() (*grpc.ClientConn, error) {
 	return conn.(*grpc.ClientConn), nil
 }
 
-// connPlugin dispenses the connection itself. The host knows the services on it.
+// connPlugin returns the connection itself to go-plugin's client. The caller of Start
+// makes the clients of the services.
 type connPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
 }

@@ -147,8 +147,8 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// classify returns r with the fields that describe the end, by the reason why this host has killed
-// the process, if it has, and the kernel's count.
+// classify returns r with the fields that describe the end, by the reason why this host
+// has killed the process, if it has, and the kernel's count.
 func (r Report) classify(status syscall.WaitStatus, why string, oom oomKills) Report {
 	if !status.Signaled() {
 		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())

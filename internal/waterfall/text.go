@@ -20,7 +20,7 @@ import (
 // cells, and the number of bytes of s in it.
 func take(s string, most int, ascii bool) (text string, cells, n int) {
 	var b strings.Builder
-	marks := 0 // of the last character
+	marks := 0 // combining marks behind the last character
 	for n < len(s) {
 		r, size := utf8.DecodeRuneInString(s[n:])
 		piece, wide := s[n:n+size], cellsOf(r)

@@ -69,7 +69,8 @@ func (p *inner) Done() <-chan struct{} { return p.ended }
 // PID returns 0.
 func (p *inner) PID() int { return 0 }
 
-// tap keeps each batch that reaches the exporter, or that a processor plugin returns. It is safe for concurrent use.
+// tap keeps each batch that reaches the exporter, or that a processor plugin returns. It
+// is safe for concurrent use.
 type tap struct {
 	mu      sync.Mutex
 	batches [][]byte

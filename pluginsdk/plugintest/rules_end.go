@@ -163,7 +163,7 @@ func begin(p *subject, b batch) <-chan error {
 	sent, outcome := make(chan struct{}), make(chan error, 1)
 	b.sent = sync.OnceFunc(func() { close(sent) })
 	go func() { // ends with the call
-		defer b.sent() // if it was never sent
+		defer b.sent() // begin must return even if the call fails before the batch is sent
 		_, err := p.session.mustExport(p.t.ctx, b)
 		outcome <- err
 	}()

@@ -113,9 +113,9 @@ func (p *Plugin) close() {
 func (p *Plugin) Warnings() []Diagnostic { return p.warnings }
 
 // Export sends a batch as a host does and returns the plugin's answer, which may be a
-// refusal. A processor plugin gets it by Process; its result is in [Plugin.Spans]. It blocks until the plugin answers, ctx ends or the patience of
-// [WithPatience] is over. It returns an error if there was no answer, or if the request
-// cannot be encoded.
+// refusal. A processor plugin gets it by Process; its result is in [Plugin.Spans]. It
+// blocks until the plugin answers, ctx ends or the patience of [WithPatience] is over. It
+// returns an error if there was no answer, or if the request cannot be encoded.
 func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServiceRequest) (Answer, error) {
 	return p.session.export(ctx, p.numbers.of(request))
 }

@@ -81,8 +81,8 @@ func (b batch) encode() ([]byte, error) {
 	return data, nil
 }
 
-// pad adds an attribute to each span of a batch of numbered spans, so that the batch has that many bytes, or a few
-// less. A larger batch stays as it is.
+// pad adds an attribute to each span of a batch of numbered spans, so that the batch has
+// that many bytes, or a few less. A larger batch stays as it is.
 func (b batch) pad(bytes int) batch {
 	const overhead = 64 // bytes of one attribute, and of longer lengths around it
 	missing := (bytes-proto.Size(b.request))/max(1, len(b.ids)) - overhead

@@ -265,8 +265,8 @@ func TestRequestLeavesBatch(t *testing.T) {
 	}
 }
 
-// TestContextEndsWithLastCaller has the context of a batch end with its last caller, and not by
-// a deadline of one of them.
+// TestContextEndsWithLastCaller has the context of a batch end with its last caller, and
+// not by a deadline of one of them.
 func TestContextEndsWithLastCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

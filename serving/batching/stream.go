@@ -137,7 +137,8 @@ func (r *Request[In, Out]) Send(out Out) bool {
 	}
 }
 
-// sendSlowly waits for room in the buffer until patience is used up.
+// sendSlowly sends out when the buffer has a free place. It gives up after the patience
+// of [WithPatience].
 func (r *Request[In, Out]) sendSlowly(out Out) bool {
 	began := time.Now()
 	timer := time.NewTimer(r.patience)

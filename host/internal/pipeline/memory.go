@@ -21,9 +21,9 @@ const (
 // It does not count constant amounts: the encoder's buffer, the arenas kept for reuse
 // (spareArenas), and gRPC's own buffers.
 type memory struct {
-	limit   int64 // of used, for urgent spans
-	normal  int64 // of used, for other spans
-	backlog int64 // of encoded
+	limit   int64 // the bound on used for urgent spans
+	normal  int64 // the bound on used for other spans
+	backlog int64 // the bound on encoded
 
 	used    atomic.Int64
 	encoded atomic.Int64 // the sealed batches in used

@@ -120,8 +120,8 @@ func TestBatchOnItsWaySkipsNoProcessor(t *testing.T) {
 	}
 }
 
-// A processor answers the second of two batches first. The exporter gets them in the order of
-// sealing, and a flush up to the first batch waits for it.
+// A processor answers the second of two batches first. The exporter gets them in the
+// order of sealing, and a flush up to the first batch waits for it.
 func TestBatchesAreInOrderAfterAProcessor(t *testing.T) {
 	p, processors, exporter := newProcessing("a")
 	a := open(t, processors[0], Limits{Spans: 10, Bytes: 1 << 20, Calls: 2})

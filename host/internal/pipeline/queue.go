@@ -304,8 +304,8 @@ func (q *Queue) settledLocked(seq uint64) bool {
 }
 
 // WaitSettled blocks until all batches sealed up to seq are settled, here and in the
-// processors in front of the queue. It returns early, with the number of remaining spans and the cause, if ctx
-// ends, or if a stopping plugin proves to be hopeless.
+// processors in front of the queue. It returns early, with the number of remaining spans
+// and the cause, if ctx ends, or if a stopping plugin proves to be hopeless.
 func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
 	defer wakeAtEnd(ctx, q)()
 	q.p.mu.Lock()

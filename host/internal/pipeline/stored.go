@@ -46,7 +46,8 @@ func (o *origin) add(rec *spool.Record) {
 	}
 }
 
-// claim is the rest of the work of one exporter or processor on a batch. An item and its parts share it.
+// claim is the rest of the work of one exporter or processor on a batch. An item and its
+// parts share it.
 type claim struct {
 	of   *origin
 	left int // spans that the exporter is not done with

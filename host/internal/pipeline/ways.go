@@ -65,8 +65,8 @@ func (w *ways) setProcessors(list []*Queue) {
 	w.processors = slices.Clone(list)
 }
 
-// Inherit takes over the ledger of a queue of the same name, after the end of its plugin. q must
-// not have joined.
+// Inherit takes over the ledger of a queue of the same name, after the end of its plugin.
+// q must not have joined.
 func Inherit(q, before *Queue) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()

@@ -52,8 +52,8 @@ func cause(ctx context.Context) error {
 	return ErrSilent
 }
 
-// Disk makes one look at a time, so that a disk that is silent for days holds one
-// goroutine, with its thread, and not one more at each attempt. Safe for concurrent
+// Disk makes one access at a time. So a disk that does not answer for days holds one
+// goroutine with its thread, and not a further one for each attempt. Safe for concurrent
 // use.
 type Disk struct{ turn chan struct{} }
 

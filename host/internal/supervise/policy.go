@@ -13,7 +13,8 @@ type policy struct {
 	// ready for steadyAfter, pauses begin from the first again; a connection is then
 	// dialled again at once.
 	mostPause, steadyAfter time.Duration
-	// hung is the log message of a plugin that is hung. ended begins the cause of an end.
+	// hung is the log message if the plugin is hung. ended is the first part of the text
+	// that explains why an attempt ended.
 	hung, ended string
 }
 

@@ -114,8 +114,9 @@ func (s *sender) judge() {
 	}
 }
 
-// send calls Export or Process with one batch. It blocks until the plugin has answered or ctx ends.
-// After the deadline, or on a broken connection, it blocks until awaitVerdict returns.
+// send calls Export or Process with one batch. It blocks until the plugin has answered or
+// ctx ends. After the deadline, or on a broken connection, it blocks until awaitVerdict
+// returns.
 func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	timeout := s.x.sup.cfg.ExportTimeout
 	call, cancel := context.WithTimeout(ctx, timeout)
@@ -160,7 +161,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	if broken {
 		s.lane.Forget(it)
 	}
-	ans := pipeline.Answer{Err: err, Took: took, Reached: reached, Said: spoken(trailer)}
+	ans := pipeline.Answer{Err: err, Took: took, Reached: reached, Said: sentByPlugin(trailer)}
 	if !ans.Said && errors.Is(call.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
 		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", timeout, EnvExportTimeout)
 	}
@@ -191,14 +192,14 @@ const maxAnswerBytes = 4 << 20
 // trailer, and only the text identifies the cause. A RESOURCE_EXHAUSTED error from the
 // plugin has a trailer.
 func tooLong(err *wire.Error, trailer metadata.MD) bool {
-	return err.Code == "RESOURCE_EXHAUSTED" && !spoken(trailer) && strings.Contains(err.Error(), "larger than max")
+	return err.Code == "RESOURCE_EXHAUSTED" && !sentByPlugin(trailer) && strings.Contains(err.Error(), "larger than max")
 }
 
-// spoken reports whether the plugin itself sent an error. An error from a server has a
+// sentByPlugin reports whether the plugin itself sent an error. An error from a server has a
 // trailer with at least the content type. An error from the client has none. If a
 // server sent a header before its error, the error counts as no answer and costs a
 // health check.
-func spoken(trailer metadata.MD) bool { return len(trailer) > 0 }
+func sentByPlugin(trailer metadata.MD) bool { return len(trailer) > 0 }
 
 // awaitVerdict checks the health of the plugin after a call without an answer. It returns
 // when the plugin has answered, has ended, or ctx ends.

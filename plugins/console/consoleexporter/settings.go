@@ -43,7 +43,7 @@ const (
 
 type settings struct {
 	format, output string
-	// outputFrom is the source of output, for errors.
+	// outputFrom names the setting that output comes from, for error messages.
 	outputFrom string
 }
 

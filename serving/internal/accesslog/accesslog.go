@@ -4,7 +4,7 @@
 // no line of its own in the replica: the line of the proxy names the replica.
 //
 // The package also writes to the user's log at places where a panic of that log would
-// end the process, see [Log.Survived].
+// end the process, see [Log.Recovered].
 //
 // It decides neither levels nor texts of requests; the proxies do. Open accesslog.go
 // first.

@@ -116,7 +116,7 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	c.request.ID = requestid.Fit(last(c.md, metaRequestID))
 	defer func() {
 		if v := recover(); v != nil { // grpc does not
-			err = p.statusOf(c.request.ID, p.shared.Log.Survived(stream.Context(), v)).Err()
+			err = p.statusOf(c.request.ID, p.shared.Log.Recovered(stream.Context(), v)).Err()
 		}
 	}()
 	stream.SetTrailer(metadata.Pairs(metaRequestID, c.request.ID))

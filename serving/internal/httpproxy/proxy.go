@@ -181,7 +181,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.ensureResponse()
-	defer p.survive(ctx) // a panic of the user's span processors costs the client nothing
+	defer p.recovered(ctx) // a panic of the user's span processors costs the client nothing
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }
 
@@ -212,10 +212,10 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	return x.endEarly(err)
 }
 
-// survive recovers from a panic around a handler.
-func (p *proxy) survive(ctx context.Context) {
+// recovered logs a panic around a handler. It must be deferred.
+func (p *proxy) recovered(ctx context.Context) {
 	if v := recover(); v != nil {
-		_ = p.shared.Log.Survived(ctx, v)
+		_ = p.shared.Log.Recovered(ctx, v)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 // record counts a request that has ended, and writes its line of the access log.
 func (p *proxy) record(x *exchange) {
-	defer p.survive(x.r.Context()) // a panic of the user's log costs the client nothing
+	defer p.recovered(x.r.Context()) // a panic of the user's log costs the client nothing
 	took := time.Since(x.arrived)
 	p.counts.Done()
 	ingress := p.unrouted

@@ -95,7 +95,7 @@ func (s *started) Run() {
 	a.err = cause.ErrGoexit
 	defer func() {
 		if v := recover(); v != nil {
-			a.err = shared.Log.Survived(a.routed, v)
+			a.err = shared.Log.Recovered(a.routed, v)
 		}
 		close(a.done)
 		shared.Counter.HandlerDone()

@@ -24,7 +24,7 @@ import (
 )
 
 // The origin of an error, the plugin or gRPC, decides whether a health check follows and
-// whether a batch is suspected. gRPC does not report the origin; spoken finds it in the
+// whether a batch is suspected. gRPC does not report the origin; sentByPlugin finds it in the
 // errors of real servers.
 
 // answerOf sends one batch to the server at a socket.

@@ -8,10 +8,10 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Survived logs a panic with v, if possible, and returns it as an error. The caller
+// Recovered logs a panic with v, if possible, and returns it as an error. The caller
 // has recovered from a panic of user code around a handler, such as a log or a span
 // processor, on a goroutine of the runtime: such a panic must not end the process.
-func (l Log) Survived(ctx context.Context, v any) error {
+func (l Log) Recovered(ctx context.Context, v any) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 	slog.New(Unbreakable{l.Handler()}).LogAttrs(ctx, slog.LevelError, "panic around a handler",
 		slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
