@@ -82,10 +82,6 @@ type backlog struct {
 // does not work, and retries of fresh items would not help.
 const mostAgain = 64
 
-func (l *backlog) empty() bool {
-	return l.head == len(l.fresh) && len(l.again) == 0 && len(l.suspects) == 0
-}
-
 // push adds a fresh item after all fresh items that were sealed before it: a processor may
 // answer a later batch first. The item gets the arrival of the item behind it, so that the
 // first item of a queue is also the first that has waited for the queue's patience.

@@ -100,8 +100,8 @@ func TestQueueAgainstModel(t *testing.T) {
 		default:
 			now = now.Add(10)
 		}
-		if q.empty() != (len(m) == 0) {
-			t.Fatalf("step %d: empty is %v with %d items", step, q.empty(), len(m))
+		if n := len(slices.Collect(q.all())); n != len(m) {
+			t.Fatalf("step %d: %d items, want %d", step, n, len(m))
 		}
 		if len(q.again) > mostAgain {
 			t.Fatalf("step %d: %d items wait to be sent again", step, len(q.again))

@@ -64,7 +64,7 @@ func TestADeadExporterMakesNoRoom(t *testing.T) {
 	p := newSpooling(t, "", inMemory)
 	accepted := p.fill("s")
 	p.mu.Lock()
-	for now := time.Now(); !p.queues["a"].items.empty(); {
+	for now := time.Now(); p.queues["a"].items.oldest() != nil; {
 		p.queues["a"].dropOldestLocked(now, reasonMaxAge)
 	}
 	p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // With a spool, the bytes of each batch are in a file before the batch is put on the
 // queues, and before Consume and Deliver return. Therefore:
 //
-//   - The spool learns of each outcome, and removes a file when no exporter needs its
-//     batches any more.
+//   - The spool notes each outcome. It removes a file when no exporter needs a batch in
+//     it any more.
 //   - At the bound of the memory, waiting items give up their bytes (unload). A lane reads
 //     the bytes again when the item is next.
 //   - At the bound of the spool, the queue that holds most of it loses its oldest batch.
@@ -87,10 +87,10 @@ func (c *claim) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	}
 }
 
-// settleLocked counts spans that the exporter or processor is done with, and that come to no
-// queue after it. The senders get their room
-// back when one exporter has answered the whole batch, or all exporters have dropped it: an
-// exporter that only drops batches must not make room at the cost of one that works.
+// settleLocked counts spans that the exporter or processor is done with, and that come to
+// no queue after it. The senders get their room back when one exporter has answered the
+// whole batch, or all exporters have dropped it. An exporter that only drops batches must
+// not make room at the cost of an exporter that works.
 func (c *claim) settleLocked(spans int, dropped bool) {
 	c.left -= spans
 	for _, next := range c.next {
