@@ -101,6 +101,7 @@ func (c Config) checkListeners() error {
 	listeners := []struct{ addr, variable string }{
 		{cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr), serving.EnvHTTPPort},
 		{c.Serving.GRPC.Addr, serving.EnvGRPCPort},
+		{c.Serving.Calls.Addr, serving.EnvCallAddr},
 		{c.Admin.Addr, admin.EnvPort},
 	}
 	var faults []error

@@ -274,6 +274,9 @@ func (s *service) announce(provider *tracing.Provider) {
 	if addr := s.server.GRPCAddr(); addr != nil {
 		args = append(args, "grpc", addr.String())
 	}
+	if addr := s.server.CallAddr(); addr != nil {
+		args = append(args, "calls", addr.String())
+	}
 	switch {
 	case provider.Enabled():
 		args = append(args, "tracing", "on", "plugins", s.plugins(),

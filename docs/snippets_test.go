@@ -124,7 +124,7 @@ func buildPrograms(t *testing.T, root string) string {
 	t.Helper()
 	bin := t.TempDir()
 	for to, packages := range map[string][]string{
-		"":        {"./cmd/servetrace", "./examples/hello", "./examples/grpc", "./examples/upstream-downstream", "./examples/streaming"},
+		"":        {"./cmd/servetrace", "./examples/hello", "./examples/grpc", "./examples/composition", "./examples/upstream-downstream", "./examples/streaming"},
 		"plugins": {"./plugins/console", "./plugins/otlp", "./plugins/datadog"},
 	} {
 		folder := filepath.Join(bin, to) + string(filepath.Separator)
@@ -173,7 +173,7 @@ func newPlace(t *testing.T, root, bin string) *place {
 	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
-	port, secondPort, adminPort, grpcPort := freePort(t), freePort(t), freePort(t), freePort(t)
+	port, secondPort, adminPort, grpcPort, callPort := freePort(t), freePort(t), freePort(t), freePort(t), freePort(t)
 	environ := append(os.Environ(),
 		"PATH="+tools+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, ".state"),
 		"GOFLAGS=-mod=mod "+linkFast, "GOWORK=off", "SERVE_HTTP_PORT="+port, "SERVE_GRPC_PORT="+grpcPort)
@@ -185,6 +185,7 @@ func newPlace(t *testing.T, root, bin string) *place {
 		environ: environ,
 		words: strings.NewReplacer(clone+"/bin", bin, clone, root, "localhost:8000", "127.0.0.1:"+port,
 			"localhost:8002", "127.0.0.1:"+secondPort, "SERVE_HTTP_PORT=8002", "SERVE_HTTP_PORT="+secondPort,
+			"localhost:9100", "127.0.0.1:"+callPort,
 			"localhost:4318", local, "localhost:8126", local,
 			"SERVE_ADMIN_PORT=8001", "SERVE_ADMIN_PORT="+adminPort, "localhost:8001", "127.0.0.1:"+adminPort),
 	}

@@ -40,7 +40,7 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 		err = router.ErrNoReconfigurer
 	}
 	if err == nil {
-		err = d.replicas().Changes.Reconfigure(ctx, next.json)
+		err = d.replicas().Reconfigure(ctx, next.json)
 	}
 	if err != nil {
 		return fmt.Errorf("reconfigure deployment %q of app %q: %w", deployment, app, err)
@@ -66,7 +66,7 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 	made := make([]error, len(s.all.order))
 	var changes sync.WaitGroup
 	for i, d := range s.all.order {
-		changes.Go(func() { made[i] = d.replicas().Changes.Declare(ctx, declared[d]) })
+		changes.Go(func() { made[i] = d.replicas().Declare(ctx, declared[d]) })
 	}
 	changes.Wait()
 	errs := []error{errors.Join(made...)}

@@ -123,6 +123,9 @@ type Config struct {
 
 	// GRPC are the settings of the gRPC proxy.
 	GRPC GRPCConfig
+
+	// Calls are the settings of calls between processes.
+	Calls CallConfig
 }
 
 // ConfigFromEnv reads the variables above, and the ones of gRPC, through getenv; an
@@ -143,6 +146,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		MaxHeaderBytes:         env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
 		QuietAccessLog:         !env.boolean(EnvAccessLog, true),
 		GRPC:                   grpcConfigFromEnv(&env),
+		Calls:                  callConfigFromEnv(&env),
 		HTTPAddr:               env.addr(EnvHTTPHost, defaultHTTPHost, EnvHTTPPort, defaultHTTPPort),
 	}
 	if getenv(envInPod) != "" && getenv(EnvMinDrainingPeriod) == "" {
@@ -180,7 +184,8 @@ func (c Config) Validate() error {
 	if n := c.MaxHeaderBytes; n != 0 && (n < leastHeaderBytes || n > mostHeaderBytes) {
 		faults = append(faults, fmt.Errorf("MaxHeaderBytes %d: want %d to %d", n, leastHeaderBytes, mostHeaderBytes))
 	}
-	return errors.Join(append(faults, c.GRPC.faults()...)...)
+	faults = append(faults, c.GRPC.faults()...)
+	return errors.Join(append(faults, c.Calls.faults()...)...)
 }
 
 func (c Config) withDefaults() Config {
@@ -192,6 +197,7 @@ func (c Config) withDefaults() Config {
 	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
 	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, defaultMaxHeaderBytes)
 	c.GRPC = c.GRPC.withDefaults()
+	c.Calls = c.Calls.withDefaults()
 	return c
 }
 

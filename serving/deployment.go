@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/servetrace/servetrace/serving/internal/callwire"
 	"github.com/servetrace/servetrace/serving/internal/grpcproxy"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
@@ -22,8 +23,11 @@ type Deployment struct {
 	methods   []method             // called by handle
 	locals    []router.Constructor // of PerReplica
 	rpcs      grpcproxy.Services   // its gRPC services
+	codec     Codec
+	errors    callwire.Errors // that cross to other processes
 
-	built atomic.Pointer[router.Deployment] // set once, when a server is built for it
+	built     atomic.Pointer[router.Deployment] // set once, when a server is built for it
+	elsewhere atomic.Bool                       // the server neither runs nor calls it
 }
 
 // DeploymentOption changes a [Deployment] as it is built.
@@ -92,6 +96,7 @@ func NewDeployment(name string, handler http.Handler, opts ...DeploymentOption) 
 		name:     name,
 		handler:  handler,
 		settings: defaultSettings(),
+		codec:    defaultCodec{},
 	}
 	for _, o := range opts {
 		o.apply(d)
@@ -100,7 +105,15 @@ func NewDeployment(name string, handler http.Handler, opts ...DeploymentOption) 
 }
 
 // replicas returns the replicas of the deployment, once a server was built for it.
-func (d *Deployment) replicas() *router.ReplicaSet { return d.built.Load().Replicas }
+func (d *Deployment) replicas() router.Replicas { return d.built.Load().Replicas }
+
+// noServer returns the reason why no server has the deployment.
+func (d *Deployment) noServer() error {
+	if d.elsewhere.Load() {
+		return fmt.Errorf("this process does not run it: add it to %s, or say in %s where it runs", EnvDeployments, EnvRemote)
+	}
+	return errNoServer
+}
 
 // check returns every fault of the deployment. An ingress answers requests.
 func (d *Deployment) check(ingress bool) error {

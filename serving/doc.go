@@ -13,7 +13,8 @@
 //     router (a slot, or a place in the queue; router span) →
 //     replica (the handler, replica span) → the handler's response, as it is
 //     written, or the proxy's own (404, 408, 500, 503). A call by handle goes
-//     router → replica, on the goroutine of its caller.
+//     router → replica, on the goroutine of its caller, or in another process
+//     ([CallConfig]).
 //     Replicas with a value of their own ([PerReplica]) are constructed in the
 //     background meanwhile, and requests wait for the first. Replicas that fail
 //     are replaced.
@@ -29,6 +30,10 @@
 //	internal/httpproxy   HTTP requests, responses and web sockets
 //	internal/grpcproxy   gRPC calls, health and reflection
 //	internal/router      deployments: the router, the replicas and their life
+//	internal/callserver  calls by handle from other processes
+//	internal/callclient  calls by handle to other processes
+//	internal/callwire    what the two have in common
+//	internal/discovery   the processes that run a deployment
 //	internal/scope       access to replica and call for code that runs inside them
 //	internal/inflight    the count of requests and handlers, and their goroutines
 //	internal/cause       the errors with which the runtime ends requests
@@ -44,5 +49,7 @@
 //
 // Open server.go first, then front.go, proxy.go, call.go, exchange.go and response.go of
 // internal/httpproxy, and deployment.go, router.go and assignment.go of internal/router. For
-// calls between deployments open handle.go, for gRPC internal/grpcproxy/proxy.go.
+// calls between deployments open handle.go, for gRPC internal/grpcproxy/proxy.go. For calls
+// between processes open calls.go, carry.go, peer.go and accept.go of internal/router, then
+// internal/callserver/call.go and internal/callclient/call.go.
 package serving

@@ -42,6 +42,9 @@ func (d *Deployment) Built() *router.Deployment { return d.built.Load() }
 // Handle sets the handler, before New.
 func (d *Deployment) Handle(h http.Handler) { d.handler = h }
 
+// Name returns the name.
+func (d *Deployment) Name() string { return d.name }
+
 // WithDefaults returns c with the defaults in place of zeros.
 func (c Config) WithDefaults() Config { return c.withDefaults() }
 

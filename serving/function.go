@@ -1,21 +1,29 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/callserver"
 	"github.com/servetrace/servetrace/serving/internal/cause"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// method describes a function of a deployment, for its faults.
+// method describes a function of a deployment.
 type method struct {
-	name string // "" is __call__
-	set  bool   // it has a function
+	name   string // "" is __call__
+	set    bool   // it has a function
+	stream bool   // it returns a stream
+	// in and out are the types of its argument and its results.
+	in, out reflect.Type
+	// serve runs the function for another process.
+	serve func(*router.Assignment, *callserver.Exchange) error
 }
 
 // AddFunction adds a function to the deployment that other code calls by handle, and
@@ -25,29 +33,33 @@ type method struct {
 // Call it before [New], and from one goroutine at a time. New reports its faults. The
 // replicas share f, which must be safe for concurrent use.
 func AddFunction[In, Out any](d *Deployment, method string, f func(context.Context, In) (Out, error)) *Handle[In, Out] {
-	d.add(method, f != nil)
-	return &Handle[In, Out]{way: way{deployment: d, method: method}, f: f}
+	h := &Handle[In, Out]{way: way{deployment: d, method: method}, f: f}
+	d.methods = append(d.methods, functionOf(method, f != nil, h.serve, reflect.TypeFor[In](), reflect.TypeFor[Out]()))
+	return h
 }
 
 // AddStream adds a function that returns a stream, and returns the handle. The stream
 // ends with its first error. In all else it is like [AddFunction].
 func AddStream[In, Out any](d *Deployment, method string, f func(context.Context, In) iter.Seq2[Out, error]) *StreamHandle[In, Out] {
-	d.add(method, f != nil)
-	return &StreamHandle[In, Out]{way: way{deployment: d, method: method}, f: f}
+	h := &StreamHandle[In, Out]{way: way{deployment: d, method: method}, f: f}
+	m := functionOf(method, f != nil, h.serve, reflect.TypeFor[In](), reflect.TypeFor[Out]())
+	m.stream = true
+	d.methods = append(d.methods, m)
+	return h
 }
 
-func (d *Deployment) add(name string, set bool) {
-	d.methods = append(d.methods, method{name: name, set: set})
+func functionOf(name string, set bool, serve func(*router.Assignment, *callserver.Exchange) error, in, out reflect.Type) method {
+	return method{name: name, set: set, serve: serve, in: in, out: out}
 }
+
+// methodName returns the name of a method in spans and errors.
+func methodName(name string) string { return cmp.Or(name, semconv.DefaultCallMethod) }
 
 func (d *Deployment) checkMethods() error {
 	var faults []error
 	names := map[string]bool{}
 	for _, m := range d.methods {
-		shown := m.name
-		if shown == "" {
-			shown = semconv.DefaultCallMethod
-		}
+		shown := methodName(m.name)
 		if !validName(shown) {
 			faults = append(faults, fmt.Errorf("method %q: want 1 to %d letters, digits, '-', '_' or '.', or \"\" for %s",
 				shown, maxNameLen, semconv.DefaultCallMethod))
@@ -59,6 +71,30 @@ func (d *Deployment) checkMethods() error {
 			faults = append(faults, fmt.Errorf("method %q: added twice", shown))
 		}
 		names[shown] = true
+	}
+	return errors.Join(faults...)
+}
+
+// checkCrossing returns the faults of functions whose arguments or results cannot cross to
+// another process.
+func (d *Deployment) checkCrossing() error {
+	var faults []error
+	for _, m := range d.methods {
+		in := m.in
+		if item, is := itemOf(in); is {
+			in = item
+		}
+		for _, t := range []struct {
+			what string
+			is   error
+		}{
+			{"argument", d.codec.Check(in)},
+			{"result", d.codec.Check(m.out)},
+		} {
+			if t.is != nil {
+				faults = append(faults, fmt.Errorf("method %q: %s: %w", methodName(m.name), t.what, t.is))
+			}
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -100,6 +136,7 @@ type streamCall[In, Out any] struct {
 
 	last     Out  // came with the error that ended the stream
 	stopped  bool // the caller wants no more
+	yielded  bool // the caller has had an item of another process
 	inCaller bool // the loop's body runs
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/requestid"
-	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
 // Handle calls a function of a deployment, in Ray's words handle.remote().
@@ -27,6 +26,13 @@ type Handle[In, Out any] struct {
 // are, not copied, so that both sides may share memory. The slot is
 // the callee's until the function has returned. The caller keeps its own slot
 // meanwhile: a deployment that calls itself may wait for ever.
+//
+// If an operator runs the deployment in other processes ([CallConfig]), one of them runs
+// the function, with a copy of in made by the deployment's [Codec]. Deadline and
+// cancellation reach it. Call returns when ctx ends, also if the function does not. It
+// fails with [ErrReplicaLost], wrapped, if the process is lost. With an error, out is zero.
+// If In is an [iter.Seq] or an [iter.Seq2] of a value and an error, the function gets the
+// items as they come. The iterator runs on another goroutine, and must end when ctx does.
 //
 // Inside a request or another call, ctx must be its context or one derived from it: it
 // carries request id, route and trace, and the
@@ -65,6 +71,15 @@ func (h *Handle[In, Out]) WithModelID(id string) *Handle[In, Out] {
 	return &with
 }
 
+// Idempotent returns a handle for calls that may run twice. If another process had such a
+// call and is lost, the call goes to another one, up to two times, unless it has items of
+// its stream already. A call also needs one round trip less.
+func (h *Handle[In, Out]) Idempotent() *Handle[In, Out] {
+	with := *h
+	with.idempotent = true
+	return &with
+}
+
 // StreamHandle calls a function of a deployment that returns a stream.
 // [AddStream] makes it. It is safe for concurrent use.
 type StreamHandle[In, Out any] struct {
@@ -96,22 +111,30 @@ func (h *StreamHandle[In, Out]) WithModelID(id string) *StreamHandle[In, Out] {
 	return &with
 }
 
+// Idempotent is like [Handle.Idempotent].
+func (h *StreamHandle[In, Out]) Idempotent() *StreamHandle[In, Out] {
+	with := *h
+	with.idempotent = true
+	return &with
+}
+
 // way is the part of a handle that does not depend on the function's type.
 type way struct {
 	deployment *Deployment
 	method     string // "" is __call__
 	model      string // "" for none
+	idempotent bool
 }
 
 func (w *way) replicaStart(stream bool) spans.ReplicaStart {
 	return spans.ReplicaStart{Protocol: spans.Handle, CallMethod: w.method, Streaming: stream}
 }
 
-// call has a replica of the deployment run c, on this goroutine.
-func (w *way) call(ctx context.Context, c router.Call, stream bool) error {
+// call has a replica of the deployment run c: on this goroutine, or in another process.
+func (w *way) call(ctx context.Context, c callByHandle, stream bool) error {
 	d := w.deployment.built.Load()
 	if d == nil {
-		return w.refusal(errNoServer)
+		return w.refusal(w.deployment.noServer())
 	}
 	done, err := d.AdmitCall(ctx)
 	if err != nil {
@@ -121,12 +144,16 @@ func (w *way) call(ctx context.Context, c router.Call, stream bool) error {
 	if identity.RequestFromContext(ctx) == nil {
 		ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: requestid.New()})
 	}
-	a, err := d.Assign(ctx, spans.RouterStart{
+	start := spans.RouterStart{
 		CallMethod: w.method,
 		Protocol:   spans.Handle,
 		Streaming:  stream,
 		ModelID:    w.model,
-	})
+	}
+	if d.Remote {
+		return w.carry(ctx, d, start, c)
+	}
+	a, err := d.Assign(ctx, start)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type Server struct {
 	cut    context.CancelCauseFunc // ends shared.Base
 	http   *httpproxy.Front
 	grpc   *grpcproxy.Front // nil if no app has gRPC services
+	calls  *calls
 	all    *deployments
 	over   ending
 
@@ -72,10 +73,16 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
+	cfg = cfg.withDefaults()
+	calls, err := newCalls(cfg.Calls, apps, o.log)
+	if err != nil {
+		return nil, err
+	}
 	base, cut := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg: cfg.withDefaults(),
-		cut: cut,
+		cfg:   cfg,
+		cut:   cut,
+		calls: calls,
 		shared: &router.Shared{
 			Base:    base,
 			Counter: inflight.NewCounter(),
@@ -93,25 +100,36 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		}
 	}
 	s.buildFronts()
+	s.calls.serve(s.shared, s.all.order, s.over.end)
 	for _, d := range s.all.order {
-		if len(d.locals) == 0 {
+		if len(d.locals) == 0 && !d.built.Load().Remote {
 			d.replicas().Start()
 		}
 	}
 	return s, nil
 }
 
-// deploy builds the deployment's replicas and the router over them.
+// deploy builds the deployment's replicas, in this process or in others, and the router
+// over them.
 func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
+	at := s.calls.places[d]
+	if d.elsewhere.Store(at.absent); at.absent {
+		return
+	}
 	pressure := cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter})
-	d.built.Store(router.New(s.shared, router.Config{
+	c := router.Config{
 		App:             app,
 		Name:            d.name,
 		Constructors:    d.locals,
 		Settings:        want,
 		QueueFullStatus: pressure.status,
 		RetryAfter:      pressure.retryAfter,
-	}))
+	}
+	if at.target == "" {
+		d.built.Store(router.New(s.shared, c))
+	} else {
+		d.built.Store(s.calls.remote(s.shared, d, c))
+	}
 	s.all.order = append(s.all.order, d)
 }
 
@@ -120,8 +138,13 @@ func (s *Server) buildFronts() {
 	var apps []grpcproxy.App
 	for _, a := range s.all.apps {
 		to := grpcproxy.App{Ingress: a.ingress.built.Load(), Services: &a.ingress.rpcs}
+		if to.Ingress == nil {
+			continue // it runs elsewhere
+		}
 		for _, d := range a.deployments() {
-			to.All = append(to.All, d.built.Load())
+			if built := d.built.Load(); built != nil {
+				to.All = append(to.All, built)
+			}
 		}
 		apps = append(apps, to)
 		if a.ingress.handler != nil { // else it has gRPC services only
@@ -204,8 +227,13 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.startGRPC(ctx); err != nil {
+	err = s.calls.start(ctx)
+	if err == nil {
+		err = s.startGRPC(ctx)
+	}
+	if err != nil {
 		_ = l.Close() // it has carried nothing
+		s.calls.stop(ctx)
 		return err
 	}
 	s.runLocked(l)
@@ -267,6 +295,17 @@ func (s *Server) GRPCAddr() net.Addr {
 		return nil
 	}
 	return s.grpc.Addr()
+}
+
+// CallAddr returns the address at which other processes call this one, with the real
+// port; nil before Start, and without [CallConfig.Addr].
+func (s *Server) CallAddr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.addr == nil || s.calls.server == nil {
+		return nil
+	}
+	return s.calls.server.Addr()
 }
 
 // Done is closed when a started server accepts no more connections, because of Shutdown

@@ -38,6 +38,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 	if s.grpc != nil {
 		s.grpc.Leave()
 	}
+	s.calls.leave()
 	s.linger(ctx)
 	s.shared.Counter.Drain()
 	s.http.Drain()
@@ -57,6 +58,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 	if s.grpc != nil {
 		s.grpc.Stop(ctx)
 	}
+	s.calls.stop(ctx)
 	s.shared.Workers.Close()
 	s.cut(ErrShuttingDown)
 	if _, running := s.shared.Counter.Counts(); cutOff > 0 || running > 0 {

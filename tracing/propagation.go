@@ -52,6 +52,11 @@ func (p *Provider) Inject(ctx context.Context, header http.Header) {
 	p.propagator.Inject(ctx, edgeHeader(header))
 }
 
+// InjectMetadata is Inject for the metadata of a gRPC call.
+func (p *Provider) InjectMetadata(ctx context.Context, md map[string][]string) {
+	p.propagator.Inject(ctx, edgeMetadata(md))
+}
+
 // TraceContext returns a context that carries only the current span of ctx, its baggage
 // and its Request: no cancellation, no deadline and no other value. It corresponds to
 // Ray's get_trace_context, for work that outlives the request but belongs to its trace.

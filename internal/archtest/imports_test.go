@@ -22,6 +22,16 @@ var importTable = []struct {
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/stdio", "internal/logqueue", "internal/unread"}},
 	{dir: "admin", may: []string{"host", "internal/printable"}},
 	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling"}},
+	// The two sides of a call between processes, and what they share.
+	{dir: "serving/internal/callserver", may: []string{
+		"internal/spans/...", "semconv", "internal/gen/servetrace/serve/v1", "serving/internal/router", "serving/internal/callwire", "serving/internal/cause",
+		"serving/internal/inflight", "serving/internal/requestid",
+	}},
+	{dir: "serving/internal/callclient", may: []string{
+		"tracing", "internal/spans/identity", "internal/gen/servetrace/serve/v1", "serving/internal/router", "serving/internal/callwire", "serving/internal/cause",
+		"serving/internal/discovery",
+	}},
+	{dir: "serving/internal/callwire", may: []string{"tracing", "internal/spans", "internal/gen/servetrace/serve/v1", "serving/internal/cause"}},
 	{dir: "serving/internal/httpproxy", may: []string{
 		"internal/spans/...", "semconv", "serving/internal/router", "serving/internal/accesslog", "serving/internal/cause", "serving/internal/inflight",
 		"serving/internal/metrics", "serving/internal/requestid", "serving/internal/scope", "serving/internal/socket", "serving/internal/stall", "serving/internal/wsframe",
@@ -83,6 +93,7 @@ var importTable = []struct {
 	{dir: "internal/yamlfile"},
 	{dir: "internal/wire", may: []string{"internal/gen/..."}},
 	{dir: "internal/gen/servetrace/plugin/v1"},
+	{dir: "internal/gen/servetrace/serve/v1"},
 	{dir: "internal/gen/ray/serve"},
 	{dir: "internal/otlpwire"},
 	// The half that knows the SDK's spans stands apart, because pluginsdk links
@@ -121,10 +132,11 @@ var importTable = []struct {
 	{dir: "test/hazard"},
 	{dir: "test/hazards", may: []string{"test/hazard"}},
 	{dir: "test/size"},
-	{dir: "test/spans"}, // a comment, and tests
-	{dir: "test/mixed"}, // the same
-	{dir: "test/ray"},   // the same
-	{dir: "test/seeds"}, // the same
+	{dir: "test/spans"},  // a comment, and tests
+	{dir: "test/mixed"},  // the same
+	{dir: "test/remote"}, // the same
+	{dir: "test/ray"},    // the same
+	{dir: "test/seeds"},  // the same
 	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
 }
 

@@ -175,6 +175,17 @@ var keys = []Key{
 	{Path: "grpc_options.keepalive_min_time_s", Variable: "SERVE_GRPC_KEEPALIVE_MIN_TIME", Default: "10s", form: seconds,
 		Meaning: "least time between pings of a client; more pings close the connection"},
 
+	{Path: "call_options.remote", Variable: "SERVE_REMOTE", form: list(","),
+		Meaning: "[deployments of other processes](../how-to/remote-deployments.md): `DEPLOYMENT=TARGET`"},
+	{Path: "call_options.deployments", Variable: "SERVE_DEPLOYMENTS", form: list(","),
+		Meaning: "deployments that this process runs. Unset: all that are not remote"},
+	{Path: "call_options.addr", Variable: "SERVE_CALL_ADDR", form: text,
+		Meaning: "`host:port` at which other processes call this one. Unset: none calls"},
+	{Path: "call_options.max_message_bytes", Variable: "SERVE_CALL_MAX_MESSAGE_BYTES", Default: "67108864", form: integer,
+		Meaning: "bytes of an argument, a result or an item of a stream, 1024 or more"},
+	{Path: "call_options.max_streams", Variable: "SERVE_CALL_MAX_STREAMS", Default: "10000", form: integer,
+		Meaning: "calls at a time on one connection; further calls wait in their processes"},
+
 	{Path: "admin.host", Variable: "SERVE_ADMIN_HOST", Default: "127.0.0.1", form: text,
 		Meaning: "address, and allowed name in the header `Host`"},
 	{Path: "admin.port", Variable: "SERVE_ADMIN_PORT", form: integer,

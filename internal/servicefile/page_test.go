@@ -65,6 +65,7 @@ var sections = []struct{ heading, prefix string }{
 	{"Tracing", "tracing_config."},
 	{"HTTP", "http_options."},
 	{"gRPC", "grpc_options."},
+	{"Calls between processes", "call_options."},
 	{"Admin listener", "admin."},
 	{"Relay", "relay."},
 	{"Log", "logging_config."},

@@ -151,7 +151,7 @@ func (a *attributes) failure(group names, err error, status int) {
 	switch {
 	case !group.stable():
 	case err != nil:
-		a.text(semconv.ErrorType, exceptionType(err))
+		a.text(semconv.ErrorType, ExceptionType(err))
 	default:
 		a.text(semconv.ErrorType, strconv.Itoa(status))
 	}

@@ -17,7 +17,7 @@ import (
 func recordException(span trace.Span, err error, escaped string) {
 	attrs := make([]attribute.KeyValue, 0, 4)
 	attrs = append(attrs,
-		attribute.String(semconv.ExceptionType, exceptionType(err)),
+		attribute.String(semconv.ExceptionType, ExceptionType(err)),
 		attribute.String(semconv.ExceptionMessage, err.Error()),
 		attribute.String(semconv.ExceptionEscaped, escaped))
 	if p, ok := errors.AsType[*tracing.PanicError](err); ok && len(p.Stack) > 0 {
@@ -26,10 +26,10 @@ func recordException(span trace.Span, err error, escaped string) {
 	span.AddEvent(semconv.EventException, trace.WithAttributes(attrs...))
 }
 
-// exceptionType returns the Go type of the error below the wrappers of package fmt, or
+// ExceptionType returns the Go type of the error below the wrappers of package fmt, or
 // its ErrorType if it has that method, after OpenTelemetry's convention. Timeout and
 // cancellation have private types, so their variables' names are returned.
-func exceptionType(err error) string {
+func ExceptionType(err error) string {
 	for {
 		switch err { //nolint:errorlint // the loop unwraps, and only past wrappers of package fmt
 		case context.Canceled:

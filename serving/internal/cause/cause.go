@@ -9,8 +9,8 @@
 //  3. ForSpan translates it for spans.
 //
 // Package serving documents the errors for users, and has the same names. This package
-// makes no responses: each proxy translates errors for its own protocol. It has a
-// single file, cause.go.
+// makes no responses: each proxy translates errors for its own protocol. Open cause.go
+// first; remote.go has the errors of calls to other processes.
 package cause
 
 import (

@@ -38,9 +38,9 @@ type Assignment struct {
 	err  error // written before done is closed
 }
 
-func newAssignment(routed context.Context, span spans.Span, d *Deployment, m *member, model string) *Assignment {
+func newAssignment(routed context.Context, unsampled bool, d *Deployment, m *member, model string) *Assignment {
 	r := m.replica
-	a := &Assignment{deployment: d, member: m, routed: routed, unsampled: !span.Recording()}
+	a := &Assignment{deployment: d, member: m, routed: routed, unsampled: unsampled}
 	a.request.App, a.request.Deployment, a.request.ModelID = d.App, d.Name, model
 	a.request.Component = r.component // StartReplica sets the rest
 	a.scope.Replica = r.scope

@@ -40,27 +40,59 @@ type Config struct {
 // changes after New, and is safe for concurrent use.
 type Deployment struct {
 	App, Name string
-	Replicas  *ReplicaSet
+	Replicas  Replicas
+	// Remote reports whether other processes run the deployment. Calls go by Call then,
+	// and else by Assign.
+	Remote bool
 
 	shared  *Shared
 	router  *router
 	metrics *metrics.Router
 }
 
+// Replicas are the replicas of a deployment: a [ReplicaSet] in this process, or other
+// processes. The methods are safe for concurrent use.
+type Replicas interface {
+	// Start, Stop and Wait are documented at ReplicaSet.
+	Start()
+	Stop()
+	Wait(ctx, late context.Context) error
+	// Status returns the state. It does not block.
+	Status() DeploymentStatus
+	// Unready returns the reason why the deployment takes no calls, or "".
+	Unready() string
+	// Declare and Reconfigure are documented at Changes.
+	Declare(ctx context.Context, next Settings) error
+	Reconfigure(ctx context.Context, config string) error
+}
+
 // New returns a deployment of the server. It starts no replicas.
 func New(s *Shared, c Config) *Deployment {
+	d := newDeployment(s, c)
+	d.Replicas = newReplicaSet(s, c, d.router)
+	return d
+}
+
+// NewRemote returns a deployment that other processes run. They Join it. The caller sets
+// Replicas.
+func NewRemote(s *Shared, c Config) *Deployment {
+	d := newDeployment(s, c)
+	d.Remote = true
+	return d
+}
+
+func newDeployment(s *Shared, c Config) *Deployment {
 	r := newRouter(s.Base, c.Settings.MaxOngoing, c.Settings.MaxQueued, cause.QueueFullError{
 		Deployment: c.Name,
 		StatusCode: c.QueueFullStatus,
 		RetryAfter: c.RetryAfter,
 	})
 	return &Deployment{
-		App:      c.App,
-		Name:     c.Name,
-		Replicas: newReplicaSet(s, c, r),
-		shared:   s,
-		router:   r,
-		metrics:  s.Metrics.Router(c.App, c.Name, r.load),
+		App:     c.App,
+		Name:    c.Name,
+		shared:  s,
+		router:  r,
+		metrics: s.Metrics.Router(c.App, c.Name, r.load),
 	}
 }
 
@@ -103,7 +135,7 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignme
 	if err != nil {
 		return nil, err
 	}
-	return newAssignment(routed, span, d, m, s.ModelID), nil
+	return newAssignment(routed, !span.Recording(), d, m, s.ModelID), nil
 }
 
 // resultOf returns the result of the choice of a replica, for the router span.

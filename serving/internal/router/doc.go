@@ -11,10 +11,14 @@
 //  4. Changes apply other settings while calls run.
 //  5. ReplicaSet.Stop and Wait end the replicas after their last calls.
 //
+// Other processes may run the replicas. They Join the deployment, and a handle Calls it.
+// The call's slot is the router's as before, and the process accepts or refuses it. In
+// that process, Accept takes the place of Assign.
+//
 // The package knows no protocol: a Call is what a proxy or a handle makes of one. It
 // imports no proxy, and package serving makes its settings from the options and
 // configurations of users.
 //
 // Open deployment.go first, then router.go, assignment.go, replica.go, replicaset.go and
-// replicalife.go.
+// replicalife.go. For other processes open peer.go and accept.go.
 package router

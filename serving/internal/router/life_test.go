@@ -64,7 +64,7 @@ func newBenchOf(t *testing.T, p *servingtest.Probe, constructors []Constructor, 
 		set(&c.Settings)
 	}
 	b := &bench{t: t, p: p, lines: new(servingtest.Log)}
-	b.ReplicaSet = New(newServer(t, slog.New(slog.NewJSONHandler(b.lines, nil))), c).Replicas
+	b.ReplicaSet, _ = New(newServer(t, slog.New(slog.NewJSONHandler(b.lines, nil))), c).Replicas.(*ReplicaSet)
 	return b
 }
 

@@ -2,14 +2,19 @@ package router
 
 import "slices"
 
-// member is a replica as the router sees it. The router's mu guards it.
+// member is a replica, or another process with replicas, as the router sees it. The
+// router's mu guards it.
 type member struct {
-	replica *Replica
+	replica *Replica // nil for a process
+	peer    Peer     // nil for a replica
 	ongoing int
+	limit   int           // of requests at a time
 	at      int           // its place in the pool of free members; -1 if it is not there
 	idle    chan struct{} // not nil once the member was removed; closed when it has no request
 	models  []string      // as announced; never written to
 	sent    []sent        // models of requests that were sent to it and still run
+
+	trust // of a process
 }
 
 type sent struct {
@@ -46,6 +51,9 @@ func (m *member) release(model string) {
 func (m *member) indexOf(model string) int {
 	return slices.IndexFunc(m.sent, func(s sent) bool { return s.model == model })
 }
+
+// open reports whether the member may have one more request.
+func (m *member) open() bool { return m.ongoing < m.limit }
 
 // checkIdle closes idle if the member has no request: it was removed and gets no more.
 func (m *member) checkIdle() {
@@ -97,6 +105,15 @@ func (p *pool) drop(m *member) {
 	p.members[last] = nil
 	p.members = p.members[:last]
 	m.at = -1
+}
+
+// update adds or drops a member, as it is open or not.
+func (p *pool) update(m *member) {
+	if m.open() {
+		p.add(m)
+	} else {
+		p.drop(m)
+	}
 }
 
 // pick chooses a member for a request, or returns nil if the pool is empty. model is the

@@ -35,6 +35,8 @@ type ReplicaSet struct {
 	condition condition
 }
 
+var _ Replicas = (*ReplicaSet)(nil)
+
 // setPhase only moves forward.
 type setPhase int
 
@@ -211,6 +213,16 @@ func (s *ReplicaSet) Unready() string {
 		return ""
 	}
 	return fmt.Sprintf("Deployment(name='%s', app='%s') has no replica that takes requests yet.", s.config.Name, s.config.App)
+}
+
+// Declare implements [Replicas].
+func (s *ReplicaSet) Declare(ctx context.Context, next Settings) error {
+	return s.Changes.Declare(ctx, next)
+}
+
+// Reconfigure implements [Replicas].
+func (s *ReplicaSet) Reconfigure(ctx context.Context, config string) error {
+	return s.Changes.Reconfigure(ctx, config)
 }
 
 func (s *ReplicaSet) settings() Settings {

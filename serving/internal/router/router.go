@@ -36,13 +36,14 @@ type router struct {
 	free      pool                 // the members with a free slot
 	waiting   list.List            // of *waiter, first come first; empty if free is not
 	down      error                // why there will be no replica; nil if there may be one
-	members   map[*Replica]*member
+	members   map[*Replica]*member // the replicas of this process
+	watchers  watchers
 }
 
 // waiter is a request that waits for a slot.
 type waiter struct {
 	model string
-	since time.Time
+	since time.Time // its arrival; waiters are ordered by it
 	// granted is buffered for its one value, so that a grant never blocks. It carries
 	// the member, or nil if the wait failed. err was set before.
 	granted chan *member
@@ -66,13 +67,24 @@ func newRouter(base context.Context, limit, maxQueued int, full cause.QueueFullE
 // *cause.DeploymentUnavailableError at once or later, or with the cause of the end of ctx
 // or of the server, if the request waits then.
 func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
+	return r.acquireSince(ctx, model, time.Time{})
+}
+
+// acquireSince acquires a slot like acquire. For a request that arrived earlier and has
+// lost its slot, since is its arrival: it goes before the requests that arrived later,
+// also into a full queue. It is zero for a new request.
+func (r *router) acquireSince(ctx context.Context, model string, since time.Time) (m *member, wait time.Duration, err error) {
 	r.mu.Lock()
-	if m, err = r.takeFreeLocked(model); m != nil || err != nil {
+	if m, err = r.takeFreeLocked(model, since.IsZero()); m != nil || err != nil {
 		r.mu.Unlock()
 		return m, 0, err
 	}
-	w := &waiter{model: model, since: time.Now(), granted: make(chan *member, 1)}
-	place := r.waiting.PushBack(w)
+	began := time.Now()
+	w := &waiter{model: model, since: since, granted: make(chan *member, 1)}
+	if since.IsZero() {
+		w.since = began
+	}
+	place := r.queueLocked(w)
 	r.mu.Unlock()
 	select {
 	case m = <-w.granted:
@@ -90,12 +102,22 @@ func (r *router) acquire(ctx context.Context, model string) (m *member, wait tim
 	if err != nil {
 		m = nil
 	}
-	return m, time.Since(w.since), err
+	return m, time.Since(began), err
 }
 
-// takeFreeLocked takes a free slot for a new request. If both results are nil, the
-// request may wait.
-func (r *router) takeFreeLocked(model string) (*member, error) {
+// queueLocked has w wait behind the waiters that arrived before.
+func (r *router) queueLocked(w *waiter) *list.Element {
+	for at := r.waiting.Back(); at != nil; at = at.Prev() {
+		if !at.Value.(*waiter).since.After(w.since) {
+			return r.waiting.InsertAfter(w, at)
+		}
+	}
+	return r.waiting.PushFront(w)
+}
+
+// takeFreeLocked takes a free slot for a request. If both results are nil, the request
+// may wait. The bound of the queue is for new requests.
+func (r *router) takeFreeLocked(model string, isNew bool) (*member, error) {
 	if r.down != nil {
 		return nil, r.down
 	}
@@ -103,7 +125,7 @@ func (r *router) takeFreeLocked(model string) (*member, error) {
 		r.takeLocked(m, model)
 		return m, nil
 	}
-	if queued := r.waiting.Len(); r.maxQueued >= 0 && queued >= r.maxQueued {
+	if queued := r.waiting.Len(); isNew && r.maxQueued >= 0 && queued >= r.maxQueued {
 		full := r.full
 		full.Queued, full.Limit = queued, r.maxQueued
 		return nil, &full
@@ -138,10 +160,11 @@ func (r *router) release(m *member, model string) {
 func (r *router) add(replica *Replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := &member{replica: replica, at: -1, models: replica.models()}
+	m := &member{replica: replica, limit: r.limit, at: -1, models: replica.models()}
 	r.members[replica] = m
 	r.free.add(m)
 	r.serveLocked()
+	r.watchers.wake()
 }
 
 // remove takes a replica off the list. Its requests continue. idle is closed when the
@@ -159,6 +182,7 @@ func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	m.idle = done
 	r.free.drop(m)
 	m.checkIdle()
+	r.watchers.wake()
 	return done
 }
 
@@ -169,13 +193,11 @@ func (r *router) limits(ongoing, queued int) {
 	defer r.mu.Unlock()
 	r.limit, r.maxQueued = ongoing, queued
 	for _, m := range r.members {
-		if m.ongoing < r.limit {
-			r.free.add(m)
-		} else {
-			r.free.drop(m)
-		}
+		m.limit = r.limit
+		r.free.update(m)
 	}
 	r.serveLocked()
+	r.watchers.wake()
 }
 
 // serveLocked gives free slots to waiting requests, in their order.
@@ -196,6 +218,7 @@ func (r *router) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = err
+	r.watchers.wake()
 	for err != nil && r.waiting.Len() > 0 {
 		w := r.waiting.Remove(r.waiting.Front()).(*waiter)
 		w.err = err
@@ -209,6 +232,7 @@ func (r *router) announce(replica *Replica) {
 	defer r.mu.Unlock()
 	if m := r.members[replica]; m != nil {
 		m.models = replica.models()
+		r.watchers.wake()
 	}
 }
 
@@ -216,7 +240,7 @@ func (r *router) announce(replica *Replica) {
 func (r *router) takeLocked(m *member, model string) {
 	r.ongoing++
 	m.take(model)
-	if m.ongoing >= r.limit {
+	if m.ongoing >= m.limit {
 		r.free.drop(m)
 	}
 }
@@ -227,7 +251,7 @@ func (r *router) releaseLocked(m *member, model string) {
 	switch {
 	case m.idle != nil:
 		m.checkIdle()
-	case m.ongoing >= r.limit: // the limit was lowered
+	case !m.open(): // the limit was lowered
 	case r.waiting.Len() > 0:
 		r.grantLocked(m, r.nextLocked(m))
 	default:

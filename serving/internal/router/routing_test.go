@@ -248,7 +248,7 @@ func (b *books) step() {
 	case 0, 1, 2:
 		model := b.model()
 		r.mu.Lock()
-		m, _ := r.takeFreeLocked(model)
+		m, _ := r.takeFreeLocked(model, true)
 		r.mu.Unlock()
 		if m != nil {
 			b.held = append(b.held, heldSlot{m, model})

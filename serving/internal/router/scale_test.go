@@ -28,7 +28,7 @@ func allocated(t *testing.T, n int) uint64 {
 	if got := len(d.Replicas.Status().Replicas); got != n {
 		t.Fatalf("%d replicas run, want %d", got, n)
 	}
-	if _, _, err := d.Replicas.change(func(s Settings) Settings { s.MaxOngoing = 6; return s }); err != nil {
+	if _, _, err := d.Replicas.(*ReplicaSet).change(func(s Settings) Settings { s.MaxOngoing = 6; return s }); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)

@@ -64,7 +64,12 @@ type DeploymentStatus struct {
 	MaxOngoingRequests int `json:"max_ongoing_requests"`
 	MaxQueuedRequests  int `json:"max_queued_requests"`
 	Queued             int `json:"queued"`
-	// Replicas are the replicas that have not ended, oldest first.
+	// Target is the place of the processes that run the deployment, if other processes
+	// do. NumReplicas is then the number of processes that take calls, and
+	// MaxOngoingRequests the sum of their capacities.
+	Target string `json:"target,omitempty"`
+	// Replicas are the replicas that have not ended, oldest first. For other processes,
+	// their addresses are the ids.
 	Replicas []ReplicaStatus `json:"replicas"`
 }
 

@@ -1,0 +1,211 @@
+package serving
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/servetrace/servetrace/serving/internal/discovery"
+)
+
+// The environment variables of calls between processes.
+const (
+	EnvRemote              = "SERVE_REMOTE"                 // DEPLOYMENT=TARGET,…; default: none
+	EnvDeployments         = "SERVE_DEPLOYMENTS"            // names; default: all that are not remote
+	EnvCallAddr            = "SERVE_CALL_ADDR"              // host:port; default: no calls are taken
+	EnvCallMaxMessageBytes = "SERVE_CALL_MAX_MESSAGE_BYTES" // default 67108864
+	EnvCallMaxStreams      = "SERVE_CALL_MAX_STREAMS"       // default 10000
+)
+
+// The meaning of a zero in [CallConfig], and the least bound of a message.
+const (
+	defaultCallMessageBytes = 64 << 20
+	defaultCallStreams      = 10000
+	leastCallMessageBytes   = 1 << 10
+)
+
+// CallConfig holds an operator's settings of calls between processes. With the zero value,
+// the process runs all deployments and calls no other process.
+type CallConfig struct {
+	// Addr is the host:port at which other processes call the deployments that this one
+	// runs. An empty host means every address, port 0 any free one. Empty: none calls.
+	Addr string
+
+	// Remote has the targets of deployments that other processes run, by name: "NAME", or
+	// "APP/NAME" if several apps have the name. A target is
+	// static:///host:port,host:port, or dns:///host:port for a headless Service, or
+	// k8s:///namespace/service:port for its EndpointSlices. The ingress of an app cannot be
+	// remote.
+	Remote map[string]string
+
+	// Deployments are the names of the deployments that this process runs. Empty: all that
+	// are not remote. An app whose ingress is not among them takes no requests here.
+	Deployments []string
+
+	// MaxMessageBytes bounds one argument or result, or one item of a stream, both ways.
+	// Zero: 64 MiB.
+	MaxMessageBytes int
+
+	// MaxStreams is how many calls one connection may carry at a time; further calls wait
+	// in their processes. Zero: 10,000.
+	MaxStreams int
+}
+
+func callConfigFromEnv(env *envReader) CallConfig {
+	c := CallConfig{
+		Addr:            env.getenv(EnvCallAddr),
+		Remote:          env.targets(EnvRemote),
+		MaxMessageBytes: env.integer(EnvCallMaxMessageBytes, 0, leastCallMessageBytes, math.MaxInt32),
+		MaxStreams:      env.integer(EnvCallMaxStreams, 0, 1, math.MaxInt32),
+	}
+	if c.Addr != "" {
+		if err := checkAddr(EnvCallAddr, c.Addr); err != nil {
+			env.faults = append(env.faults, err)
+		}
+	}
+	for name := range strings.SplitSeq(env.getenv(EnvDeployments), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			c.Deployments = append(c.Deployments, name)
+		}
+	}
+	return c
+}
+
+// targets reads a list of NAME=TARGET. An item without "=" continues the target before it,
+// because a static target is a list itself.
+func (e *envReader) targets(variable string) map[string]string {
+	text := e.getenv(variable)
+	if text == "" {
+		return nil
+	}
+	fail := func(format string, args ...any) {
+		e.faults = append(e.faults, fmt.Errorf("%s=%q: %w", variable, text, fmt.Errorf(format, args...)))
+	}
+	targets := map[string]string{}
+	last := ""
+	for item := range strings.SplitSeq(text, ",") {
+		name, target, named := strings.Cut(strings.TrimSpace(item), "=")
+		name, target = strings.TrimSpace(name), strings.TrimSpace(target)
+		switch {
+		case !named && last == "", name == "":
+			fail("item %q: want DEPLOYMENT=TARGET, such as Model=dns:///model.default.svc:9100", item)
+			return nil
+		case !named:
+			targets[last] += "," + name
+			continue
+		case targets[name] != "":
+			fail("deployment %q stands there twice", name)
+		}
+		targets[name], last = target, name
+	}
+	return targets
+}
+
+// faults returns every fault, with the value seen and the allowed values.
+func (c CallConfig) faults() []error {
+	var faults []error
+	if c.Addr != "" {
+		if err := checkAddr("Calls.Addr", c.Addr); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if n := c.MaxMessageBytes; n != 0 && n < leastCallMessageBytes {
+		faults = append(faults, fmt.Errorf("Calls.MaxMessageBytes %d: want %d or more", n, leastCallMessageBytes))
+	}
+	if n := c.MaxStreams; n < 0 {
+		faults = append(faults, fmt.Errorf("Calls.MaxStreams %d: want zero or more", n))
+	}
+	return faults
+}
+
+func (c CallConfig) withDefaults() CallConfig {
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, defaultCallMessageBytes)
+	c.MaxStreams = cmp.Or(c.MaxStreams, defaultCallStreams)
+	return c
+}
+
+// place is where a deployment runs, for one process.
+type place struct {
+	target string // of other processes; empty: they do not run it
+	source discovery.Source
+	absent bool // the process neither runs it nor calls it
+}
+
+// places returns the place of each deployment of the apps that is not run in this process
+// alone. The error has every fault.
+func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]place, error) {
+	list := map[*Deployment]place{}
+	var faults []error
+	for name, target := range c.Remote {
+		a, d, err := findDeployment(apps, name)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", EnvRemote, err))
+			continue
+		}
+		source, err := discovery.Parse(target, cfg)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: deployment %q: %w", EnvRemote, name, err))
+		}
+		if d == a.ingress {
+			faults = append(faults, fmt.Errorf("%s: deployment %q is the ingress of app %q: its requests arrive here and cannot go on to another process; "+
+				"to run it elsewhere only, leave it out of %s", EnvRemote, name, a.name, EnvDeployments))
+		}
+		list[d] = place{target: target, source: source}
+	}
+	if len(c.Deployments) == 0 {
+		return list, errors.Join(faults...)
+	}
+	here := map[*Deployment]bool{}
+	for _, name := range c.Deployments {
+		_, d, err := findDeployment(apps, name)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", EnvDeployments, err))
+			continue
+		}
+		if list[d].target != "" {
+			faults = append(faults, fmt.Errorf("deployment %q is in %s and in %s: want one of them", name, EnvDeployments, EnvRemote))
+		}
+		here[d] = true
+	}
+	for _, a := range apps {
+		for _, d := range a.deployments() {
+			if !here[d] && list[d].target == "" {
+				list[d] = place{absent: true}
+			}
+		}
+	}
+	return list, errors.Join(faults...)
+}
+
+// findDeployment returns the deployment "NAME" or "APP/NAME". The apps are checked.
+func findDeployment(apps []*App, name string) (*App, *Deployment, error) {
+	if app, name, qualified := strings.Cut(name, "/"); qualified {
+		a, err := findApp(apps, app)
+		if err != nil {
+			return nil, nil, err
+		}
+		d, err := a.find(name)
+		return a, d, err
+	}
+	var of *App
+	var found *Deployment
+	var names []string
+	for _, a := range apps {
+		for _, d := range a.deployments() {
+			names = append(names, d.name)
+			if d.name != name {
+				continue
+			}
+			if found != nil {
+				return nil, nil, fmt.Errorf("apps %q and %q both have a deployment %q: write APP/%s", of.name, a.name, name, name)
+			}
+			of, found = a, d
+		}
+	}
+	if found == nil {
+		return nil, nil, fmt.Errorf("no app has a deployment %q%s", name, meant(name, names))
+	}
+	return of, found, nil
+}

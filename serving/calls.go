@@ -1,0 +1,127 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/servetrace/servetrace/serving/internal/callclient"
+	"github.com/servetrace/servetrace/serving/internal/callserver"
+	"github.com/servetrace/servetrace/serving/internal/discovery"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// calls are the calls between this process and others. It does not change after New.
+type calls struct {
+	cfg    CallConfig // with its defaults
+	places map[*Deployment]place
+	pool   *callclient.Pool
+	server *callserver.Server // nil if no other process calls this one
+	log    *slog.Logger
+}
+
+// newCalls returns the calls for the apps, which are checked.
+func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
+	places, err := cfg.places(apps, discovery.Config{Log: log})
+	faults := []error{err}
+	for _, a := range apps {
+		for _, d := range a.deployments() {
+			at := places[d]
+			if at.absent || at.target == "" && cfg.Addr == "" {
+				continue
+			}
+			if err := d.checkCrossing(); err != nil {
+				faults = append(faults, fmt.Errorf("app %q: deployment %q is called from one process to another: %w", a.name, d.name, err))
+			}
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return &calls{
+		cfg:    cfg,
+		places: places,
+		pool:   callclient.NewPool(callclient.Settings{MaxMessageBytes: cfg.MaxMessageBytes}),
+		log:    log,
+	}, nil
+}
+
+// remote returns a deployment that other processes run.
+func (c *calls) remote(s *router.Shared, d *Deployment, config router.Config) *router.Deployment {
+	built := router.NewRemote(s, config)
+	built.Replicas = callclient.New(callclient.Config{
+		Pool:       c.pool,
+		Deployment: built,
+		Target:     c.places[d].target,
+		Source:     c.places[d].source,
+		Provider:   s.Tracer.Provider,
+		Errors:     &d.errors,
+		Log:        c.log,
+		Settings:   config.Settings,
+		Changed: func() {
+			if s.Changed != nil {
+				s.Changed()
+			}
+		},
+	})
+	return built
+}
+
+// serve builds the server for calls of other processes, if there is to be one. failed is
+// called if its listener fails.
+func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
+	if c.cfg.Addr == "" {
+		return
+	}
+	cfg := callserver.Config{
+		Shared:    s,
+		Functions: map[callserver.Key]callserver.Function{},
+		Failed:    failed,
+		Settings:  callserver.Settings{MaxMessageBytes: c.cfg.MaxMessageBytes, MaxStreams: c.cfg.MaxStreams},
+	}
+	for _, d := range all {
+		built := d.built.Load()
+		if built.Remote {
+			continue
+		}
+		cfg.Deployments = append(cfg.Deployments, built)
+		for _, m := range d.methods {
+			cfg.Functions[callserver.Key{App: built.App, Deployment: built.Name, Method: m.name}] = callserver.Function{
+				Deployment: built,
+				Codec:      d.codec.Name(),
+				Streaming:  m.stream,
+				Errors:     &d.errors,
+				Serve:      m.serve,
+			}
+		}
+	}
+	c.server = callserver.New(cfg)
+}
+
+// start listens, if other processes call this one.
+func (c *calls) start(ctx context.Context) error {
+	if c.server == nil {
+		return nil
+	}
+	l, err := listen(ctx, "server for calls", c.cfg.Addr, EnvCallAddr, EnvCallAddr)
+	if err != nil {
+		return err
+	}
+	c.server.Start(l)
+	return nil
+}
+
+// leave tells the callers that the process stops soon.
+func (c *calls) leave() {
+	if c.server != nil {
+		c.server.Leave()
+	}
+}
+
+// stop closes the listener and its connections.
+func (c *calls) stop(ctx context.Context) {
+	if c.server != nil {
+		c.server.Stop(ctx)
+	}
+}

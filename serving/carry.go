@@ -1,0 +1,325 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime/debug"
+	"sync"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/internal/callserver"
+	"github.com/servetrace/servetrace/serving/internal/router"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// callByHandle is a call by handle, in this process or to another one.
+type callByHandle interface {
+	router.Call
+	// prepare encodes the argument, unless it is a stream.
+	prepare() (argument, error)
+	// carry sends the argument to a process, and receives the results.
+	carry(x router.Exchange, arg argument) error
+	// begun reports whether the caller has a result.
+	begun() bool
+}
+
+// mostTries is how often an idempotent call is sent.
+const mostTries = 3
+
+// carry has another process run c.
+func (w *way) carry(ctx context.Context, d *router.Deployment, s spans.RouterStart, c callByHandle) error {
+	arg, err := c.prepare()
+	if err != nil {
+		return fmt.Errorf("encode the argument of a call of deployment %q: %w", d.Name, err)
+	}
+	o := router.Offer{Method: w.method, ModelID: w.model, Codec: w.deployment.codec.Name(), Streaming: s.Streaming}
+	if o.Early = w.idempotent && !arg.stream; o.Early {
+		o.Value = arg.value
+	}
+	for try := 1; ; try++ {
+		err := d.Call(ctx, s, o, carried{c, arg})
+		if !o.Early || try == mostTries || c.begun() || !errors.Is(err, ErrReplicaLost) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// carried is a call with its argument.
+type carried struct {
+	call callByHandle
+	arg  argument
+}
+
+// Carry implements [router.Carried].
+func (c carried) Carry(x router.Exchange) error { return c.call.carry(x, c.arg) }
+
+// argument is an encoded argument, or a stream of items.
+type argument struct {
+	value  []byte
+	stream bool
+}
+
+// encodeArgument encodes in, unless it is a stream.
+func encodeArgument[In any](w *way, in In) (argument, error) {
+	if _, is := itemOf(reflect.TypeFor[In]()); is {
+		return argument{stream: true}, nil
+	}
+	data, err := w.deployment.codec.Marshal(in)
+	return argument{value: data}, err
+}
+
+// itemOf returns the type of the items of a stream of arguments, an iter.Seq[T] or an
+// iter.Seq2[T, error].
+func itemOf(t reflect.Type) (item reflect.Type, is bool) {
+	switch {
+	case t.Kind() != reflect.Func:
+		return nil, false
+	case t.CanSeq2() && t.In(0).In(1) == typeError:
+		return t.In(0).In(0), true
+	case t.CanSeq():
+		return t.In(0).In(0), true
+	}
+	return nil, false
+}
+
+var typeError = reflect.TypeFor[error]()
+
+// sender sends the argument of a call, and is waited for.
+type sender struct {
+	sending  sync.WaitGroup
+	panicked error // of the iterator; read it after the wait
+}
+
+// send sends the argument. A stream is sent in the background.
+func (s *sender) send(w *way, x router.Exchange, arg argument, in any) error {
+	if !arg.stream {
+		if !w.idempotent { // else it came with the offer
+			if err := x.Send(arg.value); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+		}
+		return ended(x.CloseSend(nil))
+	}
+	s.sending.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				s.panicked = &tracing.PanicError{Value: v, Stack: debug.Stack()}
+				_ = x.CloseSend(s.panicked) // the caller gets the panic
+			}
+		}()
+		_ = x.CloseSend(sendItems(w.deployment.codec, x, in)) // Recv returns the error
+	})
+	return nil
+}
+
+// ended returns nil for io.EOF: the callee has ended the call, and Recv returns the reason.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// sendItems sends the items of a stream of arguments, and returns the error of its end.
+func sendItems(codec Codec, x router.Exchange, in any) (end error) {
+	v := reflect.ValueOf(in)
+	if v.IsNil() {
+		return nil
+	}
+	send := func(item reflect.Value) bool {
+		var data []byte
+		if data, end = codec.Marshal(item.Interface()); end != nil {
+			return false
+		}
+		return x.Send(data) == nil
+	}
+	if !v.Type().CanSeq2() {
+		for item := range v.Seq() {
+			if !send(item) {
+				break
+			}
+		}
+		return end
+	}
+	for item, fault := range v.Seq2() {
+		if err, is := fault.Interface().(error); is {
+			return err
+		}
+		if !send(item) {
+			break
+		}
+	}
+	return end
+}
+
+// wait waits for the end of the argument, and returns err, or the panic of the iterator.
+func (s *sender) wait(x router.Exchange, err error) error {
+	x.Close() // ends a Send
+	s.sending.Wait()
+	if s.panicked != nil {
+		return s.panicked
+	}
+	return err
+}
+
+// prepare implements [callByHandle].
+func (c *functionCall[In, Out]) prepare() (argument, error) { return encodeArgument(&c.h.way, c.in) }
+
+// begun implements [callByHandle].
+func (c *functionCall[In, Out]) begun() bool { return false }
+
+// carry implements [callByHandle].
+func (c *functionCall[In, Out]) carry(x router.Exchange, arg argument) error {
+	var s sender
+	err := s.send(&c.h.way, x, arg, c.in)
+	if err == nil {
+		err = c.receive(x)
+	}
+	return s.wait(x, err)
+}
+
+// receive receives the result.
+func (c *functionCall[In, Out]) receive(x router.Exchange) error {
+	data, err := x.Recv()
+	if err != nil {
+		return noEOF(err)
+	}
+	if err := c.h.deployment.codec.Unmarshal(data, &c.out); err != nil {
+		return fmt.Errorf("decode the result of a call of deployment %q: %w", c.h.deployment.name, err)
+	}
+	_, err = x.Recv() // the end of the stream, which frees it
+	return ended(err)
+}
+
+// noEOF returns the error for a call that ended without a result.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// prepare implements [callByHandle].
+func (c *streamCall[In, Out]) prepare() (argument, error) { return encodeArgument(&c.h.way, c.in) }
+
+// begun implements [callByHandle].
+func (c *streamCall[In, Out]) begun() bool { return c.yielded }
+
+// carry implements [callByHandle].
+func (c *streamCall[In, Out]) carry(x router.Exchange, arg argument) (err error) {
+	var s sender
+	defer func() { err = s.wait(x, err) }() // deferred, because the loop's body may panic
+	if err := s.send(&c.h.way, x, arg, c.in); err != nil {
+		return err
+	}
+	for {
+		data, err := x.Recv()
+		if err != nil {
+			return ended(err)
+		}
+		var out Out
+		if err := c.h.deployment.codec.Unmarshal(data, &out); err != nil {
+			return fmt.Errorf("decode a result of a call of deployment %q: %w", c.h.deployment.name, err)
+		}
+		c.yielded = true
+		if !c.yield(out, nil) {
+			c.stopped = true
+			return nil
+		}
+	}
+}
+
+// serve runs the function for another process.
+func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) error {
+	in, err := receiveArgument[In](h.deployment.codec, x)
+	if err != nil {
+		a.Abandon()
+		return err
+	}
+	c := &functionCall[In, Out]{h: h, in: in}
+	if err := a.Run(c); err != nil {
+		return err
+	}
+	return sendResult(h.deployment.codec, x, c.out)
+}
+
+// serve runs the function for another process.
+func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) error {
+	in, err := receiveArgument[In](h.deployment.codec, x)
+	if err != nil {
+		a.Abandon()
+		return err
+	}
+	var fault error // of an item
+	c := &streamCall[In, Out]{h: h, in: in, yield: func(out Out, _ error) bool {
+		fault = sendResult(h.deployment.codec, x, out)
+		return fault == nil
+	}}
+	if err := a.Run(c); err != nil {
+		return err
+	}
+	return fault
+}
+
+func sendResult(codec Codec, x *callserver.Exchange, out any) error {
+	data, err := codec.Marshal(out)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	return x.Send(data)
+}
+
+// receiveArgument receives the argument of a call. If it is a stream, the iterator
+// receives the items, on the function's goroutine.
+func receiveArgument[In any](codec Codec, x *callserver.Exchange) (in In, err error) {
+	t := reflect.TypeFor[In]()
+	if item, is := itemOf(t); is {
+		in, _ = reflect.MakeFunc(t, itemsOf(codec, x, item, t.CanSeq2())).Interface().(In)
+		return in, nil
+	}
+	data, err := x.Recv()
+	if err != nil {
+		return in, noEOF(err)
+	}
+	if err := codec.Unmarshal(data, &in); err != nil {
+		return in, fmt.Errorf("decode the argument: %w", err)
+	}
+	return in, nil
+}
+
+// itemsOf returns the function of an iterator over received items. Its argument is yield.
+func itemsOf(codec Codec, x *callserver.Exchange, item reflect.Type, hasError bool) func([]reflect.Value) []reflect.Value {
+	return func(args []reflect.Value) []reflect.Value {
+		for {
+			v, err := receiveItem(codec, x, item)
+			if errors.Is(err, io.EOF) || err != nil && !hasError {
+				return nil // a Seq ends without an error; the context has it
+			}
+			out := []reflect.Value{v}
+			if hasError {
+				e := reflect.New(typeError).Elem()
+				if err != nil {
+					e.Set(reflect.ValueOf(err))
+				}
+				out = append(out, e)
+			}
+			if !args[0].Call(out)[0].Bool() || err != nil {
+				return nil
+			}
+		}
+	}
+}
+
+func receiveItem(codec Codec, x *callserver.Exchange, item reflect.Type) (reflect.Value, error) {
+	v := reflect.New(item)
+	data, err := x.Recv()
+	if err == nil {
+		if err = codec.Unmarshal(data, v.Interface()); err != nil {
+			err = fmt.Errorf("decode an item of the argument: %w", err)
+		}
+	}
+	return v.Elem(), err
+}

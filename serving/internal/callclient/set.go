@@ -1,0 +1,369 @@
+package callclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
+	"github.com/servetrace/servetrace/serving/internal/callwire"
+	"github.com/servetrace/servetrace/serving/internal/discovery"
+	"github.com/servetrace/servetrace/serving/internal/router"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Config describes a set.
+type Config struct {
+	Pool       *Pool
+	Deployment *router.Deployment
+	Target     string // of Source, for people
+	Source     discovery.Source
+	Provider   *tracing.Provider
+	Errors     *callwire.Errors
+	Log        *slog.Logger
+	// Settings are the deployment's. The counts of replicas and their calls are decided in
+	// the other processes.
+	Settings router.Settings
+	// Changed is called after a change, without a lock; nil for none.
+	Changed func()
+}
+
+// Set has the processes that run a deployment. Its methods are safe for concurrent use.
+type Set struct {
+	cfg       Config
+	app, name string
+	provider  *tracing.Provider
+	errors    *callwire.Errors
+
+	ctx  context.Context // of the goroutines
+	stop context.CancelFunc
+	runs sync.WaitGroup
+	over chan struct{} // closed when the set has stopped, and no goroutine is left
+
+	mu       sync.Mutex
+	started  bool
+	stopping bool
+	everRan  bool // a process has taken calls
+	settings router.Settings
+	peers    map[string]*peer // by address
+}
+
+var _ router.Replicas = (*Set)(nil)
+
+// New returns a set that watches nothing yet.
+func New(c Config) *Set {
+	s := &Set{
+		cfg: c, app: c.Deployment.App, name: c.Deployment.Name, provider: c.Provider, errors: c.Errors,
+		over: make(chan struct{}), settings: c.Settings, peers: map[string]*peer{},
+	}
+	s.cfg.Log = c.Log.With("app", s.app, "deployment", s.name)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Start implements [router.Replicas].
+func (s *Set) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started || s.stopping {
+		return
+	}
+	s.started = true
+	s.runs.Go(func() {
+		if err := s.cfg.Source.Watch(s.ctx, s.update); err != nil {
+			s.cfg.Log.Error("the search for processes has ended", "target", s.cfg.Target, "error", err)
+		}
+	})
+}
+
+// update makes the endpoints of the list the processes of the set. If no process is ready,
+// processes that still serve get the calls.
+func (s *Set) update(list []discovery.Endpoint) {
+	ready := slices.ContainsFunc(list, func(e discovery.Endpoint) bool { return e.Ready })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return
+	}
+	wanted := map[string]bool{}
+	for _, e := range list {
+		if !e.Ready && (ready || !e.Serving) {
+			continue
+		}
+		wanted[e.Addr] = true
+		if s.peers[e.Addr] == nil {
+			p := newPeer(s, e.Addr)
+			s.peers[e.Addr] = p
+			s.runs.Go(p.run)
+		}
+	}
+	for addr, p := range s.peers {
+		if !wanted[addr] {
+			delete(s.peers, addr)
+			p.stop()
+		}
+	}
+}
+
+// Stop implements [router.Replicas].
+func (s *Set) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return
+	}
+	s.stopping = true
+	s.stop()
+	go func() { // ends after the goroutines of the set
+		s.runs.Wait()
+		close(s.over)
+	}()
+}
+
+// Wait implements [router.Replicas].
+func (s *Set) Wait(_, late context.Context) error {
+	select {
+	case <-s.over:
+		return nil
+	case <-late.Done():
+		return fmt.Errorf("stop deployment %q of app %q: its calls to other processes have not ended", s.name, s.app)
+	}
+}
+
+// Declare implements [router.Replicas]. Only the limit of the queue is of this process.
+func (s *Set) Declare(_ context.Context, next router.Settings) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settings = next
+	s.cfg.Deployment.SetMaxQueued(next.MaxQueued)
+	return nil
+}
+
+var errElsewhere = errors.New("other processes run the deployment; reconfigure it there")
+
+// Reconfigure implements [router.Replicas].
+func (s *Set) Reconfigure(context.Context, string) error { return errElsewhere }
+
+// Unready implements [router.Replicas]. A set that has had a process is ready: a pod must
+// not leave its Service whenever the pods that it calls are replaced.
+func (s *Set) Unready() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.everRan {
+		return ""
+	}
+	return fmt.Sprintf("Deployment(name='%s', app='%s') has no process at %s that takes requests yet.", s.name, s.app, s.cfg.Target)
+}
+
+// Status implements [router.Replicas]. Its replicas are the processes, by their addresses.
+func (s *Set) Status() router.DeploymentStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	queued, _ := s.cfg.Deployment.Queue()
+	d := router.DeploymentStatus{
+		App: s.app, Name: s.name, Target: s.cfg.Target,
+		MaxQueuedRequests: s.settings.MaxQueued, Queued: queued,
+		Replicas: make([]router.ReplicaStatus, 0, len(s.peers)),
+	}
+	taking, fault := 0, error(nil)
+	for _, addr := range slices.Sorted(maps.Keys(s.peers)) {
+		p := s.peers[addr]
+		r := p.statusLocked()
+		d.Replicas = append(d.Replicas, r)
+		d.MaxOngoingRequests += p.capacity
+		if r.State == router.ReplicaRunning {
+			taking++
+		} else if p.fault != nil {
+			fault = p.fault
+		}
+	}
+	d.NumReplicas = taking
+	switch {
+	case s.stopping:
+		d.State = router.DeploymentStopping
+	case s.goneLocked() != nil:
+		d.State, fault = router.DeploymentUnavailable, s.goneLocked()
+	case taking > 0:
+		d.State = router.DeploymentHealthy
+	case fault != nil || s.everRan:
+		d.State = router.DeploymentUnhealthy
+	default:
+		d.State = router.DeploymentUpdating
+	}
+	if fault != nil {
+		d.Error = fault.Error()
+	}
+	return d
+}
+
+// goneLocked returns the error of a deployment that is unavailable in all processes.
+func (s *Set) goneLocked() error {
+	var gone error
+	for _, p := range s.peers {
+		if p.unavailable == nil {
+			return nil
+		}
+		gone = p.unavailable
+	}
+	return gone
+}
+
+// changed is called after a change of a process, with the set's mu.
+func (s *Set) changedLocked() {
+	s.cfg.Deployment.Fail(s.goneLocked())
+}
+
+// peer is a process.
+type peer struct {
+	set    *Set
+	addr   string
+	conn   *conn
+	ctx    context.Context // of run
+	stop   context.CancelFunc
+	member *router.Member // nil while the process is not listed
+
+	// The set's mu guards the fields below.
+	state       router.ReplicaState
+	since       time.Time
+	capacity    int
+	models      []string
+	unavailable error // why its replicas do not start
+	fault       error // why it cannot be reached
+}
+
+func newPeer(s *Set, addr string) *peer {
+	p := &peer{set: s, addr: addr, state: router.ReplicaStarting, since: time.Now()}
+	p.ctx, p.stop = context.WithCancel(s.ctx)
+	return p
+}
+
+func (p *peer) statusLocked() router.ReplicaStatus {
+	r := router.ReplicaStatus{ID: p.addr, State: p.state, Since: p.since, Models: p.models}
+	if p.member != nil {
+		r.Ongoing = p.member.Ongoing()
+	}
+	return r
+}
+
+// The bounds on pauses between two watches.
+const (
+	leastPause = 100 * time.Millisecond
+	mostPause  = 2 * time.Second
+)
+
+// run keeps the process listed while it takes calls, until stop. Then it waits for the last
+// calls.
+func (p *peer) run() {
+	defer p.stop()
+	var err error
+	if p.conn, err = p.set.cfg.Pool.open(p.addr); err != nil {
+		p.failed(err)
+		<-p.ctx.Done()
+		return
+	}
+	defer p.set.cfg.Pool.release(p.addr, p.conn)
+	pause := leastPause
+	for p.ctx.Err() == nil {
+		seen, err := p.watch()
+		if seen {
+			pause = leastPause
+		}
+		p.failed(err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-p.ctx.Done():
+			timer.Stop()
+		}
+		pause = min(2*pause, mostPause)
+	}
+	if p.member != nil {
+		<-p.member.Leave()
+	}
+}
+
+// watch applies the states that the process reports, until it ends or cannot be reached.
+func (p *peer) watch() (seen bool, err error) {
+	stream, err := p.conn.calls.Watch(p.ctx, &servev1.WatchRequest{App: p.set.app, Deployment: p.set.name}, grpc.WaitForReady(false))
+	if err != nil {
+		return false, err
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return seen, err
+		}
+		seen = true
+		p.apply(m)
+	}
+}
+
+// apply makes a reported state the state of the process at the router.
+func (p *peer) apply(m *servev1.WatchResponse) {
+	s := p.set
+	s.mu.Lock()
+	defer s.unlock()
+	p.capacity, p.models, p.unavailable, p.fault = int(m.GetCapacity()), m.GetModels(), nil, nil
+	if gone := m.GetUnavailable(); gone != nil {
+		p.unavailable = callwire.DecodeUnavailable(gone)
+	}
+	if m.GetStopping() {
+		p.capacity = 0
+	}
+	state := router.ReplicaStarting
+	switch {
+	case m.GetStopping():
+		state = router.ReplicaStopping
+	case p.capacity > 0:
+		state = router.ReplicaRunning
+		s.everRan = true
+	}
+	p.enterLocked(state)
+	if p.member == nil {
+		p.member = s.cfg.Deployment.Join(p)
+	}
+	p.member.SetState(p.capacity, p.models)
+	s.changedLocked()
+}
+
+// failed takes the process off the router until it reports a state again.
+func (p *peer) failed(err error) {
+	s := p.set
+	s.mu.Lock()
+	defer s.unlock()
+	if p.ctx.Err() != nil {
+		return
+	}
+	if p.fault == nil {
+		s.cfg.Log.Warn("process takes no calls", "address", p.addr, "error", err)
+	}
+	p.capacity, p.unavailable, p.fault = 0, nil, err
+	p.enterLocked(router.ReplicaStarting)
+	if p.member != nil {
+		p.member.SetState(0, nil)
+	}
+	s.changedLocked()
+}
+
+// enterLocked changes the state of the process.
+func (p *peer) enterLocked(state router.ReplicaState) {
+	if p.state == state {
+		return
+	}
+	p.state, p.since = state, time.Now()
+	p.set.cfg.Log.Info("process of a deployment", "address", p.addr, "state", state.String())
+}
+
+func (s *Set) unlock() {
+	s.mu.Unlock()
+	if s.cfg.Changed != nil {
+		s.cfg.Changed()
+	}
+}

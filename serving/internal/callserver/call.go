@@ -1,0 +1,228 @@
+package callserver
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/callwire"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/requestid"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// Call implements [servev1.CallsServer].
+func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]) (err error) {
+	defer func() {
+		if v := recover(); v != nil { // grpc does not
+			err = status.Error(codes.Internal, s.cfg.Shared.Log.Survived(stream.Context(), v).Error())
+		}
+	}()
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	start := first.GetStart()
+	if start == nil {
+		return status.Error(codes.InvalidArgument, "the first message has no start")
+	}
+	f, fault := s.find(start)
+	if fault != "" {
+		return refuse(stream, codes.Unimplemented, callwire.RefusedUnknown, fault)
+	}
+	counter := s.cfg.Shared.Counter
+	if err := counter.AdmitCall(false); err != nil {
+		return refuse(stream, codes.Unavailable, callwire.RefusedStopping, err.Error())
+	}
+	defer counter.HandlerDone()
+	ctx, end := s.contextOf(stream.Context(), start)
+	defer end()
+	assigned, err := f.Deployment.Accept(ctx, start.GetModelId())
+	if err != nil {
+		return refuseFor(stream, err)
+	}
+	if err := stream.SendHeader(metadata.Pairs(callwire.MetaReplica, assigned.UniqueID())); err != nil {
+		assigned.Abandon()
+		return err
+	}
+	x := &Exchange{stream: stream, first: first, ended: cause.ErrGoexit, errors: f.Errors}
+	defer x.end() // deferred, because user code may end the goroutine
+	x.ended = f.Serve(assigned, x)
+	return nil
+}
+
+// find returns the function of a call, or what is wrong with the call.
+func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
+	f, has := s.cfg.Functions[Key{start.GetApp(), start.GetDeployment(), start.GetMethod()}]
+	name := start.GetMethod()
+	if name == "" {
+		name = semconv.DefaultCallMethod
+	}
+	name += " of deployment " + start.GetDeployment() + " of app " + start.GetApp()
+	switch {
+	case !has:
+		return f, "this process does not run " + name
+	case f.Codec != start.GetCodec():
+		return f, name + " has the codec " + f.Codec + " here, and " + start.GetCodec() + " in the caller"
+	case f.Streaming != start.GetStreaming():
+		return f, name + " returns a stream in one of the two processes only"
+	}
+	return f, ""
+}
+
+// contextOf returns the context of a call: with its trace and its request, and with the
+// end of the server as its end.
+func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ context.Context, end func()) {
+	provider := s.cfg.Shared.Tracer.Provider
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	base := s.cfg.Shared.Base
+	forget := context.AfterFunc(base, func() { cancel(context.Cause(base)) })
+	ctx = provider.ExtractMetadata(ctx, md)
+	if !provider.Config().TrustInbound {
+		// The caller is of the same app, so its decision to sample counts, as in one process.
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithRemote(false))
+	}
+	ctx = identity.ContextWithRequest(ctx, &identity.Request{
+		ID:        requestid.Fit(start.GetRequestId()),
+		Route:     start.GetRoute(),
+		RPCMethod: start.GetRpcMethod(),
+	})
+	return ctx, func() {
+		forget()
+		cancel(nil)
+	}
+}
+
+// refuse ends a stream without headers.
+func refuse(stream grpc.ServerStream, code codes.Code, why, text string) error {
+	stream.SetTrailer(metadata.Pairs(callwire.MetaRefused, why))
+	return status.Error(code, text)
+}
+
+// refuseFor refuses a call because of an error of Accept.
+func refuseFor(stream grpc.ServerStream, err error) error {
+	gone, is := errors.AsType[*cause.DeploymentUnavailableError](err)
+	if !is {
+		return refuse(stream, codes.ResourceExhausted, callwire.RefusedFull, err.Error())
+	}
+	st := status.New(codes.Unavailable, gone.Error())
+	if detailed, err := st.WithDetails(callwire.EncodeUnavailable(gone)); err == nil {
+		st = detailed
+	}
+	stream.SetTrailer(metadata.Pairs(callwire.MetaRefused, callwire.RefusedUnavailable))
+	return st.Err()
+}
+
+// Exchange is the argument and the results of an accepted call. Recv and Send may run at
+// the same time.
+type Exchange struct {
+	stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]
+	first  *servev1.CallRequest // nil once Recv has seen it
+	errors *callwire.Errors
+	ended  error // of the call
+}
+
+// Recv returns the argument, or its next item. It fails with io.EOF after the last item,
+// or with the error with which the caller ended the argument.
+func (x *Exchange) Recv() ([]byte, error) {
+	for {
+		m := x.first
+		x.first = nil
+		if m == nil {
+			var err error
+			if m, err = x.stream.Recv(); err != nil {
+				return nil, x.endOf(err)
+			}
+		}
+		switch {
+		case m.GetError() != nil:
+			return nil, x.errors.Decode(m.GetError())
+		case m.Value != nil:
+			return m.GetValue(), nil
+		}
+	}
+}
+
+// endOf returns the error for the end of the caller's side. grpc's error for a
+// cancelled stream becomes the error of its context.
+func (x *Exchange) endOf(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
+		<-x.stream.Context().Done()
+		return x.stream.Context().Err()
+	}
+	return err
+}
+
+// Send sends a result, or its next item. It blocks while the caller does not read.
+func (x *Exchange) Send(value []byte) error {
+	if value == nil {
+		value = []byte{} // nil is no value
+	}
+	return x.stream.Send(&servev1.CallResponse{Value: value, Error: nil})
+}
+
+// end sends the error of the call, if it has one.
+func (x *Exchange) end() {
+	if x.ended != nil {
+		_ = x.stream.Send(&servev1.CallResponse{Value: nil, Error: x.errors.Encode(x.ended)}) // the caller may have left
+	}
+}
+
+// Watch implements [servev1.CallsServer].
+func (s *Server) Watch(r *servev1.WatchRequest, stream grpc.ServerStreamingServer[servev1.WatchResponse]) error {
+	d := s.watched[Key{App: r.GetApp(), Deployment: r.GetDeployment()}]
+	if d == nil {
+		return status.Errorf(codes.NotFound, "this process does not run deployment %q of app %q", r.GetDeployment(), r.GetApp())
+	}
+	changed, stop := d.Watch()
+	defer stop()
+	leaving := s.leaving
+	var last *servev1.WatchResponse
+	for {
+		now := s.stateOf(d)
+		if last == nil || !proto.Equal(last, now) {
+			if err := stream.Send(now); err != nil {
+				return err
+			}
+			last = now
+		}
+		select {
+		case <-changed:
+		case <-leaving:
+			leaving = nil
+		case <-stream.Context().Done():
+			return nil
+		case <-s.over.Done():
+			return nil
+		}
+	}
+}
+
+// stateOf returns the state of a deployment for its callers.
+func (s *Server) stateOf(d *router.Deployment) *servev1.WatchResponse {
+	load := d.Load()
+	now := &servev1.WatchResponse{Capacity: int64(load.Capacity), Models: load.Models, Stopping: false, Unavailable: nil}
+	if gone, is := errors.AsType[*cause.DeploymentUnavailableError](load.Unavailable); is {
+		now.Unavailable = callwire.EncodeUnavailable(gone)
+	}
+	select {
+	case <-s.leaving:
+		now.Stopping = true
+	default:
+	}
+	return now
+}

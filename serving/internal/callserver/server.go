@@ -1,0 +1,168 @@
+// Package callserver takes calls of deployments from other processes, and has their
+// replicas in this process run them.
+//
+// The life of a call:
+//
+//  1. The caller opens a stream of Calls/Call with the start of the call.
+//  2. Deployment.Accept reserves a slot, or the call is refused. It never waits here: its
+//     place is in the queue of its caller.
+//  3. The headers report to the caller that the call is accepted. The replica runs the
+//     function, whose span is a child of the caller's router span.
+//  4. The results, or the error, are the messages of the stream.
+//
+// The life of a [Server]: New, Start, and at the end Leave, Drain and Stop.
+//
+// The package knows no types of users: a [Function] decodes arguments and encodes results.
+// Package callclient is the other side. Open server.go first, then call.go.
+package callserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
+	"github.com/servetrace/servetrace/serving/internal/callwire"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// Config describes a server.
+type Config struct {
+	Shared      *router.Shared
+	Deployments []*router.Deployment // of this process
+	Functions   map[Key]Function
+	Failed      func(error) // called if the listener fails
+	Settings    Settings
+}
+
+// Settings are the operator's. None is zero.
+type Settings struct {
+	MaxMessageBytes int
+	MaxStreams      int
+	// Credentials are nil for connections without TLS.
+	Credentials credentials.TransportCredentials
+}
+
+// Key names a function. An empty Method is __call__.
+type Key struct{ App, Deployment, Method string }
+
+// Function is a function of a deployment.
+type Function struct {
+	Deployment *router.Deployment
+	Codec      string
+	Streaming  bool
+	Errors     *callwire.Errors
+	// Serve receives the argument of a call, runs or abandons the assignment, and sends the
+	// results. It returns the error of the call for the caller.
+	Serve func(a *router.Assignment, x *Exchange) error
+}
+
+// Server takes calls from other processes. Its methods are safe for concurrent use.
+type Server struct {
+	servev1.UnimplementedCallsServer
+
+	cfg     Config
+	watched map[Key]*router.Deployment // without a method
+	grpc    *grpc.Server
+	serving sync.WaitGroup
+
+	leaving   chan struct{} // closed by Leave
+	leaveOnce sync.Once
+	over      context.Context // ends when Watch streams must end
+	finish    context.CancelFunc
+	listener  net.Listener // nil until Start
+}
+
+// The keepalive of connections. A caller pings every ten seconds, so that it finds a
+// frozen process; see package callclient.
+const (
+	keepaliveTime    = 30 * time.Second
+	keepaliveTimeout = 10 * time.Second
+	keepaliveMinTime = 5 * time.Second
+)
+
+// streamWorkers is the number of goroutines that grpc keeps for calls. Their stacks have
+// grown, and need not grow again for each call.
+const streamWorkers = 64
+
+// maxHeaderBytes bounds the metadata of a call: trace context and baggage.
+const maxHeaderBytes = 64 << 10
+
+// connectionTimeout bounds the handshake of a connection.
+const connectionTimeout = 10 * time.Second
+
+// New returns a server that does not listen yet.
+func New(c Config) *Server {
+	s := &Server{cfg: c, watched: map[Key]*router.Deployment{}, leaving: make(chan struct{})}
+	s.over, s.finish = context.WithCancel(context.Background())
+	for _, d := range c.Deployments {
+		s.watched[Key{App: d.App, Deployment: d.Name}] = d
+	}
+	creds := c.Settings.Credentials
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
+	s.grpc = grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.MaxRecvMsgSize(c.Settings.MaxMessageBytes),
+		grpc.MaxSendMsgSize(c.Settings.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams, math.MaxInt32))),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(connectionTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
+	)
+	servev1.RegisterCallsServer(s.grpc, s)
+	return s
+}
+
+// Start serves the connections of l in the background.
+func (s *Server) Start(l net.Listener) {
+	s.listener = l
+	s.serving.Go(func() {
+		if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
+			s.cfg.Failed(fmt.Errorf("serve calls on %s: %w", l.Addr(), err))
+		}
+	})
+}
+
+// Addr returns the listener's address, or nil before Start.
+func (s *Server) Addr() net.Addr {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// Leave tells the callers to send their calls elsewhere. Calls are accepted until the
+// server's counter drains.
+func (s *Server) Leave() { s.leaveOnce.Do(func() { close(s.leaving) }) }
+
+// finishGrace bounds the time to send the last results.
+const finishGrace = time.Second
+
+// Stop closes the listener and the connections. The calls have ended, unless ctx has.
+func (s *Server) Stop(ctx context.Context) {
+	s.Leave()
+	s.finish()
+	grace := finishGrace
+	if ctx.Err() != nil {
+		grace = inflight.CloseGrace
+	}
+	timer := time.AfterFunc(grace, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	timer.Stop()
+	s.grpc.Stop()
+	s.serving.Wait()
+}

@@ -1,0 +1,267 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+)
+
+// Peer is another process that runs replicas of a deployment.
+type Peer interface {
+	// Offer asks the process to run a call for the request and the trace of ctx. It
+	// returns when the process has accepted the call. A *RefusedError means that the
+	// process has not run any of it, so that the call may go elsewhere. Any other error
+	// ends the call.
+	Offer(ctx context.Context, o Offer) (Exchange, error)
+}
+
+// Offer describes a call for a process.
+type Offer struct {
+	Method, ModelID, Codec string
+	Streaming              bool
+	// Early reports that Value is the argument and is sent with the offer. The call may
+	// then have run although the offer failed. Without Early, the process cannot run the
+	// call before the caller sends the argument.
+	Early bool
+	Value []byte
+}
+
+// Exchange is a call that a process has accepted.
+type Exchange interface {
+	// Send sends the argument, or an item of it.
+	Send(value []byte) error
+	// CloseSend ends the argument, with an error unless it is nil.
+	CloseSend(err error) error
+	// Recv returns the next result. It fails with io.EOF after the last, or with the
+	// error of the call.
+	Recv() ([]byte, error)
+	// Close ends the call, unless it has ended.
+	Close()
+}
+
+// Refusal is a reason for which a process runs no part of a call.
+type Refusal int
+
+// The reasons.
+const (
+	// Unreached: the process has not answered.
+	Unreached Refusal = iota
+	// Full: all slots of its replicas are taken.
+	Full
+	// Stopping: it takes no new calls.
+	Stopping
+)
+
+// RefusedError is the error of an offer that a process has not accepted.
+type RefusedError struct {
+	Why Refusal
+	Err error // details; may be nil
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	why := [...]string{"no answer", "full", "stopping"}[e.Why]
+	if e.Err == nil {
+		return why
+	}
+	return fmt.Sprintf("%s: %v", why, e.Err)
+}
+
+// Unwrap returns the details.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// trust is how many requests a router gives to a process. A process knows its slots, and
+// several routers share them, so a router learns by refusals how many it may use: limit
+// falls to the requests that run, and rises by one with each accepted request and after
+// each pause.
+type trust struct {
+	capacity int           // as the process reports it; limit is never higher
+	probing  bool          // a pause runs
+	pause    time.Duration // the last one; zero after an accepted request
+}
+
+// The bounds on pauses. Ray's routers wait from 25 ms to 500 ms.
+const (
+	leastPause = 2 * time.Millisecond
+	mostPause  = 500 * time.Millisecond
+)
+
+// Member is a process in the list of a deployment's router. Its methods are safe for
+// concurrent use.
+type Member struct {
+	router *router
+	member *member
+}
+
+// Join lists a process, which has no slots until SetState.
+func (d *Deployment) Join(p Peer) *Member {
+	return &Member{d.router, &member{peer: p, at: -1}}
+}
+
+// SetState sets how many requests the process runs at a time, and its models.
+func (m *Member) SetState(capacity int, models []string) {
+	r := m.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.member.idle != nil {
+		return
+	}
+	m.member.models = slices.Clone(models)
+	m.member.capacity = capacity
+	if !m.member.probing || m.member.limit > capacity {
+		m.member.limit = capacity
+	}
+	m.updateLocked()
+}
+
+// updateLocked gives the open slots to waiting requests, or to the pool.
+func (m *Member) updateLocked() {
+	m.router.free.update(m.member)
+	m.router.serveLocked()
+}
+
+// Leave takes the process off the list. Its requests continue. idle is closed when the
+// last has ended.
+func (m *Member) Leave() (idle <-chan struct{}) {
+	r := m.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.member.idle == nil {
+		m.member.idle = make(chan struct{})
+		r.free.drop(m.member)
+		m.member.checkIdle()
+	}
+	return m.member.idle
+}
+
+// Ongoing returns the number of requests of this router that the process has.
+func (m *Member) Ongoing() int {
+	m.router.mu.Lock()
+	defer m.router.mu.Unlock()
+	return m.member.ongoing
+}
+
+// accepted records that the process has accepted a request.
+func (m *Member) accepted() {
+	m.router.mu.Lock()
+	defer m.router.mu.Unlock()
+	m.member.pause = 0
+	if m.member.idle == nil && m.member.limit < m.member.capacity {
+		m.member.limit++
+		m.updateLocked()
+	}
+}
+
+// refused records that the process has refused a request for model, and returns its slot.
+func (m *Member) refused(why Refusal, model string) {
+	r := m.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	limit := 0
+	if why == Full {
+		limit = m.member.ongoing - 1
+	}
+	m.member.limit = min(m.member.limit, limit)
+	r.free.update(m.member)
+	r.releaseLocked(m.member, model)
+	if m.member.probing || m.member.idle != nil {
+		return
+	}
+	m.member.probing = true
+	m.member.pause = min(max(2*m.member.pause, leastPause), mostPause)
+	time.AfterFunc(m.member.pause, m.probe)
+}
+
+// probe ends a pause: the process gets one request more.
+func (m *Member) probe() {
+	m.router.mu.Lock()
+	defer m.router.mu.Unlock()
+	m.member.probing = false
+	if m.member.idle != nil {
+		return
+	}
+	m.member.limit = min(m.member.capacity, max(m.member.limit, m.member.ongoing)+1)
+	m.updateLocked()
+}
+
+// SetMaxQueued sets how many requests may wait; -1 for any number.
+func (d *Deployment) SetMaxQueued(n int) {
+	d.router.mu.Lock()
+	defer d.router.mu.Unlock()
+	d.router.maxQueued = n
+}
+
+// Queue returns the number of requests that wait for a slot, and of requests that have one.
+func (d *Deployment) Queue() (queued, ongoing int) { return d.router.load() }
+
+// Carried is a call by handle to another process, as its caller has it.
+type Carried interface {
+	// Carry sends the argument, and receives the results.
+	Carry(x Exchange) error
+}
+
+// Call has another process run the call c. It starts and ends the router span, which
+// ends when a process has accepted the call. A process that refuses the call, or does not
+// answer, costs the call no place in the queue: it goes to the next process. Call sets App
+// and Deployment of s.
+//
+// The error is an error of Assign, of the offer, or of Carry.
+func (d *Deployment) Call(ctx context.Context, s spans.RouterStart, o Offer, c Carried) error {
+	s.App, s.Deployment = d.App, d.Name
+	routed, span := d.shared.Tracer.StartRouter(ctx, s)
+	var m *Member
+	var x Exchange
+	var wait time.Duration
+	err := endBefore(ctx, s.Protocol)
+	if err == nil {
+		m, x, wait, err = d.place(routed, o)
+	}
+	span.EndRouter(resultOf(ctx, wait, err))
+	d.metrics.Done(metrics.Choice{
+		Route:    routeOf(ctx),
+		ByHandle: true,
+		Assigned: err == nil,
+		Wait:     wait,
+		Span:     span.Context(),
+	})
+	if err != nil {
+		return err
+	}
+	defer d.router.release(m.member, o.ModelID) // also if the caller's code panics
+	defer x.Close()
+	return c.Carry(x)
+}
+
+// place finds a process that accepts the call.
+func (d *Deployment) place(ctx context.Context, o Offer) (*Member, Exchange, time.Duration, error) {
+	var arrived time.Time // zero in the first round
+	var waited time.Duration
+	for {
+		m, wait, err := d.router.acquireSince(ctx, o.ModelID, arrived)
+		waited += wait
+		if err != nil {
+			return nil, nil, waited, err
+		}
+		if arrived.IsZero() {
+			arrived = time.Now().Add(-wait)
+		}
+		at := &Member{d.router, m}
+		x, err := m.peer.Offer(ctx, o)
+		refused, again := errors.AsType[*RefusedError](err)
+		switch {
+		case err == nil:
+			at.accepted()
+			return at, x, waited, nil
+		case again && context.Cause(ctx) == nil:
+			at.refused(refused.Why, o.ModelID)
+		default:
+			d.router.release(m, o.ModelID)
+			return nil, nil, waited, err
+		}
+	}
+}
