@@ -285,10 +285,11 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// stop ends the process in the ordinary way.
+// stop ends the process in the ordinary way, unless it has ended. All its events are read
+// then.
 func (p *process) stop() {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
 	case <-p.ended:
 	case <-time.After(servingtest.Patience):

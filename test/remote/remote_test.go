@@ -102,9 +102,13 @@ func ran(ps ...*process) map[string]int {
 	return times
 }
 
-// checkRuns checks that no call ran twice, and that each successful call ran.
+// checkRuns stops the processes, and checks that no call ran twice, and that each
+// successful call ran.
 func checkRuns(t *testing.T, l *load, ps ...*process) {
 	t.Helper()
+	for _, p := range ps {
+		p.stop()
+	}
 	times := ran(ps...)
 	for id, n := range times {
 		if n > 1 {
@@ -277,6 +281,7 @@ func TestManyCallersOfOneProcess(t *testing.T) {
 			t.Errorf("failed: %v", failed)
 		}
 	}
+	a.stop()
 	for id, n := range ran(a) {
 		if n != 1 {
 			t.Errorf("call %s ran %d times", id, n)
@@ -352,6 +357,7 @@ func TestCancelAndDeadlineReachTheFunction(t *testing.T) {
 func TestModelsOfProcesses(t *testing.T) {
 	a, b := callee(t, "127.0.0.1:0"), callee(t, "127.0.0.1:0")
 	server, h := caller(t, addrs(a, b))
+	awaitStatus(t, server, func(s serving.DeploymentStatus) bool { return s.NumReplicas == 2 })
 	for i := range 40 {
 		id := fmt.Sprintf("m%d", i%4)
 		out, err := h.loads.WithModelID(id).Call(t.Context(), "")
@@ -364,6 +370,8 @@ func TestModelsOfProcesses(t *testing.T) {
 			})
 		}
 	}
+	a.stop()
+	b.stop()
 	if n := len(must(a.all("loaded"))) + len(must(b.all("loaded"))); n != 4 {
 		t.Errorf("%d loads, want 4", n)
 	}
