@@ -25,7 +25,7 @@ import (
 func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]) (err error) {
 	defer func() {
 		if v := recover(); v != nil { // grpc does not
-			err = status.Error(codes.Internal, s.cfg.Shared.Log.Survived(stream.Context(), v).Error())
+			err = status.Error(codes.Internal, s.cfg.Shared.Log.Recovered(stream.Context(), v).Error())
 		}
 	}()
 	first, err := stream.Recv()
