@@ -392,3 +392,44 @@ func underLoad(t *testing.T, e event, p pods) {
 		t.Errorf("%d spans, want %d to %d", spans, want-e.lost, most)
 	}
 }
+
+// apart has Sentiment and Tokenizer in pods of their own, which the app finds by their
+// EndpointSlices. There is no DNS server in the bed, so that the pods get the API's name from a file.
+const apart = `  - target: {kind: Deployment, name: model}
+    patch: |
+      apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: model}
+      spec:
+        template:
+          spec:
+            containers:
+              - name: app
+                env: [{name: SERVE_DEPLOYMENTS, value: "Sentiment,Tokenizer"}]
+  - target: {kind: Deployment, name: app}
+    patch: |
+      apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: app}
+      spec:
+        template:
+          spec:
+            serviceAccountName: app
+            automountServiceAccountToken: true
+            hostAliases: [{ip: 10.96.0.1, hostnames: [kubernetes.default.svc]}]
+            containers:
+              - name: app
+                env: [{name: SERVE_REMOTE, value: "Sentiment=k8s:///model:call,Tokenizer=k8s:///model:call"}]
+`
+
+// TestDeploymentsApart has two of four deployments in other pods than the ingress.
+func TestDeploymentsApart(t *testing.T) {
+	deploy(t, apart, "service.yaml", "model.yaml", "endpointslices.yaml")
+	for _, p := range []pods{{"app", "SERVE_REMOTE"}, {"model", "SERVE_CALL_ADDR"}} {
+		t.Run(p.deployment, func(t *testing.T) {
+			for _, e := range []event{noEvent, rollingRestart, scale, kill9, cutOff} {
+				t.Run(e.name, func(t *testing.T) { underLoad(t, e, p) })
+			}
+		})
+	}
+}

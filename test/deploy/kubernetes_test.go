@@ -12,7 +12,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -26,6 +28,10 @@ type manifests struct {
 	daemons     []appsv1.DaemonSet
 	services    []corev1.Service
 	budgets     []policyv1.PodDisruptionBudget
+	policies    []networkingv1.NetworkPolicy
+	accounts    []corev1.ServiceAccount
+	roles       []rbacv1.Role
+	bindings    []rbacv1.RoleBinding
 }
 
 var separator = regexp.MustCompile(`(?m)^---$`)
@@ -51,6 +57,14 @@ func read(t *testing.T, name string) (m manifests) {
 			m.services = add(t, name, doc, m.services)
 		case "policy/v1 PodDisruptionBudget":
 			m.budgets = add(t, name, doc, m.budgets)
+		case "networking.k8s.io/v1 NetworkPolicy":
+			m.policies = add(t, name, doc, m.policies)
+		case "v1 ServiceAccount":
+			m.accounts = add(t, name, doc, m.accounts)
+		case "rbac.authorization.k8s.io/v1 Role":
+			m.roles = add(t, name, doc, m.roles)
+		case "rbac.authorization.k8s.io/v1 RoleBinding":
+			m.bindings = add(t, name, doc, m.bindings)
 		default:
 			t.Errorf("%s: the test does not know %s %s", name, kind.APIVersion, kind.Kind)
 		}
@@ -119,6 +133,67 @@ func TestService(t *testing.T) {
 		t.Errorf("the Service sends to port %q", target)
 	}
 	checkVolumes(t, pod)
+}
+
+// TestModel compares model.yaml with service.yaml, whose app calls it.
+func TestModel(t *testing.T) {
+	m, service := read(t, "model.yaml"), read(t, "service.yaml")
+	if len(m.deployments) != 1 || len(m.services) != 1 || len(m.budgets) != 1 || len(m.policies) != 1 {
+		t.Fatalf("%d Deployments, %d Services, %d PodDisruptionBudgets and %d NetworkPolicies, want one of each",
+			len(m.deployments), len(m.services), len(m.budgets), len(m.policies))
+	}
+	d, policy := m.deployments[0], m.policies[0]
+	labels := d.Spec.Template.Labels
+	for of, selector := range map[string]map[string]string{
+		"Deployment": d.Spec.Selector.MatchLabels, "Service": m.services[0].Spec.Selector,
+		"PodDisruptionBudget": m.budgets[0].Spec.Selector.MatchLabels, "NetworkPolicy": policy.Spec.PodSelector.MatchLabels,
+	} {
+		if !maps.Equal(selector, labels) {
+			t.Errorf("the %s selects %v, and the pods have %v", of, selector, labels)
+		}
+	}
+	if caller := policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels; !maps.Equal(caller, service.deployments[0].Spec.Template.Labels) {
+		t.Errorf("pods with %v may call, and the app has %v", caller, service.deployments[0].Spec.Template.Labels)
+	}
+	for _, rule := range policy.Spec.Ingress {
+		for _, p := range rule.Ports {
+			port(t, d.Spec.Template.Spec.Containers[0], p.Port.StrVal)
+		}
+	}
+	if headless := m.services[0].Spec; headless.ClusterIP != corev1.ClusterIPNone || headless.Ports[0].TargetPort.StrVal != "call" {
+		t.Errorf("the Service has address %q and leads to port %q, want none and call", headless.ClusterIP, headless.Ports[0].TargetPort.StrVal)
+	}
+
+	pod, app := d.Spec.Template.Spec, service.deployments[0].Spec.Template.Spec
+	cfg, err := servetrace.ConfigFromEnv(environment(pod.Containers[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+	if want := ":" + port(t, pod.Containers[0], "call"); cfg.Serving.Calls.Addr != want {
+		t.Errorf("port call is %s, and the service takes calls at %s", want, cfg.Serving.Calls.Addr)
+	}
+	if *pod.TerminationGracePeriodSeconds != *app.TerminationGracePeriodSeconds {
+		t.Errorf("%d s to stop, want those of the app", *pod.TerminationGracePeriodSeconds)
+	}
+	checkVolumes(t, pod)
+}
+
+func TestEndpointSlices(t *testing.T) {
+	m := read(t, "endpointslices.yaml")
+	if len(m.accounts) != 1 || len(m.roles) != 1 || len(m.bindings) != 1 {
+		t.Fatalf("%d ServiceAccounts, %d Roles and %d RoleBindings, want one of each", len(m.accounts), len(m.roles), len(m.bindings))
+	}
+	binding := m.bindings[0]
+	if binding.RoleRef.Name != m.roles[0].Name || binding.Subjects[0].Name != m.accounts[0].Name {
+		t.Errorf("role %s is bound to %s", binding.RoleRef.Name, binding.Subjects[0].Name)
+	}
+	rule := m.roles[0].Rules[0]
+	if len(m.roles[0].Rules) != 1 || strings.Join(append(rule.Resources, rule.Verbs...), " ") != "endpointslices list watch" {
+		t.Errorf("rules %v, want the least", m.roles[0].Rules)
+	}
 }
 
 func TestRelay(t *testing.T) {
