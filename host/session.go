@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,8 +20,8 @@ import (
 )
 
 // Session is one plugin, started and configured as a Host does, for tools that send
-// single requests without retries and show each answer. Requests are bytes of OTLP. The
-// methods must not be called concurrently.
+// single requests without retries and show each answer. Requests are bytes of OTLP. Except
+// for Export, the methods must not be called concurrently.
 type Session struct {
 	x        *supervise.Plugin
 	plan     supervise.Plan
@@ -28,7 +29,7 @@ type Session struct {
 	peer     supervise.Peer
 	instance string // the first half of the batches' ids
 	timeout  time.Duration
-	batches  int
+	batches  atomic.Int64
 }
 
 // OpenSession starts the plugin of this name in cfg's list, or attaches to it, and
@@ -71,6 +72,9 @@ func (s *Session) Inspection() Inspection {
 	return i
 }
 
+// PID returns the id of the plugin's process, or 0 if the session is attached to it.
+func (s *Session) PID() int { return s.peer.PID() }
+
 // Answer is a plugin's answer to one request. Texts are clipped, and credentials in
 // them are redacted.
 type Answer struct {
@@ -94,8 +98,8 @@ type Answer struct {
 }
 
 // Export sends one encoded ExportTraceServiceRequest, by Process to a processor plugin. It
-// blocks until the plugin has
-// answered, Config.ExportTimeout is over or ctx ends.
+// blocks until the plugin has answered, Config.ExportTimeout is over or ctx ends. Safe for
+// concurrent use.
 func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	// The plugin gets the timeout, but not the end of ctx. It ends an export shortly
 	// before the end of the call. Otherwise it could answer batch after batch, and ctx
@@ -103,9 +107,9 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	s.batches++
+	batch := s.batches.Add(1)
 	call = metadata.AppendToOutgoingContext(call,
-		wire.MetaBatchID, fmt.Sprintf("%s-%d", s.instance, s.batches),
+		wire.MetaBatchID, fmt.Sprintf("%s-%d", s.instance, batch),
 		wire.MetaAttempt, "1")
 	var (
 		response wire.Incoming

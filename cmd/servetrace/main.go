@@ -7,7 +7,7 @@
 //	servetrace capture
 //	servetrace man
 //	servetrace config check | schema
-//	servetrace plugin list | info | explain | run | test | new | pin
+//	servetrace plugin list | info | explain | run | test | bench | dev | new | pin
 //
 // and its help describes the project. The command serves no application: a service is a
 // Go program that uses the root package, such as examples/hello.
@@ -33,6 +33,7 @@ import (
 	"syscall"
 
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 func main() { os.Exit(runProcess()) }
@@ -44,6 +45,9 @@ func runProcess() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
+	if len(os.Args) == 1 && os.Getenv(wire.CookieKey) == wire.CookieValue { //nolint:forbidigo // a host has started it
+		nothing()
+	}
 	err := newRoot(os.Getenv, os.Environ()).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", printable.Lines(err.Error())) // it may quote a plugin

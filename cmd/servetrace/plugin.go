@@ -12,10 +12,10 @@ character of a path is escaped.
 Exit codes: 0 success; 1 failure (a plugin does not start, a rule failed, spans were not
 delivered); 2 a wrong argument, variable or file; 130 a signal.`
 
-func newPlugin(s settings) *cobra.Command {
+func newPlugin(s settings, environ []string) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "plugin",
 		Short: "Inspect, run, test, pin and create plugins",
 		Long:  pluginLong,
-	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginPin(s), newPluginRun(s), newPluginTest(s), newPluginNew())
+	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginPin(s), newPluginRun(s), newPluginTest(s), newPluginBench(s), newPluginDev(s, environ), newPluginNew())
 }

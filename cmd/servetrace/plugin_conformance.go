@@ -13,6 +13,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/progress"
 	"github.com/servetrace/servetrace/internal/yamlfile"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
@@ -77,7 +78,9 @@ func (f testFlags) test(cmd *cobra.Command, s settings, where string) error {
 	if err != nil {
 		return err
 	}
-	report, err := plugintest.Check(cmd.Context(), plugintest.Binary(path), opts...)
+	shown := progress.Start(cmd.ErrOrStderr(), "plugin test", 0)
+	report, err := plugintest.Check(cmd.Context(), plugintest.Binary(path), append(opts, plugintest.WithProgress(shown.At))...)
+	shown.End()
 	if err != nil {
 		return err
 	}

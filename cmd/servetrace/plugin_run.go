@@ -115,8 +115,8 @@ func (f runFlags) check() error {
 // send starts a plugin, sends the requests and stops the plugin. The books are nil if it
 // did not become ready.
 // A processor plugin's results go to out.
-func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer) (books *books, err error) {
-	session, err := openSession(ctx, cfg, logged)
+func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer, opts ...host.Option) (books *books, err error) {
+	session, err := openSession(ctx, cfg, logged, opts...)
 	if cause := over(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("%w: %w", cause, err)
 	}

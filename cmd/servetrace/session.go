@@ -10,7 +10,7 @@ import (
 
 // openSession starts the only plugin of cfg and configures it. The plugin's log goes
 // to logged. It becomes ready within the settings' time for a start, or not at all.
-func openSession(ctx context.Context, cfg host.Config, logged io.Writer) (*host.Session, error) {
+func openSession(ctx context.Context, cfg host.Config, logged io.Writer, opts ...host.Option) (*host.Session, error) {
 	list, err := inspectAll(ctx, cfg, false, io.Discard) // errors of the list and of its files
 	if err != nil {
 		return nil, err
@@ -18,7 +18,7 @@ func openSession(ctx context.Context, cfg host.Config, logged io.Writer) (*host.
 	if err := hint(list[0]); err != nil {
 		return nil, err
 	}
-	return host.OpenSession(ctx, cfg, "", host.WithLogger(newLog(logged)))
+	return host.OpenSession(ctx, cfg, "", append(opts, host.WithLogger(newLog(logged)))...)
 }
 
 func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.Inspection, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -99,14 +100,17 @@ func newChecker(target Target, opts []Option) (*checker, error) {
 func (c *checker) run(ctx context.Context) {
 	slots := make(chan struct{}, c.settings.parallel)
 	var running sync.WaitGroup
+	var ended atomic.Int64
 	for _, v := range c.verdicts {
 		running.Go(func() {
 			defer close(v.done)
+			defer ended.Add(1)
 			if !c.awaitPrerequisites(v) {
 				return
 			}
 			slots <- struct{}{}
 			defer func() { <-slots }()
+			c.settings.progress(v.rule.id, int(ended.Load()), len(c.verdicts))
 			t := &trial{ctx: ctx, suite: c, rule: v.rule}
 			t.run(&v.result)
 		})

@@ -29,6 +29,7 @@ type settings struct {
 	inputs    map[Input]*coltracepb.ExportTraceServiceRequest
 	states    map[Input]func() (restore func() error, err error)
 	received  func() ([]string, error)
+	progress  func(rule string, done, total int)
 }
 
 func newSettings(opts []Option) *settings {
@@ -38,6 +39,7 @@ func newSettings(opts []Option) *settings {
 		parallel: 4,
 		inputs:   map[Input]*coltracepb.ExportTraceServiceRequest{},
 		states:   map[Input]func() (func() error, error){},
+		progress: func(string, int, int) {},
 	}
 	for _, opt := range opts {
 		opt(s)
@@ -153,6 +155,13 @@ func WithState(input Input, enter func() (restore func() error, err error)) Opti
 // safe for concurrent use.
 func WithReceived(spanIDs func() ([]string, error)) Option {
 	return func(s *settings) { s.received = spanIDs }
+}
+
+// WithProgress sets a function that [Check] and [Conformance] call when a rule begins, with
+// the numbers of rules that have ended and of all rules. It must be safe for concurrent
+// use.
+func WithProgress(progress func(rule string, done, total int)) Option {
+	return func(s *settings) { s.progress = progress }
 }
 
 // prompt is the suite's time in place of the contract's two seconds.

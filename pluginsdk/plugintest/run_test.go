@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -223,6 +224,32 @@ func TestCalledOff(t *testing.T) {
 	for _, result := range report.Results {
 		if result.Status != plugintest.Skip || !strings.Contains(result.Detail, "called off: enough") && !strings.Contains(result.Detail, "in this process") {
 			t.Errorf("%s: %v %q", result.Rule, result.Status, result.Detail)
+		}
+	}
+}
+
+// TestProgress: each rule that runs is reported once, with the rules that have ended.
+func TestProgress(t *testing.T) {
+	var mu sync.Mutex
+	begun := map[string]int{}
+	spec := pluginsdk.Spec{Name: "p", Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
+		return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error { return nil }), nil
+	}}
+	report, err := plugintest.Check(t.Context(), plugintest.InProcess(spec), plugintest.WithRules("describe.*"),
+		plugintest.WithProgress(func(rule string, done, total int) {
+			mu.Lock()
+			defer mu.Unlock()
+			begun[rule]++
+			if done >= total {
+				t.Errorf("%s: %d of %d rules have ended", rule, done, total)
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range report.Results {
+		if begun[result.Rule] != 1 {
+			t.Errorf("%s: reported %d times, want once", result.Rule, begun[result.Rule])
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/progress"
 	"github.com/servetrace/servetrace/test/peers/recipe"
 )
 
@@ -53,8 +54,11 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		return err
 	}
 	b := recipe.Builder{Module: module, Peers: peers, Go: *goCommand, Environ: os.Environ()} //nolint:forbidigo // the same
+	report := progress.Start(os.Stderr, "make peers", 0)
+	defer report.End()
 	var errs []error
-	for _, r := range wanted {
+	for i, r := range wanted {
+		report.At(r.Name, i, len(wanted))
 		errs = append(errs, build(ctx, b, r, *verbose, output))
 	}
 	return errors.Join(errs...)

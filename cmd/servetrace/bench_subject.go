@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/progress"
+)
+
+// benchSubject is a plugin that is measured, and its measurement so far.
+type benchSubject struct {
+	name    string
+	cfg     host.Config
+	session *host.Session
+	batches []request // within the plugin's limits
+	next    int       // of the batches
+
+	mu        sync.Mutex
+	spans     int // accepted
+	lost      int
+	failed    error // the first error of a call
+	latencies []time.Duration
+	took, cpu time.Duration
+}
+
+// benchWarm is the time for a plugin to warm up, which is not measured.
+const benchWarm = 500 * time.Millisecond
+
+// measureAll starts the plugins and measures them in turn.
+func measureAll(ctx context.Context, subjects []*benchSubject, requests []request, f benchFlags, report *progress.Report, output *os.File) error {
+	for _, x := range subjects {
+		var logged bytes.Buffer
+		session, err := openSession(ctx, x.cfg, &logged, host.WithOutput(output))
+		if err != nil {
+			return fmt.Errorf("plugin %s: %w\n%s", x.name, err, logged.String())
+		}
+		defer func() { _ = session.Stop() }() // it is measured; its end has no say
+		x.session = session
+		if err := x.cut(requests); err != nil {
+			return err
+		}
+		report.At(x.name+": warm-up", 0, 0)
+		if err := x.measure(ctx, benchWarm, f.calls); err != nil {
+			return err
+		}
+		x.reset()
+	}
+	turn := f.duration / (benchRounds * time.Duration(len(subjects)))
+	for round := range benchRounds {
+		for i, x := range subjects {
+			report.At(x.name, round*len(subjects)+i, benchRounds*len(subjects))
+			if err := x.measure(ctx, turn, f.calls); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cut cuts the requests to the plugin's limits.
+func (x *benchSubject) cut(requests []request) error {
+	limits := x.session.Inspection()
+	for _, r := range requests {
+		for sent := 0; sent < r.spans; {
+			data, spans, err := otlpwire.Cut(r.data, sent, limits.MaxBatchSpans, limits.MaxBatchBytes)
+			if err != nil {
+				return fmt.Errorf("cut a request to the plugin's limits: %w", err)
+			}
+			x.batches = append(x.batches, request{data: data, spans: spans})
+			sent += spans
+		}
+	}
+	return nil
+}
+
+func (x *benchSubject) reset() {
+	x.spans, x.lost, x.failed, x.latencies, x.took, x.cpu = 0, 0, nil, nil, 0, 0
+}
+
+// measure sends batches for a time, by this number of calls at a time.
+func (x *benchSubject) measure(ctx context.Context, turn time.Duration, calls int) error {
+	before, began := cpuOf(x.session.PID()), time.Now()
+	var sending sync.WaitGroup
+	for range calls {
+		sending.Go(func() { // ends with the turn
+			for time.Since(began) < turn && ctx.Err() == nil && x.call(ctx) {
+			}
+		})
+	}
+	sending.Wait()
+	x.took += time.Since(began)
+	x.cpu += cpuOf(x.session.PID()) - before
+	if exit, ended := x.session.Ended(ctx, host.Answer{}); ended {
+		return fmt.Errorf("plugin %s ended: %s", x.name, exit)
+	}
+	return context.Cause(ctx)
+}
+
+// call sends the next batch. It returns false if the plugin has not accepted the batch
+// for the time being, because a host would pause.
+func (x *benchSubject) call(ctx context.Context) bool {
+	x.mu.Lock()
+	batch := x.batches[x.next%len(x.batches)]
+	x.next++
+	x.mu.Unlock()
+	began := time.Now()
+	ans := x.session.Export(ctx, batch.data)
+	took := time.Since(began)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if ans.Err != nil {
+		x.lost += batch.spans
+		if x.failed == nil {
+			x.failed = ans.Err
+		}
+		return ans.Final
+	}
+	x.spans += batch.spans
+	x.latencies = append(x.latencies, took)
+	return true
+}
+
+// cpuOf returns the CPU time that a process has used, or zero if it is not known. The
+// kernel counts it in hundredths of a second: proc_pid_stat(5).
+func cpuOf(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field on
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// benchBatch returns a request like a service's: 512 spans of 128 traces, each with eight
+// attributes.
+func benchBatch() request {
+	const spans = 512
+	text := func(key, value string) *commonpb.KeyValue {
+		return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
+	}
+	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: runSpan}}
+	end := uint64(time.Now().UnixNano())
+	for i := range spans {
+		scope.Spans = append(scope.Spans, &tracepb.Span{
+			TraceId: fmt.Appendf(nil, "%016d", i/4+1), SpanId: fmt.Appendf(nil, "%08d", i+1),
+			Name: "GET /items/{id}", Kind: tracepb.Span_SPAN_KIND_SERVER, StartTimeUnixNano: end - 1e6, EndTimeUnixNano: end,
+			Attributes: []*commonpb.KeyValue{
+				text("http.request.method", "GET"), text("http.route", "/items/{id}"), text("url.path", "/items/"+strconv.Itoa(i)),
+				text("url.scheme", "https"), text("server.address", "shop.example.com"), text("user_agent.original", "Mozilla/5.0 (X11; Linux x86_64)"),
+				text("network.protocol.version", "1.1"), text("client.address", "192.0.2."+strconv.Itoa(i%256)),
+			},
+		})
+	}
+	data, _ := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "shop")}}, ScopeSpans: []*tracepb.ScopeSpans{scope},
+	}}}) // fails for texts that are not UTF-8, and for nothing else
+	return request{data: data, spans: spans}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// goBuild builds a package in Go, and watches the files that it is built of.
+type goBuild struct {
+	folder string   // of the package
+	file   string   // to be built
+	more   []string // further files to watch
+
+	watched []string // folders and files, from the last build
+	seen    prints   // of the last build
+	built   bool     // the file is of this command
+}
+
+// prints are the sizes and times of files.
+type prints map[string]filePrint
+
+type filePrint struct {
+	size     int64
+	modified time.Time
+}
+
+// aside is the folder beside the built file for the build before it, which has the same
+// name, and for a build in progress.
+func (b *goBuild) aside() string { return filepath.Join(filepath.Dir(b.file), ".servetrace-dev") }
+
+func (b *goBuild) before() string { return filepath.Join(b.aside(), filepath.Base(b.file)) }
+
+// run builds the package. The file is replaced in one step, so that a service never sees
+// half of it. Without debugging data a link takes half of the time.
+func (b *goBuild) run(ctx context.Context) error {
+	b.seen = b.look()
+	partial := b.before() + ".new"
+	if text, err := b.command(ctx, "build", "-buildvcs=false", "-ldflags=-w", "-o", partial, "."); err != nil {
+		return fmt.Errorf("the build has failed: %w\n%s", err, text)
+	}
+	if b.built {
+		if err := os.Rename(b.file, b.before()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	b.built = true
+	return os.Rename(partial, b.file)
+}
+
+// clean removes the build before the last.
+func (b *goBuild) clean() { _ = os.RemoveAll(b.aside()) }
+
+func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = b.folder
+	cmd.WaitDelay = time.Second
+	var out, failure bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failure
+	err := cmd.Run()
+	return out.String() + failure.String(), err
+}
+
+// localPackages prints the folder and the module file of each package that is no
+// downloaded one.
+const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .Replace (not .Replace.Version))}}{{$.Dir}}
+{{with .Replace}}{{.GoMod}}{{else}}{{.GoMod}}{{end}}{{end}}{{end}}{{end}}`
+
+// watch adds the folders of the package and of the packages that it imports. A change
+// since the last build counts if its folder was watched then.
+func (b *goBuild) watch(ctx context.Context) {
+	text, err := b.command(ctx, "list", "-deps", "-f", localPackages, ".")
+	if err != nil {
+		return // the code cannot be read; the build has said so
+	}
+	before := b.watched
+	b.watched = append(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), append(b.more, b.folder)...)
+	slices.Sort(b.watched)
+	if b.watched = slices.Compact(b.watched); !slices.Equal(b.watched, before) {
+		added := b.look()
+		maps.Copy(added, b.seen)
+		b.seen = added
+	}
+}
+
+// look returns the prints of all files that are watched, except tests and hidden files.
+func (b *goBuild) look() prints {
+	found := prints{}
+	add := func(path string, info fs.FileInfo, err error) {
+		if err == nil && info.Mode().IsRegular() && path != b.file {
+			found[path] = filePrint{info.Size(), info.ModTime()}
+		}
+	}
+	for _, path := range b.watched {
+		entries, err := os.ReadDir(path)
+		if err != nil { // it is a file
+			info, err := os.Stat(path)
+			add(path, info, err)
+			continue
+		}
+		for _, entry := range entries {
+			name := entry.Name()
+			if strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			info, err := entry.Info()
+			add(filepath.Join(path, name), info, err)
+		}
+	}
+	return found
+}
+
+// lookPause is the time between two looks at the files.
+const lookPause = 200 * time.Millisecond
+
+// awaitChange waits until files have changed since the last build and stayed the same
+// from one look to the next. It returns the time of the first look with a change, or the
+// error of ctx.
+func (b *goBuild) awaitChange(ctx context.Context) (changed time.Time, err error) {
+	b.watch(ctx)
+	tick := time.NewTicker(lookPause)
+	defer tick.Stop()
+	for before := b.seen; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return changed, ctx.Err()
+		}
+		now := b.look()
+		if maps.Equal(now, b.seen) {
+			before = b.seen
+			continue
+		}
+		if !maps.Equal(now, before) {
+			before = now
+			if changed.IsZero() {
+				changed = time.Now()
+			}
+			continue
+		}
+		return changed, nil
+	}
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
+)
+
+// devService is the program that runs the plugin, and the goroutines beside it.
+type devService struct {
+	running sync.WaitGroup
+	program *exec.Cmd // nil: none was started
+	end     func()    // ends the goroutines
+}
+
+// serviceGrace is the time for the program to end after SIGTERM.
+const serviceGrace = 30 * time.Second
+
+// start starts a program with the plugin of the loop, and sets the loop's service. ended
+// is called with the cause when the program ends.
+func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) (started bool, err error) {
+	_, entry, err := entryOf(l.build.file)
+	if err != nil {
+		return false, err
+	}
+	port := cmp.Or(l.s.getenv(admin.EnvPort), strconv.Itoa(admin.DefaultPort))
+	list := host.EnvPlugins
+	if processor {
+		list = host.EnvProcessors
+		environ = append(environ, host.EnvPlugins+"="+cmp.Or(l.s.getenv(host.EnvPlugins), "console"))
+	}
+	environ = append(environ, list+"="+entry, host.EnvPluginWatch+"="+cmp.Or(l.s.getenv(host.EnvPluginWatch), "200ms"),
+		admin.EnvPort+"="+port, admin.EnvCapture+"=true")
+	if l.config != "" {
+		environ = append(environ, host.EnvPluginConfig+"="+l.name+"="+l.config)
+	}
+	cmd := exec.Command(program[0], program[1:]...)
+	cmd.Env = environ
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is one signal for it, by stop
+	if err := cmd.Start(); err != nil {
+		return false, usagef("start %s: %w", program[0], err)
+	}
+	l.say("started %s, pid %d, status page http://%s", program[0], cmd.Process.Pid, net.JoinHostPort(admin.DefaultHost, port))
+	d.program, d.end = cmd, func() { ended(nil) }
+	d.running.Go(func() { // ends with the program
+		err := cmd.Wait()
+		ended(fmt.Errorf("%s has ended: %w", program[0], cmp.Or(err, errors.New("exit status 0"))))
+	})
+	l.at, err = statusURL(net.JoinHostPort(cmp.Or(l.s.getenv(admin.EnvHost), admin.DefaultHost), port))
+	return true, err
+}
+
+// stop ends the program and the goroutines, and waits for them.
+func (d *devService) stop() {
+	if d.end != nil {
+		d.end()
+	}
+	if d.program != nil {
+		_ = d.program.Process.Signal(syscall.SIGTERM) // it may have ended
+		kill := time.AfterFunc(serviceGrace, func() { _ = d.program.Process.Kill() })
+		defer kill.Stop()
+	}
+	d.running.Wait()
+}
+
+// lastBatch is the last batch that the plugin got in the service.
+type lastBatch struct {
+	begun bool // follow runs
+
+	mu    sync.Mutex
+	batch []byte
+}
+
+func (b *lastBatch) get() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.batch
+}
+
+// followPause is the time between two captures.
+const followPause = 500 * time.Millisecond
+
+// follow captures batches until ctx ends. It reports the first error of each kind.
+func (b *lastBatch) follow(ctx context.Context, l *devLoop) {
+	said := ""
+	for began := time.Now(); ctx.Err() == nil; {
+		err := b.record(ctx, l)
+		starting := time.Since(began) < 5*time.Second
+		if err != nil && ctx.Err() == nil && !starting && err.Error() != said {
+			said = err.Error()
+			l.say("the service's spans cannot be recorded: %s", said)
+		}
+		select {
+		case <-time.After(followPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// record captures batches until the end of one capture.
+func (b *lastBatch) record(ctx context.Context, l *devLoop) error {
+	recording, err := openRecording(ctx, l.at, l.name, time.Hour, 1<<30)
+	if err != nil {
+		return err
+	}
+	defer recording.close()
+	for {
+		batch, err := recording.next()
+		if err != nil {
+			return nil // the service has ended, or the capture has
+		}
+		b.mu.Lock()
+		b.batch = batch
+		b.mu.Unlock()
+	}
+}
+
+// lockedWriter is a writer for several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write implements io.Writer.
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/printable"
+)
+
+const pluginDevLong = `Build the plugin in Go in FOLDER, and again after each change. Each build gets the
+same spans, and the difference to the last build's output is printed: the
+output, the result of a processor plugin as JSON, and the accounting.
+
+After "--", a program is started as a service with the plugin: a processor
+plugin before the exporter of SERVE_TRACING_EXPORTER_PLUGIN, or else before
+console. It replaces the plugin after each build, without a restart, and ends
+with this command. Its admin listener is at SERVE_ADMIN_PORT, or else 8001.
+
+The spans are the first twenty of the last batch that the plugin gets in the
+service, of the program or of --admin; or the spans of --spans; or a built-in
+span. A service of --admin needs SERVE_ADMIN_CAPTURE=true, the built file in its
+list, and SERVE_TRACING_PLUGIN_WATCH=500ms. An exporter sends the spans to its
+back end after each build.
+
+The command watches the folders of all packages that the plugin is built of,
+except downloaded modules, and the file of --config. Ctrl-C ends it.`
+
+const pluginDevExample = `  servetrace plugin dev ./tenant -- ./bin/hello
+  servetrace plugin dev . --admin 127.0.0.1:8001
+  servetrace plugin dev ./names --spans spans.json --config names.yaml`
+
+type devFlags struct{ admin, plugin, spans, format, config, file string }
+
+func newPluginDev(s settings, environ []string) *cobra.Command {
+	var f devFlags
+	cmd := &cobra.Command{
+		Use:     "dev FOLDER [-- PROGRAM [ARGUMENT...]]",
+		Short:   "Build a plugin after each change, and show the difference in its output",
+		Long:    pluginDevLong,
+		Example: pluginDevExample,
+		Args: func(cmd *cobra.Command, list []string) error {
+			if at := cmd.ArgsLenAtDash(); at >= 0 {
+				if at < len(list) {
+					return oneArg("FOLDER")(cmd, list[:at])
+				}
+				return usagef("no program follows --")
+			}
+			return oneArg("FOLDER")(cmd, list)
+		},
+		RunE: func(cmd *cobra.Command, list []string) error {
+			l, err := f.loop(cmd, s, list[0])
+			if err != nil {
+				return err
+			}
+			return l.run(cmd.Context(), list[1:], environ)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.admin, "admin", "", "`address` of the status page of a running service: host:port, :port, or a URL")
+	flags.StringVar(&f.plugin, "plugin", "", "`name` of the plugin in the service (default: the name of its file)")
+	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans, in place of the service's last batch")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
+	flags.StringVar(&f.file, "file", "", "`FILE` to build (default: in FOLDER, with its name)")
+	complete(cmd, "admin")
+	complete(cmd, "plugin")
+	complete(cmd, "format", formatJSON, formatProto)
+	return cmd
+}
+
+// loop returns the loop for a folder.
+func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return nil, usagef("FOLDER %s: %w", folder, cmp.Or(err, errors.New("it is a file; name the folder of the package")))
+	}
+	l := &devLoop{
+		s: s, out: &lockedWriter{w: cmd.OutOrStdout()}, config: f.config, name: f.plugin,
+		build: goBuild{folder: folder, file: cmp.Or(f.file, filepath.Join(folder, filepath.Base(folder)))},
+	}
+	if f.config != "" {
+		if l.config, err = filepath.Abs(f.config); err != nil {
+			return nil, err
+		}
+		l.build.more = []string{l.config}
+	}
+	l.build.watched = append(l.build.more, folder)
+	if l.build.file, err = filepath.Abs(l.build.file); err != nil {
+		return nil, err
+	}
+	if name, _, err := entryOf(l.build.file); err != nil {
+		return nil, err
+	} else if l.name == "" {
+		l.name = name
+	}
+	if f.admin != "" {
+		if l.at, err = statusURL(f.admin); err != nil {
+			return nil, usagef("%s", strings.Replace(err.Error(), "--addr", "--admin", 1))
+		}
+	}
+	if f.spans != "" {
+		l.fixed, err = readSpans(cmd.Context(), "spans", f.spans, f.format, cmd.InOrStdin())
+	}
+	return l, err
+}
+
+// devLoop builds a plugin after each change and compares the outputs of two builds.
+type devLoop struct {
+	s      settings
+	out    io.Writer
+	build  goBuild
+	config string    // empty: the settings' configuration
+	name   string    // in the service
+	fixed  []request // of --spans
+	at     string    // the status of the service, empty: there is none
+	last   lastBatch // of the service
+	text   string    // output of the last build that ran
+	ran    []request // the spans that it got
+}
+
+// say prints a line about the loop.
+func (l *devLoop) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(l.out, "dev: "+format+"\n", args...) // the next write of the loop fails, too
+}
+
+// run builds until ctx or the program ends.
+func (l *devLoop) run(ctx context.Context, program, environ []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := os.MkdirAll(l.build.aside(), 0o755); err != nil {
+		return err
+	}
+	defer l.build.clean()
+	var service devService
+	defer service.stop()
+	var changed time.Time // zero: the first build
+	for {
+		processor, err := l.step(ctx, changed)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			l.say("%s", printable.Lines(err.Error()))
+		case len(program) > 0:
+			started, err := service.start(l, program, environ, processor, cancel)
+			if err != nil {
+				return err
+			}
+			if started {
+				program = nil
+			}
+		}
+		if l.at != "" && !l.last.begun && l.fixed == nil {
+			l.last.begun = true
+			service.running.Go(func() { l.last.follow(ctx, l) }) // ends with ctx
+			service.end = func() { cancel(nil) }
+		}
+		if changed, err = l.build.awaitChange(ctx); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// step builds the plugin, sends the spans through it, and prints the difference. changed
+// is the time of the change, zero for the first build.
+func (l *devLoop) step(ctx context.Context, changed time.Time) (processor bool, err error) {
+	began := time.Now()
+	if err := l.build.run(ctx); err != nil {
+		return false, err
+	}
+	l.say("built %s in %v", l.build.file, time.Since(began).Round(10*time.Millisecond))
+	spans := l.spans()
+	text, processor, err := l.try(ctx, l.build.file, spans)
+	if err != nil {
+		return processor, err
+	}
+	before := l.text
+	if l.ran != nil && !sameRequests(l.ran, spans) {
+		if before, _, err = l.try(ctx, l.build.before(), spans); err != nil {
+			before = "" // it was not a plugin
+		}
+	}
+	l.text, l.ran = text, spans
+	switch difference := diff.Diff("before", []byte(before), "after", []byte(text)); {
+	case before == "":
+		_, err = io.WriteString(l.out, text)
+	case len(difference) == 0:
+		l.say("the output is the same")
+	default:
+		_, difference, _ = bytes.Cut(difference, []byte("\n")) // "diff before after"
+		_, err = l.out.Write(difference)
+	}
+	if err == nil && l.at != "" && !changed.IsZero() {
+		l.awaitSwap(ctx, changed)
+	}
+	return processor, err
+}
+
+// devSpans bounds the spans of a batch that are sent after each build.
+const devSpans = 20
+
+// spans returns the spans for a build. Without a batch of the service, it keeps to the
+// spans of the build before.
+func (l *devLoop) spans() []request {
+	switch batch := l.last.get(); {
+	case l.fixed != nil:
+		return l.fixed
+	case batch != nil:
+		if data, spans, err := otlpwire.Cut(batch, 0, devSpans, 0); err == nil && spans > 0 {
+			return []request{{data: data, spans: spans}}
+		}
+	case l.ran != nil:
+		return l.ran
+	}
+	return []request{builtInSpan(runSpan, runSpan, time.Now())}
+}
+
+func sameRequests(a, b []request) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i].data, b[i].data) {
+			return false
+		}
+	}
+	return true
+}
+
+// tryTimeout bounds a build's run with the spans.
+const tryTimeout = 30 * time.Second
+
+// try sends requests through a build of the plugin. It returns the output, the results and
+// the accounting as one text.
+func (l *devLoop) try(ctx context.Context, file string, requests []request) (text string, processor bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("%v have passed", tryTimeout))
+	defer cancel()
+	cfg, err := l.s.one(ctx, file, l.config)
+	if err != nil {
+		return "", false, err
+	}
+	output, err := os.CreateTemp("", "servetrace-dev-")
+	if err != nil {
+		return "", false, err
+	}
+	defer func() { _ = errors.Join(output.Close(), os.Remove(output.Name())) }()
+	var results, logged, account bytes.Buffer
+	got, err := send(ctx, cfg, requests, &results, &logged, host.WithOutput(output))
+	if got == nil {
+		return "", false, fmt.Errorf("%w\n%s", err, logged.String())
+	}
+	var all strings.Builder
+	for line := range bytes.Lines(results.Bytes()) {
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, line, "", "  "); err != nil {
+			return "", false, err
+		}
+		all.Write(pretty.Bytes())
+	}
+	printed, readErr := os.ReadFile(output.Name())
+	all.Write(printed)
+	err = errors.Join(err, readErr, got.write(&account, "sent"))
+	if n := all.Len(); n > 0 && all.String()[n-1] != '\n' {
+		all.WriteByte('\n')
+	}
+	all.Write(account.Bytes())
+	if err != nil { // a plugin that crashes is worth a look
+		all.WriteString(err.Error() + "\n")
+	}
+	return printable.Lines(all.String()), got.processor, nil
+}
+
+// swapTimeout bounds the wait for the service, which tries a new process with real spans.
+const swapTimeout = 10 * time.Second
+
+// awaitSwap waits until the service runs the new build, and prints the time.
+func (l *devLoop) awaitSwap(ctx context.Context, changed time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status, err := askStatus(ctx, l.at)
+		for _, p := range status.Plugins {
+			if p.Name == l.name && p.State == host.StateReady.String() && p.Since.After(changed) && !p.Changed {
+				l.say("the service runs it, pid %d, %v after the change", p.PID, p.Since.Sub(changed).Round(10*time.Millisecond))
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-ctx.Done():
+		}
+		l.say("the service does not run the new build yet: %s", l.swapCause(status, err))
+		return
+	}
+}
+
+func (l *devLoop) swapCause(status admin.Status, err error) string {
+	for _, p := range status.Plugins {
+		if p.Name == l.name {
+			return fmt.Sprintf("%s %s; does it have %s=500ms? Its log has the reason", p.State, p.Cause, host.EnvPluginWatch)
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("it has no plugin %q; name it with --plugin", l.name)
+}
