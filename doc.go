@@ -49,6 +49,10 @@
 //	pluginsdk.Span    one span of a batch, around otlpwire.Span
 //	otlpwire.Span     a view of the span's place in the request
 //
+// Two detours have types of their own. The result of a processor plugin is in a
+// pipeline.Answer until it is a batch. Spans that the relay takes by gRPC come as a
+// wire.Lent, and a pipeline.consumer merges them into batches.
+//
 // An exporter adds the types of its vendor's library. plugins/otlp passes the bytes on as
 // tracepb.ResourceSpans, without decoding them.
 //

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -402,12 +401,5 @@ const maxLabel = 128
 // cleanLabel returns a text as a valid label value: UTF-8 of at most maxLabel bytes.
 func cleanLabel(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxLabel {
-		return text
-	}
-	cut := maxLabel
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut]
+	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // not half a character
 }

@@ -205,7 +205,7 @@ func TestHostileTexts(t *testing.T) {
 				r.get((&url.URL{Path: path}).EscapedPath(), "X-Request-ID", "r-1\tmsg=evil")
 			}
 			var lines []string
-			await(t, "three lines", func() bool {
+			servingtest.Await(t, "three lines", func() bool {
 				lines = strings.Split(strings.TrimSuffix(r.access.Text(), "\n"), "\n")
 				return len(lines) >= len(paths)
 			})

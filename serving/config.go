@@ -15,15 +15,15 @@ import (
 const (
 	EnvHTTPHost               = "SERVE_HTTP_HOST"                // default 127.0.0.1
 	EnvHTTPPort               = "SERVE_HTTP_PORT"                // default 8000; 0 takes any free port
-	EnvRequestTimeout         = "SERVE_REQUEST_TIMEOUT"          // default 0: none
+	EnvRequestTimeout         = "SERVE_REQUEST_TIMEOUT"          // default 0: no limit
 	EnvBackpressureStatus     = "SERVE_BACKPRESSURE_STATUS"      // default 503; or 429
-	EnvBackpressureRetryAfter = "SERVE_BACKPRESSURE_RETRY_AFTER" // default 0: not said
+	EnvBackpressureRetryAfter = "SERVE_BACKPRESSURE_RETRY_AFTER" // default 0: no Retry-After
 	EnvShutdownTimeout        = "SERVE_SHUTDOWN_TIMEOUT"         // default 20s
 	EnvReadHeaderTimeout      = "SERVE_HTTP_READ_HEADER_TIMEOUT" // default 10s
 	EnvKeepAliveTimeout       = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
-	EnvStallTimeout           = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
+	EnvStallTimeout           = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: no limit
 	EnvMaxHeaderBytes         = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
-	EnvMinDrainingPeriod      = "SERVE_MIN_DRAINING_PERIOD"      // default 0: none; in a Kubernetes pod 3s
+	EnvMinDrainingPeriod      = "SERVE_MIN_DRAINING_PERIOD"      // default 0; in a Kubernetes pod 3s
 	EnvAccessLog              = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 

@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // TestEndedStreamsHoldNoMemory: nothing of a connection of HTTP/2 is left when it has
@@ -34,7 +35,7 @@ func TestEndedStreamsHoldNoMemory(t *testing.T) {
 	clients.Wait()
 	addr := <-addrs
 	r.client.CloseIdleConnections()
-	await(t, "the connection to be collected", func() bool {
+	servingtest.Await(t, "the connection to be collected", func() bool {
 		runtime.GC()
 		return addr.Value() == nil
 	})

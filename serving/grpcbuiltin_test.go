@@ -222,7 +222,7 @@ func TestGRPCUnavailable(t *testing.T) {
 	serving.PerReplica(d, func(context.Context) (int, error) { return 0, errors.New("no GPU") })
 	pb.RegisterTestServiceServer(d, testService{})
 	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", d))
-	await(t, "the deployment to fail", func() bool { return r.server.Status()[0].State == serving.DeploymentUnavailable })
+	servingtest.Await(t, "the deployment to fail", func() bool { return r.server.Status()[0].State == serving.DeploymentUnavailable })
 	const text = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
 	if got, want := told(r.unaryCall()), "UNAVAILABLE: "+text; got != want {
 		t.Errorf("client was told %q, want %q", got, want)

@@ -3,11 +3,13 @@ package serving_test
 import (
 	"context"
 	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
@@ -275,7 +277,7 @@ func TestGRPCShutdownWaits(t *testing.T) {
 		defer cancel()
 		ended <- r.server.Shutdown(ctx)
 	}()
-	await(t, "the drain", r.server.Counter().Draining)
+	servingtest.Await(t, "the drain", r.server.Counter().Draining)
 	echo()
 	for range 3 { // on new connections too
 		other := pb.NewTestServiceClient(r.dialGRPC())
@@ -374,23 +376,9 @@ func TestGRPCShutdownCutsLater(t *testing.T) {
 // has waits for a span with the digest.
 func (l *spanLog) has(t testing.TB, digest string) {
 	t.Helper()
-	late := time.After(servingtest.Patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		var got []string
-		for _, s := range l.all() {
-			if got = append(got, rpcDigest(s)); got[len(got)-1] == digest {
-				return
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Errorf("no span %q among %q", digest, got)
-			return
-		}
-	}
+	servingtest.Await(t, "a span "+digest, func() bool {
+		return slices.ContainsFunc(l.all(), func(s sdktrace.ReadOnlySpan) bool { return rpcDigest(s) == digest })
+	})
 }
 
 // TestGRPCServerKeepsDeadline is G5 for a client that sets a deadline and does
@@ -502,7 +490,7 @@ func TestGRPCConnectAroundTheDrain(t *testing.T) {
 			t.Errorf("a client that connects around the drain was told %q", got)
 		}
 	}
-	await(t, "the drain", r.server.Counter().Draining)
+	servingtest.Await(t, "the drain", r.server.Counter().Draining)
 	if got := call(); got != away {
 		t.Errorf("a client that connects after the drain was told %q, want %q", got, away)
 	}

@@ -144,7 +144,7 @@ func (r *grpcRig) queuedRPCs(n int) {
 // slotsFree waits until no call holds a slot of a replica.
 func (r *grpcRig) slotsFree() {
 	r.t.Helper()
-	await(r.t, "free slots", func() bool { return r.ongoing() == 0 })
+	servingtest.Await(r.t, "free slots", func() bool { return r.ongoing() == 0 })
 }
 
 // with is ctx for a call with the metadata.

@@ -125,7 +125,7 @@ func TestGivingUpInTheQueue(t *testing.T) {
 // queued waits until n calls wait for a replica of d.
 func queued(t *testing.T, d *serving.Deployment, n int) {
 	t.Helper()
-	await(t, "calls queued", func() bool { return d.Built().Replicas.Status().Queued == n })
+	servingtest.Await(t, "calls queued", func() bool { return d.Built().Replicas.Status().Queued == n })
 }
 
 // TestBackgroundCalls: outside of a request each call is one of its own.

@@ -335,7 +335,7 @@ func TestQueueFullPassesOn(t *testing.T) {
 	if got.Status != 503 || got.Body != text {
 		t.Errorf("client saw %d %q, want 503 %q", got.Status, got.Body, text)
 	}
-	await(t, "the spans", func() bool { return len(r.spans.all()) == 6 })
+	servingtest.Await(t, "the spans", func() bool { return len(r.spans.all()) == 6 })
 	seen := map[string]string{}
 	for _, s := range r.spans.all() {
 		if s.SpanContext().TraceID().String() == traceID {

@@ -84,7 +84,7 @@ func TestJSON(t *testing.T) {
 				}
 				return ""
 			}
-			await(t, "the proxy span", func() bool { return proxySpan() != "" })
+			servingtest.Await(t, "the proxy span", func() bool { return proxySpan() != "" })
 			if d := proxySpan(); strings.Contains(d, "event(") != (tt.want.Status == 500) {
 				t.Errorf("status %d has the span %s", tt.want.Status, d)
 			}

@@ -92,7 +92,7 @@ func TestLocalGet(t *testing.T) {
 	})
 	r, l := startLife(t, serving.Config{}, h, &probe{}, serving.WithReplicas(3))
 	local = l
-	await(t, "three replicas", func() bool { return r.server.Status()[0].State == serving.DeploymentHealthy })
+	servingtest.Await(t, "three replicas", func() bool { return r.server.Status()[0].State == serving.DeploymentHealthy })
 	ids := map[string]string{}
 	for len(ids) < 3 {
 		n, id, _ := strings.Cut(r.get("/").Body, " ")
@@ -167,7 +167,7 @@ func TestReplacedUnderLoadConcurrentSafe(t *testing.T) {
 		}
 		made := int64(p.Made())
 		sick.Store(made) // all that there are
-		await(t, "fresh replicas", func() bool {
+		servingtest.Await(t, "fresh replicas", func() bool {
 			s := r.server.Status()[0]
 			return s.State == serving.DeploymentHealthy && len(s.Replicas) == n && int64(p.Made()) > made
 		})
@@ -215,12 +215,12 @@ func TestCutOff(t *testing.T) {
 			t.Errorf("client saw %+v", got)
 		}
 	}
-	await(t, "the successor", func() bool { return p.Made() == 2 })
+	servingtest.Await(t, "the successor", func() bool { return p.Made() == 2 })
 	if notes := strings.Join(p.Take(), " "); strings.Contains(notes, "stop") {
 		t.Errorf("%s: stopped beside its calls", notes)
 	}
 	close(leave)
-	await(t, "the stop", func() bool { return strings.Contains(strings.Join(p.Take(), " "), "stop 1") })
+	servingtest.Await(t, "the stop", func() bool { return strings.Contains(strings.Join(p.Take(), " "), "stop 1") })
 }
 
 // TestShutdownWithoutTime: values whose calls still run are not stopped, and

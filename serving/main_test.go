@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -175,22 +174,7 @@ func (r *rig) ongoing() (n float64) {
 // queued waits until n requests wait for a replica.
 func (r *rig) queued(n int) {
 	r.t.Helper()
-	await(r.t, fmt.Sprintf("%d requests queued", n), func() bool { return r.server.Status()[0].Queued == n })
-}
-
-// await looks until ok holds.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(servingtest.Patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
+	servingtest.Await(r.t, fmt.Sprintf("%d requests queued", n), func() bool { return r.server.Status()[0].Queued == n })
 }
 
 // spanLog keeps ended spans.
@@ -220,7 +204,7 @@ func (l *spanLog) all() []sdktrace.ReadOnlySpan {
 // take waits for n spans, removes them from the log and returns them.
 func (l *spanLog) take(t testing.TB, n int) []sdktrace.ReadOnlySpan {
 	t.Helper()
-	await(t, fmt.Sprintf("%d spans", n), func() bool { return len(l.all()) >= n })
+	servingtest.Await(t, fmt.Sprintf("%d spans", n), func() bool { return len(l.all()) >= n })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	spans := l.spans
@@ -290,6 +274,6 @@ func newLineLog() *lineLog { return new(lineLog) }
 // take waits for n entries with the message.
 func (l *lineLog) take(t testing.TB, msg string, n int) []map[string]any {
 	t.Helper()
-	await(t, fmt.Sprintf("%d log lines %q", n, msg), func() bool { return len(l.Lines(t, msg)) >= n })
+	servingtest.Await(t, fmt.Sprintf("%d log lines %q", n, msg), func() bool { return len(l.Lines(t, msg)) >= n })
 	return l.Lines(t, msg)
 }

@@ -20,7 +20,7 @@ import (
 func (r *rig) shutdown(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- r.server.Shutdown(ctx) }()
-	await(r.t, "draining", r.server.Counter().Draining)
+	servingtest.Await(r.t, "draining", r.server.Counter().Draining)
 	return done
 }
 
@@ -287,7 +287,7 @@ func TestMinDrainingPeriod(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- r.server.Shutdown(ctx) }()
-	await(t, "health to tell", r.server.Counter().Leaving)
+	servingtest.Await(t, "health to tell", r.server.Counter().Leaving)
 	if got := r.get("/-/healthz"); got.Status != http.StatusServiceUnavailable || got.Body != textDraining {
 		t.Errorf("health: %d %q", got.Status, got.Body)
 	}

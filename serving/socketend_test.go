@@ -71,7 +71,7 @@ func TestSocketInDrain(t *testing.T) {
 	c := r.open("/", nil)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.server.Shutdown(t.Context()) }()
-	await(t, "the drain", r.server.Counter().Draining)
+	servingtest.Await(t, "the drain", r.server.Counter().Draining)
 	if err := c.Write(t.Context(), websocket.MessageText, []byte("still there?")); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestSocketsConcurrentSafe(t *testing.T) {
 	clients.Wait()
 	r.spans.take(t, 3*sockets)
 	r.access.take(t, "request", sockets)
-	await(t, "every slot to be free", func() bool {
+	servingtest.Await(t, "every slot to be free", func() bool {
 		return r.ongoing() == 0
 	})
 }

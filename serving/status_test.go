@@ -224,7 +224,7 @@ func TestRequestTimeout(t *testing.T) {
 		if diff := cmp.Diff(want, digests(r.spans.take(t, 1))); diff != "" {
 			t.Errorf("replica span (-want +got):\n%s", diff)
 		}
-		await(t, "the slot to be free", func() bool {
+		servingtest.Await(t, "the slot to be free", func() bool {
 			return r.ongoing() == 0
 		})
 	})

@@ -89,7 +89,7 @@ func (b *breakable) serve(t *testing.T, cfg serving.Config, app *serving.App) *r
 // idle waits until nothing is under way.
 func (r *rig) idle() {
 	r.t.Helper()
-	await(r.t, "all requests to be over", func() bool {
+	servingtest.Await(r.t, "all requests to be over", func() bool {
 		requests, handlers := r.server.Counter().Counts()
 		return requests == 0 && handlers == 0
 	})
@@ -121,7 +121,7 @@ func TestPanicAtATimeout(t *testing.T) {
 				t.Errorf("status %d, error %v", resp.StatusCode, err)
 			}
 			_ = resp.Body.Close()
-			await(t, "the request to be over", func() bool { n, _ := r.server.Counter().Counts(); return n == 0 })
+			servingtest.Await(t, "the request to be over", func() bool { n, _ := r.server.Counter().Counts(); return n == 0 })
 			if !b.all.Load() {
 				if line := b.lines.take(t, "panic around a handler", 1)[0]; line["panic"] != errBoom.Error() {
 					t.Errorf("line %v", line)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -295,14 +296,10 @@ func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err er
 // wait blocks until the relay must stop. SIGHUP reloads the plugins meanwhile.
 func (r *relayProcess) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	defer reloads.Wait()
 	defer cancel()
-	reloads := make(chan struct{})
-	defer func() { <-reloads }()
-	go func() {
-		defer close(reloads)
-		r.reload(ctx)
-	}()
-	defer cancel()
+	reloads.Go(func() { r.reload(ctx) })
 	select {
 	case <-ctx.Done():
 		r.log.Info("stopping", "because", "a signal")

@@ -35,8 +35,8 @@ type storage struct {
 	attrEdits  []attrEdit
 	childEdits map[int32]int32 // 1 + index in edits, by the offset of an event or link
 	added      []addedChild
-	encoded    []byte    // attributes, events and links that were set or added; append only
-	directory  directory // of the message that was searched last
+	encoded    []byte         // attributes, events and links that were set or added; append only
+	attrIndex  attributeIndex // of the message that was searched last
 	writer     Writer
 	scratch    attribute.KeyValue // the attribute that the writer encodes
 	kept       []keptRange        // of the last patch
@@ -60,7 +60,7 @@ func (r *Request) Release() {
 	s.edits, s.attrEdits, s.added = emptied(s.edits), emptied(s.attrEdits), emptied(s.added)
 	s.encoded, s.inserts, s.kept = emptied(s.encoded), emptied(s.inserts), emptied(s.kept)
 	s.childEdits = nil
-	s.directory = directory{places: emptied(s.directory.places)}
+	s.attrIndex = attributeIndex{places: emptied(s.attrIndex.places)}
 	storages.Put(s)
 }
 

@@ -151,7 +151,7 @@ func (s ProxyStart) attributes(ctx context.Context, a *attributes, family string
 		a.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, method)
 		a.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
-	a.edge(ctx, s)
+	a.inbound(ctx, s)
 	return name
 }
 

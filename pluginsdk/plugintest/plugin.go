@@ -43,7 +43,7 @@ type plugin struct {
 	inner *inner // nil for a process
 }
 
-// runner runs a plugin. A process is a launch.Child, a Spec is an inner.
+// runner runs a plugin: a *launch.Child in a process, and an *inner in this process.
 type runner interface {
 	Signal(syscall.Signal)
 	CloseStdin()

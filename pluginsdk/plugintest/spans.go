@@ -84,7 +84,7 @@ func (b batch) encode() ([]byte, error) {
 // pad adds an attribute to each span of a batch of numbered spans, so that the batch has
 // that many bytes, or a few less. A larger batch stays as it is.
 func (b batch) pad(bytes int) batch {
-	const overhead = 64 // bytes of one attribute, and of longer lengths around it
+	const overhead = 64 // bytes of an attribute without its value, and of the longer lengths of its parents
 	missing := (bytes-proto.Size(b.request))/max(1, len(b.ids)) - overhead
 	if missing <= 0 {
 		return b

@@ -135,16 +135,7 @@ func (s *service) queued(t *testing.T, want float64) {
 		}
 		return n
 	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(servingtest.Patience)
-	for length() != want {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited in vain for %v requests in the queue", want)
-		}
-	}
+	servingtest.Await(t, fmt.Sprintf("%v requests in the queue", want), func() bool { return length() == want })
 }
 
 // way returns the names of a span and of its parents, and the letter of their trace.
@@ -227,22 +218,12 @@ func answered(a string) <-chan string {
 // awaitDraining waits until the server takes no new requests.
 func awaitDraining(t *testing.T, s *service) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(servingtest.Patience)
-	for {
+	servingtest.Await(t, "the end of readiness", func() bool {
 		resp, err := http.Get("http://" + s.server.Addr().String() + "/-/healthz")
 		if err != nil {
-			return // not even connections
+			return true // not even connections
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("the server does not drain")
-		}
-	}
+		return resp.StatusCode != http.StatusOK
+	})
 }

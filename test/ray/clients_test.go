@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -131,7 +132,7 @@ func (s *stage) holdAll(what sent) *sync.WaitGroup {
 			}
 		})
 		if i == 0 {
-			receive(s.t, "the first to hold a place", s.service.entered)
+			servingtest.Receive(s.t, "the first to hold a place", s.service.entered)
 			continue
 		}
 		s.awaitQueued(i)
@@ -141,7 +142,7 @@ func (s *stage) holdAll(what sent) *sync.WaitGroup {
 
 func (s *stage) awaitQueued(n int) {
 	s.t.Helper()
-	await(s.t, "a place in the queue", func() bool {
+	servingtest.Await(s.t, "a place in the queue", func() bool {
 		queued := 0
 		for _, d := range s.server.Status() {
 			queued += d.Queued
@@ -190,7 +191,7 @@ func (s *stage) leave(what sent) seen {
 	if len(what.Hold) > 0 {
 		s.awaitQueued(len(what.Hold))
 	} else {
-		receive(s.t, "the handler", s.service.entered)
+		servingtest.Receive(s.t, "the handler", s.service.entered)
 	}
 	cancel()
 	gone.Wait()

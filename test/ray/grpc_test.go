@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // rpcService is the service of apps.py, in which every message is a text.
@@ -126,7 +127,7 @@ func (s *stage) rpcLeave(what sent) seen {
 	var got seen
 	var gone sync.WaitGroup
 	gone.Go(func() { got.Code = status.Code(s.call(ctx, what.ID, what)) })
-	receive(s.t, "the method", s.service.entered)
+	servingtest.Receive(s.t, "the method", s.service.entered)
 	cancel()
 	gone.Wait()
 	return got

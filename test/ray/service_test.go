@@ -10,8 +10,6 @@ import (
 	"path"
 	"strings"
 	"sync"
-	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 	"go.opentelemetry.io/otel/trace"
@@ -19,10 +17,11 @@ import (
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/batching"
 	"github.com/servetrace/servetrace/serving/multiplexing"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // patience bounds every wait: beyond it something is stuck.
-const patience = 30 * time.Second
+const patience = servingtest.Patience
 
 var errBoom = errors.New("boom")
 
@@ -274,31 +273,4 @@ func chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return nil
-}
-
-// await polls a condition that has no event.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	late := time.After(patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
-}
-
-// receive takes from ch, within patience.
-func receive[T any](t testing.TB, what string, ch <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for: %s", what)
-		panic("unreachable")
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/batching"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // batched is an app whose deployment A calls B, which runs requests together: at
@@ -131,7 +132,7 @@ func (b *batched) together(ids []string, header ...string) {
 		got = append(got, b.rig.inBackground(client(b.rig.t, "HTTP/1.1"), id, header...))
 	}
 	for _, answers := range got {
-		checkAnswer(b.rig.t, receive(b.rig.t, "an answer", answers), answer{Status: 200, Body: "/"})
+		checkAnswer(b.rig.t, servingtest.Receive(b.rig.t, "an answer", answers), answer{Status: 200, Body: "/"})
 	}
 }
 
@@ -145,8 +146,8 @@ func TestBatchFirstMemberUnsampled(t *testing.T) {
 	second := b.rig.inBackground(client(t, "HTTP/1.1"), "second")
 	b.waiting(2)
 	b.together([]string{"third"})
-	checkAnswer(t, receive(t, "the first answer", first), answer{Status: 200, Body: "/"})
-	checkAnswer(t, receive(t, "the second answer", second), answer{Status: 200, Body: "/"})
+	checkAnswer(t, servingtest.Receive(t, "the first answer", first), answer{Status: 200, Body: "/"})
+	checkAnswer(t, servingtest.Receive(t, "the second answer", second), answer{Status: 200, Body: "/"})
 
 	a := request("second")
 	a.deployment = "A"
@@ -161,7 +162,7 @@ func TestBatchFirstMemberUnsampled(t *testing.T) {
 	}
 	a.id, plain.id = "third", "third"
 	b.rig.check("third", a.proxy(200, a.called(200, plain.called(noStatus))))
-	if lines := b.rig.access.of(t, "unsampled"); len(lines) != 1 || lines[0]["span_id"] != nil {
+	if lines := b.rig.accessLines(t, "unsampled"); len(lines) != 1 || lines[0]["span_id"] != nil {
 		t.Errorf("the access log of the unsampled request: %v", lines)
 	}
 	const sampled = 5 + 5 + 2 // of two requests, and of the batch
@@ -181,7 +182,7 @@ func (r *rig) gauge(name string, want float64) {
 	r.t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.server.Collector())
-	r.await(fmt.Sprintf("%s to be %v", name, want), func() bool {
+	servingtest.Await(r.t, fmt.Sprintf("%s to be %v", name, want), func() bool {
 		families, err := registry.Gather()
 		if err != nil {
 			r.t.Fatal(err)
@@ -196,19 +197,4 @@ func (r *rig) gauge(name string, want float64) {
 		}
 		return sum == want
 	})
-}
-
-// await looks until ok holds.
-func (r *rig) await(what string, ok func() bool) {
-	r.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			r.t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }

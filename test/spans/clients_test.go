@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // soon is a timeout that ends within a test.
@@ -45,7 +47,7 @@ func (b *barrier) wait() {
 func (b *barrier) entered(t testing.TB, n int) {
 	t.Helper()
 	for range n {
-		receive(t, "a request in the barrier", b.in)
+		servingtest.Receive(t, "a request in the barrier", b.in)
 	}
 }
 
@@ -68,7 +70,7 @@ func (r *rig) startAndLeave(c *http.Client, id string) (leave func()) {
 	return func() {
 		r.t.Helper()
 		cancel()
-		checkAnswer(r.t, receive(r.t, "the end of the client", gone), answer{Cut: true})
+		checkAnswer(r.t, servingtest.Receive(r.t, "the end of the client", gone), answer{Cut: true})
 	}
 }
 

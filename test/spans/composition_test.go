@@ -13,6 +13,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // noHandler is for deployments that are called by handle alone.
@@ -239,7 +240,7 @@ func TestH06NestedRefusal(t *testing.T) {
 		front.id, nested.id, front.path = "handled", "handled", "/handled"
 		r.check("handled", front.proxy(503, front.called(503, nested.refused())).failed(""))
 		b.open()
-		checkAnswer(t, receive(t, "the first answer", first), answer{Status: 200})
+		checkAnswer(t, servingtest.Receive(t, "the first answer", first), answer{Status: 200})
 	})
 }
 

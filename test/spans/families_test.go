@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 func ok(http.ResponseWriter, *http.Request) {}
@@ -130,8 +131,8 @@ func Test13QueueWait(t *testing.T) {
 	second := r.inBackground(client(t, "HTTP/1.1"), "second")
 	r.spans.waitFor(t, 5)
 	b.open()
-	checkAnswer(t, receive(t, "the first answer", first), answer{Status: 200})
-	checkAnswer(t, receive(t, "the second answer", second), answer{Status: 200})
+	checkAnswer(t, servingtest.Receive(t, "the first answer", first), answer{Status: 200})
+	checkAnswer(t, servingtest.Receive(t, "the second answer", second), answer{Status: 200})
 	r.check("second", request("second").proxy(200, request("second").called(200)))
 	for _, s := range r.spans.request(t, "second") {
 		wait, ok := attributeOf(s, "serve.queue_wait_ms")
@@ -165,8 +166,8 @@ func Test14ReplicaOfMany(t *testing.T) {
 	b.open()
 	seen := map[string]bool{}
 	for i, a := range answers {
-		checkAnswer(t, receive(t, "an answer", a), answer{Status: 200})
-		seen[receive(t, "an id", ids)] = true
+		checkAnswer(t, servingtest.Receive(t, "an answer", a), answer{Status: 200})
+		seen[servingtest.Receive(t, "an id", ids)] = true
 		id := []string{"r0", "r1", "r2"}[i]
 		r.check(id, request(id).proxy(200, request(id).called(200)))
 		replica, _ := attributeOf(only(t, r.spans.request(t, id), "replica_handle_request D __call__"), "replica_id")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 var errBoom = errors.New("boom")
@@ -106,7 +107,7 @@ func TestH08TimeoutBeforeTheResponse(t *testing.T) {
 			checkAnswer(t, r.get(c, "h8", "/"), timedOut)
 			h8 := request("h8")
 			r.check("h8", h8.proxy(408, h8.router().timedOut()).failed("").timedOut())
-			receive(t, "the first answer", first)
+			servingtest.Receive(t, "the first answer", first)
 		})
 	})
 }
@@ -134,7 +135,7 @@ func TestH10DisconnectBeforeTheResponse(t *testing.T) {
 				untilCanceled(w, req)
 			}))
 			leave := r.startAndLeave(c, "h10")
-			receive(t, "the handler", entered)
+			servingtest.Receive(t, "the handler", entered)
 			leave()
 			r.check("h10", h10.proxy(499, h10.router(h10.replica(noStatus).canceled())).failed("").canceled())
 		})
@@ -148,7 +149,7 @@ func TestH10DisconnectBeforeTheResponse(t *testing.T) {
 			leave()
 			r.check("h10", h10.proxy(499, h10.router().canceled()).failed("").canceled())
 			b.open()
-			checkAnswer(t, receive(t, "the first answer", first), answer{Status: 200})
+			checkAnswer(t, servingtest.Receive(t, "the first answer", first), answer{Status: 200})
 		})
 	})
 }
@@ -190,7 +191,7 @@ func TestH13QueueFull(t *testing.T) {
 		h13 := request("h13")
 		r.check("h13", h13.proxy(503, h13.refused()).failed(text).raised("*serving.QueueFullError", text))
 		b.open()
-		checkAnswer(t, receive(t, "the first answer", first), answer{Status: 200})
+		checkAnswer(t, servingtest.Receive(t, "the first answer", first), answer{Status: 200})
 	})
 }
 
@@ -238,8 +239,8 @@ func TestH21HealthAndRoutes(t *testing.T) {
 			t.Errorf("health made %d spans", n-before)
 		}
 		b.open()
-		checkAnswer(t, receive(t, "the first answer", first), answer{Status: 200})
-		receive(t, "the server's end", stopped)
+		checkAnswer(t, servingtest.Receive(t, "the first answer", first), answer{Status: 200})
+		servingtest.Receive(t, "the server's end", stopped)
 	})
 }
 

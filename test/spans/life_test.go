@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 )
 
 // instance is the value that each replica of these tests constructs.
@@ -36,7 +37,7 @@ func TestH14Unavailable(t *testing.T) {
 	r := serve(t, serving.Config{}, serving.NewApp("a", d))
 	early := r.inBackground(client(t, "HTTP/1.1"), "early")
 	refused := answer{Status: 503, Body: text}
-	checkAnswer(t, receive(t, "the answer of a request that came early", early), refused)
+	checkAnswer(t, servingtest.Receive(t, "the answer of a request that came early", early), refused)
 	ids := []string{"early"}
 	for _, version := range versions {
 		id := "late-" + version
@@ -89,7 +90,7 @@ func TestH15NoReplica(t *testing.T) {
 			waits := r.inBackground(c, "h15")
 			r.gauge("serve_deployment_queued_queries", 1)
 			start()
-			checkAnswer(t, receive(t, "the answer", waits), answer{Status: 200})
+			checkAnswer(t, servingtest.Receive(t, "the answer", waits), answer{Status: 200})
 			r.check("h15", request("h15").proxy(200, request("h15").called(200)))
 		})
 		t.Run("its time is over", func(t *testing.T) {
@@ -181,9 +182,9 @@ func TestH18ReplicaDiesWhileRunning(t *testing.T) {
 		serving.PerReplica(d, func(context.Context) (*instance, error) { return &instance{&sick}, nil })
 		r := serve(t, serving.Config{}, serving.NewApp("a", d))
 		answers := r.inBackground(c, "h18")
-		receive(t, "the handler", entered)
+		servingtest.Receive(t, "the handler", entered)
 		sick.Store(true)
-		checkAnswer(t, receive(t, "the answer", answers), answer{Status: 500, Body: "Internal Server Error"})
+		checkAnswer(t, servingtest.Receive(t, "the answer", answers), answer{Status: 500, Body: "Internal Server Error"})
 		sick.Store(false) // for its successor
 		const text = "replica was stopped"
 		h18 := request("h18")

@@ -2,25 +2,23 @@ package spans
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 // patience bounds every wait: beyond it something is stuck.
-const patience = 30 * time.Second
+const patience = servingtest.Patience
 
 // jobID is Ray's job id in these tests, which every task id ends in.
 const jobID = "0badc0de"
@@ -31,7 +29,7 @@ type rig struct {
 	server  *serving.Server
 	tracing *tracing.Provider
 	spans   *recorder
-	access  *accessLog
+	access  servingtest.Log
 	stop    func()
 
 	mu      sync.Mutex
@@ -52,14 +50,14 @@ func one(t testing.TB, cfg serving.Config, h http.Handler, opts ...serving.Deplo
 
 func serveWith(t testing.TB, provider func(testing.TB, *recorder) *tracing.Provider, cfg serving.Config, apps ...*serving.App) *rig {
 	t.Helper()
-	r := &rig{t: t, spans: newRecorder(), access: newAccessLog()}
+	r := &rig{t: t, spans: newRecorder()}
 	r.tracing = provider(t, r.spans)
 	if cfg.HTTPAddr == "" {
 		cfg.HTTPAddr = "127.0.0.1:0"
 	}
 	cfg.GRPC.Addr = "127.0.0.1:0"
 	var err error
-	r.server, err = serving.New(cfg, apps, serving.WithTracing(r.tracing), serving.WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
+	r.server, err = serving.New(cfg, apps, serving.WithTracing(r.tracing), serving.WithLogger(slog.New(slog.NewJSONHandler(&r.access, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +140,7 @@ func compare(t testing.TB, id string, got, want *span) {
 // span.
 func (r *rig) checkLine(id string, proxy sdktrace.ReadOnlySpan) {
 	r.t.Helper()
-	lines := r.access.of(r.t, id)
+	lines := r.accessLines(r.t, id)
 	if len(lines) != 1 {
 		r.t.Errorf("request %q has %d lines in the access log, want 1: %v", id, len(lines), lines)
 		return
@@ -248,68 +246,13 @@ func checkAnswer(t testing.TB, got, want answer) {
 	}
 }
 
-// receive takes from ch, within patience.
-func receive[T any](t testing.TB, what string, ch <-chan T) T {
+// accessLines waits for the lines of a request in the access log, of which there is one:
+// it is written right after the proxy span has ended.
+func (r *rig) accessLines(t testing.TB, id string) (found []map[string]any) {
 	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for: %s", what)
-		panic("unreachable")
-	}
-}
-
-// accessLog keeps the log of the server.
-type accessLog struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func newAccessLog() *accessLog { return &accessLog{} }
-
-func (l *accessLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, string(b))
-	return len(b), nil
-}
-
-// of waits for the lines of a request's access log, of which there is one: it is
-// written right after the proxy span has ended.
-func (l *accessLog) of(t testing.TB, id string) []map[string]any {
-	t.Helper()
-	late := time.After(patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		if found := l.find(t, id); len(found) > 0 {
-			return found
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			return nil
-		}
-	}
-}
-
-func (l *accessLog) find(t testing.TB, id string) (found []map[string]any) {
-	t.Helper()
-	l.mu.Lock()
-	lines := slices.Clone(l.lines)
-	l.mu.Unlock()
-	for _, text := range lines {
-		if !strings.Contains(text, `"request_id":"`+id+`"`) {
-			continue
-		}
-		var line map[string]any
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatalf("log line %q: %v", text, err)
-		}
-		if line["msg"] == "request" {
-			found = append(found, line)
-		}
-	}
+	servingtest.Await(t, "the access log of "+id, func() bool {
+		found = slices.DeleteFunc(r.access.Lines(t, "request"), func(line map[string]any) bool { return line["request_id"] != id })
+		return len(found) > 0
+	})
 	return found
 }

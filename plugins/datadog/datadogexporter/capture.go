@@ -91,7 +91,7 @@ func (e *encoder) keep(req *http.Request) error {
 	chunks := 0
 	if strings.HasSuffix(p.path, tracesPath) {
 		chunks = p.number(headerTraceCount) + p.number(headerDroppedTraces)
-		if p.number(headerTraceCount) == 0 { // the probe at the tracer's start
+		if p.number(headerTraceCount) == 0 { // an empty request, by which the tracer checks the agent at its start
 			return nil
 		}
 		readErr = p.read()

@@ -53,14 +53,15 @@ type exchange struct {
 
 // prepare makes the response to r, the request as the app sees it.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) {
-	p, c := &x.resp, http.NewResponseController(w)
+	p := &x.resp
+	p.pace.controller = *http.NewResponseController(w)
 	limit, stream := x.proxy.stall, r.ProtoMajor == 2
 	p.x, p.conn, p.request, p.upgrade = x, w, r, up
 	p.left = -1
 	p.pace.limit, p.pace.peer = limit, connectionOf(r)
-	p.pace.writes = stall.New(limit, stream, c.SetWriteDeadline)
+	p.pace.writes = stall.New(limit, stream, p.pace.controller.SetWriteDeadline)
 	if r.Body != nil && r.Body != http.NoBody {
-		p.pace.body = &requestBody{body: r.Body, stream: stream, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.pace.stalled}
+		p.pace.body = &requestBody{body: r.Body, stream: stream, reads: stall.New(limit, stream, p.pace.controller.SetReadDeadline), stalled: &p.pace.stalled}
 	}
 }
 
@@ -298,7 +299,7 @@ func (x *exchange) flush() {
 	if x.r.ProtoMajor == 1 {
 		x.resp.pace.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may read its end first
 	}
-	_ = http.NewResponseController(x.resp.conn).Flush() // the client may have left
+	_ = x.resp.pace.controller.Flush() // the client may have left
 }
 
 // limitRest bounds the time for the rest of the exchange: net/http reads the end of a body

@@ -16,6 +16,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/inflight"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/router"
+	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -90,19 +91,9 @@ func (r *rig) dial(text string) net.Conn {
 // awaitNoConnection waits until the server has no connection.
 func (r *rig) awaitNoConnection() {
 	r.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for late := time.After(20 * time.Second); ; {
+	servingtest.Await(r.t, "the end of all connections", func() bool {
 		r.front.conns.mu.Lock()
-		open := len(r.front.conns.open)
-		r.front.conns.mu.Unlock()
-		if open == 0 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			r.t.Fatalf("%d connections are still open", open)
-		}
-	}
+		defer r.front.conns.mu.Unlock()
+		return len(r.front.conns.open) == 0
+	})
 }

@@ -1,6 +1,7 @@
 package httpproxy
 
 import (
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -9,14 +10,15 @@ import (
 )
 
 // pace enforces the stall limit while a response is written to a client. The response's
-// lock guards it, except for stalled, writes and body, which are safe for concurrent
-// use.
+// lock guards it, except for controller, stalled, writes and body, which are safe for
+// concurrent use.
 type pace struct {
-	limit   time.Duration
-	writes  stall.Deadline
-	body    *requestBody // nil if there is none
-	peer    *connection  // of HTTP/2; else nil
-	stalled atomic.Bool  // the client held up a read or a write
+	limit      time.Duration
+	controller http.ResponseController // of the connection
+	writes     stall.Deadline
+	body       *requestBody // nil if there is none
+	peer       *connection  // of HTTP/2; else nil
+	stalled    atomic.Bool  // the client held up a read or a write
 
 	duplex  bool  // the handler reads the body beside writing
 	broken  bool  // a write has failed

@@ -151,7 +151,7 @@ func (p *response) FlushError() error {
 func (p *response) flushLocked() error {
 	p.pace.flushed = true
 	p.pace.beginWrite()
-	return p.pace.endWrite(http.NewResponseController(p.conn).Flush())
+	return p.pace.endWrite(p.pace.controller.Flush())
 }
 
 // finishStream sends the bytes of a whole response that net/http still has, so that the
@@ -169,9 +169,9 @@ func (p *response) finishStream() {
 
 // SetReadDeadline implements [http.ResponseController.SetReadDeadline].
 func (p *response) SetReadDeadline(t time.Time) error {
-	return p.control(func(c *http.ResponseController) error {
+	return p.setting(func() error {
 		if p.pace.body == nil {
-			return c.SetReadDeadline(t)
+			return p.pace.controller.SetReadDeadline(t)
 		}
 		return p.pace.body.reads.SetOwn(t)
 	})
@@ -179,24 +179,25 @@ func (p *response) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline implements [http.ResponseController.SetWriteDeadline].
 func (p *response) SetWriteDeadline(t time.Time) error {
-	return p.control(func(*http.ResponseController) error { return p.pace.writes.SetOwn(t) })
+	return p.setting(func() error { return p.pace.writes.SetOwn(t) })
 }
 
 // EnableFullDuplex implements [http.ResponseController.EnableFullDuplex].
 func (p *response) EnableFullDuplex() error {
-	return p.control(func(c *http.ResponseController) error {
+	return p.setting(func() error {
 		p.pace.duplex = true
-		return c.EnableFullDuplex()
+		return p.pace.controller.EnableFullDuplex()
 	})
 }
 
-func (p *response) control(set func(*http.ResponseController) error) error {
+// setting calls set with the lock, unless the response is no longer the handler's.
+func (p *response) setting(set func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase > begun {
 		return p.lostLocked()
 	}
-	return set(http.NewResponseController(p.conn))
+	return set()
 }
 
 // claimLocked makes the response the handler's, with status 200 if it has not

@@ -98,7 +98,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
 	}
-	conn, rw, err := http.NewResponseController(p.conn).Hijack()
+	conn, rw, err := p.pace.controller.Hijack()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -28,14 +27,7 @@ func constrained(names []string) prometheus.ConstrainedLabels {
 // fit returns a text as a valid label value: UTF-8 of at most maxLabel bytes.
 func fit(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxLabel {
-		return text
-	}
-	cut := maxLabel
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut]
+	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // not half a character
 }
 
 // bounded holds series by key. It makes series for the first keys up to its limit. All

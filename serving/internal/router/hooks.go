@@ -32,9 +32,10 @@ func newHooks(returned func()) *hooks {
 	return h
 }
 
-// run runs user code for a replica in a goroutine of its own, with the context ctx, and
-// returns its error; a panic is an error. It waits until patience ends, and inflight.CutGrace more,
-// in which code that heeds its context can return. Code that runs on then is among left.
+// run runs user code for a replica in a goroutine of its own, with the context ctx. It
+// returns the error of the code; a panic is an error. When patience has ended, it gives
+// the code another inflight.CutGrace to return. Then it returns without the code, which
+// left names from then on.
 func (h *hooks) run(patience, ctx context.Context, r *Replica, name string, f func(context.Context) error) error {
 	done := h.begin(ctx, r, name, f)
 	select {

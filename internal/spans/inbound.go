@@ -10,9 +10,9 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// edge adds the attributes of the connection and the inbound request, in the current
+// inbound adds the attributes of the connection and the inbound request, in the current
 // names. Addresses come from the connection, never from headers.
-func (a *attributes) edge(ctx context.Context, s ProxyStart) {
+func (a *attributes) inbound(ctx context.Context, s ProxyStart) {
 	switch {
 	case s.Protocol.overHTTP() && a.naming.http.stable() && s.HTTPRequest != nil:
 		a.httpRequest(s.HTTPRequest)

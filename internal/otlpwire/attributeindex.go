@@ -6,10 +6,10 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// A directory lists the places of the attributes of one message. Only the directory of
+// An attributeIndex lists the places of the attributes of one message. Only the index of
 // the message that was searched last is kept: most callers ask for several attributes
 // of a message, and each edit searches too.
-type directory struct {
+type attributeIndex struct {
 	of     owner
 	made   bool
 	places []place
@@ -41,9 +41,9 @@ const (
 	manySearches   = 16
 )
 
-// directoryOf returns the directory of message o with content p.
-func (r *Request) directoryOf(o owner, p part) *directory {
-	d := &r.directory
+// attributesOf returns the index of message o with content p.
+func (r *Request) attributesOf(o owner, p part) *attributeIndex {
+	d := &r.attrIndex
 	if d.made && d.of == o {
 		return d
 	}
@@ -65,7 +65,7 @@ func (r *Request) directoryOf(o owner, p part) *directory {
 
 // addPlain adds the attributes that follow each other from pos and have the usual form:
 // less than 128 bytes, a key and then a value. It returns the offset after them.
-func (d *directory) addPlain(raw []byte, pos int, tag byte) int {
+func (d *attributeIndex) addPlain(raw []byte, pos int, tag byte) int {
 	for pos+3*plainHead <= len(raw) && raw[pos] == tag && raw[pos+1] < oneByte {
 		body := pos + plainHead
 		end := body + int(raw[pos+1])
@@ -100,7 +100,7 @@ func (r *Request) placeOf(c *cursor) place {
 
 // search finds a key in the bytes of message o with content p.
 func (r *Request) search(o owner, p part, key string) places {
-	d := r.directoryOf(o, p)
+	d := r.attributesOf(o, p)
 	d.searches++
 	if d.byKey == nil && d.searches > manySearches && len(d.places) > manyAttributes {
 		d.byKey = d.index(p)
@@ -120,7 +120,7 @@ func (r *Request) search(o owner, p part, key string) places {
 	return found
 }
 
-func (d *directory) index(p part) map[string]places {
+func (d *attributeIndex) index(p part) map[string]places {
 	all := make(map[string]places, len(d.places))
 	for i, at := range d.places {
 		key := string(p.raw[at.key:at.keyEnd])
@@ -134,10 +134,10 @@ func (d *directory) index(p part) map[string]places {
 	return all
 }
 
-// valueAt returns the value of the i-th attribute in the directory. p is the content of
-// the directory's message.
+// valueAt returns the value of the i-th attribute in the index. p is the content of
+// the message of the index.
 func (r *Request) valueAt(p part, i int) part {
-	at := &r.directory.places[i]
+	at := &r.attrIndex.places[i]
 	if at.value >= 0 {
 		return part{p.raw[at.value:at.end:at.end], p.base + int(at.value)}
 	}
@@ -155,7 +155,7 @@ func (r *Request) firstOffset(v View, key string) int32 {
 	if i < 0 {
 		return -1
 	}
-	return int32(p.base) + r.directory.places[i].start
+	return int32(p.base) + r.attrIndex.places[i].start
 }
 
 // plainHead is the length of tag and length of a short field.
