@@ -75,7 +75,7 @@ func TestRemoteStreamOfSlowReader(t *testing.T) {
 	if n := sent.Load(); n >= most/10 {
 		t.Errorf("the function has sent %d items to a caller that read one", n)
 	}
-	await(t, "the slot is free", func() bool { return b.ongoing() == 0 })
+	servingtest.Await(t, "the slot is free", func() bool { return b.ongoing() == 0 })
 }
 
 // TestRemoteStreamsBothWays: items of an argument go out while results come back.

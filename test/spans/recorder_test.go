@@ -63,69 +63,57 @@ func (r *recorder) count() int {
 	return r.started
 }
 
-// waitFor waits until so many spans were started.
-func (r *recorder) waitFor(t testing.TB, started int) {
+// await waits until found, which it calls with the lock, returns true.
+func (r *recorder) await(t testing.TB, event string, found func() bool) {
 	t.Helper()
 	late := time.After(patience)
 	for {
 		r.mu.Lock()
-		n, changed := r.started, r.changed
+		ok, changed := found(), r.changed
 		r.mu.Unlock()
-		if n >= started {
+		if ok {
 			return
 		}
 		select {
 		case <-changed:
 		case <-late:
-			t.Fatalf("waited in vain for %d spans to be started; there are %d", started, n)
+			t.Fatalf("waited in vain for %s; there are %s", event, r.names())
 		}
 	}
 }
 
-// trace waits until a trace has spans and none that is open, and gives them.
-func (r *recorder) trace(t testing.TB, id trace.TraceID) []sdktrace.ReadOnlySpan {
+// waitFor waits until so many spans were started.
+func (r *recorder) waitFor(t testing.TB, started int) {
 	t.Helper()
-	late := time.After(patience)
-	for {
-		r.mu.Lock()
-		spans, open, changed := slices.Clone(r.ended[id]), r.open[id], r.changed
-		r.mu.Unlock()
-		if len(spans) > 0 && open == 0 {
-			return spans
-		}
-		select {
-		case <-changed:
-		case <-late:
-			t.Fatalf("waited in vain for the end of trace %v; there are %s", id, r.names())
-		}
-	}
+	r.await(t, fmt.Sprintf("%d spans to be started", started), func() bool { return r.started >= started })
 }
 
-// request waits until the trace of the request with an id is complete, and gives
-// its spans: its root, which ends when the request is done, has ended, and none
-// that was started is open.
-func (r *recorder) request(t testing.TB, id string) []sdktrace.ReadOnlySpan {
+// trace waits until a trace has spans and none that is open, and returns them.
+func (r *recorder) trace(t testing.TB, id trace.TraceID) (spans []sdktrace.ReadOnlySpan) {
 	t.Helper()
-	late := time.After(patience)
-	for {
-		spans, changed := r.complete(id)
-		if spans != nil {
-			return spans
-		}
-		select {
-		case <-changed:
-		case <-late:
-			t.Fatalf("waited in vain for the spans of request %q; there are %s", id, r.names())
-		}
-	}
+	r.await(t, fmt.Sprintf("the end of trace %v", id), func() bool {
+		spans = slices.Clone(r.ended[id])
+		return len(spans) > 0 && r.open[id] == 0
+	})
+	return spans
 }
 
-// complete returns the spans of the trace, without the spans of other requests, which
+// request waits until the trace of the request with an id is complete, and returns its
+// spans: its root, which ends when the request is done, has ended, and no started span
+// is open.
+func (r *recorder) request(t testing.TB, id string) (spans []sdktrace.ReadOnlySpan) {
+	t.Helper()
+	r.await(t, fmt.Sprintf("the spans of request %q", id), func() bool {
+		spans = r.completeLocked(id)
+		return spans != nil
+	})
+	return spans
+}
+
+// completeLocked returns the spans of the trace, without the spans of other requests, which
 // a caller's traceparent may have put into the trace. A span without a parent in the
 // trace is among them.
-func (r *recorder) complete(id string) ([]sdktrace.ReadOnlySpan, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *recorder) completeLocked(id string) []sdktrace.ReadOnlySpan {
 	for traceID, spans := range r.ended {
 		if r.open[traceID] != 0 || !slices.ContainsFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return isRootOf(s, id) }) {
 			continue
@@ -140,9 +128,9 @@ func (r *recorder) complete(id string) ([]sdktrace.ReadOnlySpan, <-chan struct{}
 			}
 			_, isRequest := attributeOf(s, "request_id")
 			return isRequest && enters(s) && !isRootOf(s, id)
-		}), nil
+		})
 	}
-	return nil, r.changed
+	return nil
 }
 
 // isRootOf reports whether s is where the trace of a request enters the process.
