@@ -74,7 +74,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench test-browser docs-site peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -191,6 +191,17 @@ test-collector: ## Run the Collector's exporters and processors in plugins, and 
 	  echo "$(GO) -C $$module test -timeout 10m $(TESTFLAGS) ./..."; \
 	  $(AS_PEERS) $(GO) -C $$module test -timeout 10m $(TESTFLAGS) ./... || exit 1; \
 	done
+
+# BROWSER_SCREENSHOTS names a folder for pictures of the pages.
+BROWSER := test/browser
+test-browser: build ## Look at the status page and at waterfalls in Chromium; a notice where node, npm or Chromium is missing
+	@for tool in node npm; do command -v $$tool >/dev/null || { echo "make test-browser: no $$tool, so the pages are not looked at"; exit 0; }; done; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { echo 'make test-browser: no Chromium, so the pages are not looked at: apt-get install chromium'; exit 0; }; \
+	packages=$(TOOLS)/browser-$$(cksum < $(BROWSER)/package-lock.json | cut -d ' ' -f 1); \
+	[ -e "$$packages/complete" ] || { rm -rf "$$packages" && mkdir -p "$$packages" && cp $(BROWSER)/package*.json "$$packages" && \
+	  (cd "$$packages" && npm ci --ignore-scripts --no-audit --no-fund) && touch "$$packages/complete"; } && \
+	NODE_PATH="$$packages" node $(BROWSER)/pages.mjs bin $(BROWSER_SCREENSHOTS)
 
 # A module of its own too: what each peer is built of is in its recipe package.
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.

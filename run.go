@@ -135,13 +135,14 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	}
 	hostConfig := s.cfg.Host
 	hostConfig.Context.SamplingRatio = s.cfg.Tracing.RootRatio()
-	h, err := host.New(hostConfig, host.WithLogger(s.log))
+	recent := host.NewRecent(s.cfg.Admin.RecentBytes())
+	h, err := host.New(hostConfig, host.WithLogger(s.log), host.WithRecent(recent))
 	if err != nil {
 		return err
 	}
 	s.host = h
 	if s.cfg.Admin.Enabled() {
-		if err := s.startAdmin(ctx); err != nil {
+		if err := s.startAdmin(ctx, recent); err != nil {
 			return err
 		}
 	}
@@ -188,7 +189,7 @@ func readSettings(getenv func(string) string) {
 
 // startAdmin starts the admin listener. It starts before all other parts and ends after
 // them, so that operators can watch a long start or stop.
-func (s *service) startAdmin(ctx context.Context) error {
+func (s *service) startAdmin(ctx context.Context, recent *host.Recent) error {
 	server, err := admin.NewServer(s.cfg.Admin, s.host.Stats, s.log)
 	if err != nil { // cannot happen: Validate has checked it
 		return err
@@ -202,6 +203,9 @@ func (s *service) startAdmin(ctx context.Context) error {
 	if s.host.Enabled() {
 		if s.cfg.Admin.Capture {
 			server.ServeCapture(func(plugin string) (*host.Capture, error) { return host.OpenCapture(s.host, plugin) })
+		}
+		if !s.cfg.Admin.NoTraces {
+			server.ShowTraces(recent.Batches)
 		}
 		server.ShowSampling(admin.Sampling{
 			Sampler: string(s.cfg.Tracing.Sampler), Ratio: s.cfg.Tracing.RootRatio(), TrustInbound: s.cfg.Tracing.TrustInbound,

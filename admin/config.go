@@ -15,6 +15,7 @@ const (
 	EnvPort     = "SERVE_ADMIN_PORT"    // unset: no listener; 0: any free port
 	EnvProfiles = "SERVE_ADMIN_PPROF"   // "true" or "false", the default
 	EnvCapture  = "SERVE_ADMIN_CAPTURE" // the same
+	EnvTraces   = "SERVE_ADMIN_TRACES"  // "true", the default, or "false"
 )
 
 // Defaults of the address.
@@ -36,6 +37,17 @@ type Config struct {
 	Profiles bool
 	// Capture allows clients to record the spans that a plugin gets. Default: false.
 	Capture bool
+	// NoTraces hides the last traces. Default: false, the page shows them.
+	NoTraces bool
+}
+
+// RecentBytes is the size of the batches that [Server.ShowTraces] needs, for
+// host.NewRecent: 0 if the page shows no traces.
+func (c Config) RecentBytes() int {
+	if !c.Enabled() || c.NoTraces {
+		return 0
+	}
+	return 2 << 20
 }
 
 // ConfigFromEnv reads the variables above through getenv, which must behave like
@@ -44,14 +56,18 @@ type Config struct {
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var faults []error
-	readBool := func(name string) bool {
-		text := getenv(name)
-		if text != "" && text != "true" && text != "false" {
+	boolean := func(name string, otherwise bool) bool {
+		switch text := getenv(name); text {
+		case "true", "false":
+			return text == "true"
+		case "":
+		default:
 			faults = append(faults, fmt.Errorf("%s=%q: want true or false", name, text))
 		}
-		return text == "true"
+		return otherwise
 	}
-	cfg.Profiles, cfg.Capture = readBool(EnvProfiles), readBool(EnvCapture)
+	cfg.Profiles, cfg.NoTraces = boolean(EnvProfiles, false), !boolean(EnvTraces, true)
+	cfg.Capture = boolean(EnvCapture, false)
 	if text := getenv(EnvPort); text != "" {
 		host := getenv(EnvHost)
 		if host == "" {

@@ -17,18 +17,20 @@
 //     together take at most fifty snapshots a second, because the host's OnEnd waits
 //     meanwhile. An answer is complete before it is sent, so a slow client blocks only
 //     its own connection.
+//     The server also reads them every five seconds, for rates and five minutes of history.
 //  4. Shutdown closes it. Requests in progress have a short time to finish.
 //
 // A program with its own server mounts Handler; a program with its own registry
 // registers NewCollector. A component that starts after the listener adds its metrics
 // by Server.Register. A server of package serving adds its deployments by
 // Server.ShowDeployments, the log adds its number of dropped lines by Server.ShowLog, a
-// tracer adds its sampler by Server.ShowSampling, and a relay adds its connections by
-// Server.ShowRelay. A host adds its captures by Server.ServeCapture.
+// tracer adds its sampler by Server.ShowSampling, a relay adds its connections by
+// Server.ShowRelay, and a host adds its last traces by Server.ShowTraces. A host
+// adds its captures by Server.ServeCapture, too.
 //
 // The package changes nothing: no request can start, stop or set anything, and only GET
 // and HEAD are answered. It has no users and no passwords. It shows paths, process ids,
-// errors and names of variables (never their values), which are for operators only. So
+// errors, names of spans and of variables (never their values), which are for operators. So
 // it listens on the loopback interface by default, and refuses requests for a foreign
 // host name: a web page cannot read it by DNS rebinding.
 //

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ type additions struct {
 	relay       atomic.Pointer[func() Relay]                               // nil if there is none
 	sampling    atomic.Pointer[Sampling]                                   // nil if nothing is sampled
 	capture     atomic.Pointer[func(plugin string) (*host.Capture, error)] // nil if captures are not allowed
+	traces      atomic.Pointer[func() [][]byte]                            // nil if there are none to show
 }
 
 // WithHosts sets host names, without port, by which requests are answered. Requests by
@@ -70,7 +72,10 @@ func Handler(stats func() host.Stats, opts ...Option) http.Handler {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	s := &snapshots{read: stats, additions: o.additions}
+	return newHandler(o, &snapshots{read: stats, additions: o.additions})
+}
+
+func newHandler(o options, s *snapshots) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(pathPage, func(w http.ResponseWriter, r *http.Request) { servePage(w, r, s) })
 	mux.HandleFunc(pathJSON, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s) })
@@ -94,6 +99,7 @@ type snapshots struct {
 	mu   sync.Mutex
 	last host.Stats
 	at   time.Time
+	past history
 }
 
 // freshFor is the maximum age of a snapshot. It bounds the cost of many requests,
@@ -107,8 +113,16 @@ func (s *snapshots) stats() (host.Stats, time.Time) {
 	if now := time.Now(); s.at.IsZero() || now.Sub(s.at) >= freshFor {
 		s.last = s.read()
 		s.at = time.Now()
+		s.past.add(s.at, s.last)
 	}
 	return s.last, s.at
+}
+
+// history returns the kept samples. The caller must not change them.
+func (s *snapshots) history() history {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.past)
 }
 
 func (s *snapshots) status() Status {

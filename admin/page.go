@@ -10,10 +10,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/waterfall"
 )
 
 //go:embed page.html
@@ -22,8 +24,11 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
+var style = waterfall.CSS + pageCSS
+
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"style":  func() template.CSS { return template.CSS(pageCSS) }, //nolint:gosec // our own file
+	"style":  func() template.CSS { return template.CSS(style) }, //nolint:gosec // our own files
+	"short":  short,
 	"text":   printable.Lines,
 	"bytes":  Bytes,
 	"ago":    Ago,
@@ -36,7 +41,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 // contentSecurityPolicy lets a browser use the page's own style and nothing else: no
 // script, image, frame or form.
 var contentSecurityPolicy = fmt.Sprintf(
-	"default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", digestOf(pageCSS))
+	"default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", digestOf(style))
 
 func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
@@ -48,13 +53,57 @@ const refreshSeconds = 5
 type page struct {
 	Status
 	Refresh int // seconds; 0: no reload
+	// Traces are the last traces; empty if there are none, or none are shown.
+	Traces     template.HTML
+	ShowTraces bool
+	past       history
+}
+
+// Rate returns the spans per second of a plugin, or "".
+func (p page) Rate(x Plugin) string { return p.past.rate(x, p.Time) }
+
+// Spark returns the picture of a plugin's last five minutes, and a text for it.
+func (p page) Spark(x Plugin) template.HTML {
+	svg, text := p.past.spark(x.Name)
+	if svg == "" {
+		return ""
+	}
+	return template.HTML(svg + "<br>" + text) //nolint:gosec // made of numbers
+}
+
+// docs is the address of the pages that the status page links.
+const docs = "https://github.com/servetrace/servetrace/blob/main/docs/"
+
+// StateDocs returns the address of the page about the state of a plugin.
+func (page) StateDocs(state string) string {
+	address := docs + "reference/plugin-states.md"
+	switch state {
+	case "degraded", "backing-off", "broken", "incompatible", "untrusted":
+		return address + "#" + state
+	}
+	return address + "#plugin-states-and-what-to-do"
+}
+
+// DeploymentDocs returns the address of the page about the states of deployments.
+func (page) DeploymentDocs() string { return docs + "how-to/deployments.md" }
+
+// short shortens a version with a time and a commit in it, such as a pseudo-version.
+func short(version string) string {
+	if first, last := strings.Index(version, "-"), strings.LastIndex(version, "-"); first > 0 && len(version) > 24 {
+		return version[:first] + "-…" + version[last:min(len(version), last+8)]
+	}
+	return version
 }
 
 // writePage sends the page. If refresh is set, the browser reloads it periodically.
 func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
-	p := page{Status: s.status()}
+	p := page{Status: s.status(), past: s.history()}
+	if recent := s.additions.traces.Load(); recent != nil {
+		p.ShowTraces, p.Traces = true, drawTraces((*recent)())
+	}
 	if refresh {
 		p.Refresh = refreshSeconds
+		w.Header().Set("Refresh", strconv.Itoa(refreshSeconds))
 	}
 	var out bytes.Buffer
 	if err := pageTemplate.Execute(&out, p); err != nil { // cannot happen: the template matches Status

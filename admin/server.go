@@ -36,8 +36,11 @@ type Server struct {
 	addr      string
 	log       *slog.Logger
 	additions *additions
+	snapshots *snapshots
 	http      *http.Server
 	done      sync.WaitGroup
+	stop      chan struct{} // ends the samples
+	once      sync.Once     // of closing stop
 
 	mu      sync.Mutex
 	bound   net.Addr
@@ -61,14 +64,19 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	if cfg.Profiles {
 		opts = append(opts, WithProfiles())
 	}
-	l := &additions{registry: prometheus.NewRegistry()}
-	opts = append(opts, Option{func(o *options) { o.additions = l }})
+	o := options{additions: &additions{registry: prometheus.NewRegistry()}}
+	for _, opt := range opts {
+		opt.apply(&o)
+	}
+	s := &snapshots{read: stats, additions: o.additions}
 	return &Server{
 		addr:      cfg.Addr,
 		log:       log,
-		additions: l,
+		additions: o.additions,
+		snapshots: s,
+		stop:      make(chan struct{}),
 		http: &http.Server{
-			Handler:        Handler(stats, opts...),
+			Handler:        newHandler(o, s),
 			ReadTimeout:    readTimeout,
 			WriteTimeout:   writeTimeout,
 			IdleTimeout:    idleTimeout,
@@ -102,7 +110,22 @@ func (s *Server) Start(ctx context.Context) error {
 			s.log.Error("the admin listener has failed; the service continues without it", "error", err)
 		}
 	})
+	s.done.Go(s.sample) // ends with Shutdown
 	return nil
+}
+
+// sample reads the statistics periodically, for the history of the page.
+func (s *Server) sample() {
+	every := time.NewTicker(sampleEvery)
+	defer every.Stop()
+	for {
+		s.snapshots.stats()
+		select {
+		case <-every.C:
+		case <-s.stop:
+			return
+		}
+	}
 }
 
 // Register adds the metrics of c to /metrics, at any time, for components that start
@@ -119,6 +142,13 @@ func (s *Server) Register(c prometheus.Collector) error {
 // once per answer, possibly concurrently, and must not block.
 func (s *Server) ShowDeployments(deployments func() []Deployment) {
 	s.additions.deployments.Store(&deployments)
+}
+
+// ShowTraces adds the last traces to the page, without values of attributes, error
+// messages and events. recent returns encoded requests of OTLP, oldest first, as the
+// method Batches of a [host.Recent] does. It is called for each page, possibly concurrently.
+func (s *Server) ShowTraces(recent func() [][]byte) {
+	s.additions.traces.Store(&recent)
 }
 
 // ShowSampling adds the sampler of the process to the status.
@@ -163,6 +193,7 @@ func reachable(addr string) string {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.started = true
+	s.once.Do(func() { close(s.stop) })
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

@@ -29,6 +29,8 @@ func TestConfigFromEnv(t *testing.T) {
 		{nil, Config{}, ""},
 		{map[string]string{EnvPort: "8001"}, Config{Addr: "127.0.0.1:8001"}, ""},
 		{map[string]string{EnvPort: "0", EnvHost: "::1", EnvProfiles: "true"}, Config{Addr: "[::1]:0", Profiles: true}, ""},
+		{map[string]string{EnvPort: "1", EnvTraces: "false"}, Config{Addr: "127.0.0.1:1", NoTraces: true}, ""},
+		{map[string]string{EnvTraces: "no"}, Config{}, `SERVE_ADMIN_TRACES="no": want true or false`},
 		{map[string]string{EnvPort: "8001", EnvHost: "ops.example"}, Config{Addr: "ops.example:8001"}, ""},
 		{map[string]string{EnvHost: "0.0.0.0", EnvProfiles: "false"}, Config{}, ""},
 		{map[string]string{EnvPort: "many"}, Config{}, `SERVE_ADMIN_PORT="many": want a whole number from 0 to 65535; unset it for no listener`},
@@ -314,8 +316,8 @@ func TestShowDeployments(t *testing.T) {
 	}
 	_, page := fetch(t, s.URL())
 	for _, part := range []string{
-		`<span class="state UNHEALTHY">UNHEALTHY</span>`, `<td class="n">5</td>`, `<td class="n">6 of 7</td>`, "2 of 3<br>",
-		`abcd0001 <span class="state RUNNING">RUNNING</span> for 0s, 4 of 5, models m1, &lt;/style`,
+		`<a class="state UNHEALTHY" href="`, `UNHEALTHY</a>, 2 of 3 replicas`, `<td class="n">5</td>`, `<td class="n">6 of 7</td>`,
+		`<td>abcd0001</td><td><span class="state RUNNING">RUNNING</span> for 0s, models m1, &lt;/style`, `<td class="n">4 of 5</td>`,
 	} {
 		if !strings.Contains(page, part) {
 			t.Errorf("no %q in the page", part)

@@ -69,7 +69,8 @@ type options struct {
 	log    *slog.Logger
 	output *stdio.File // nil for standard output of this process
 
-	eitherKind bool // of WithEitherKind
+	eitherKind bool             // of WithEitherKind
+	recent     *pipeline.Recent // of WithRecent, or nil
 }
 
 type optionFunc func(*options)
@@ -115,7 +116,7 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	h.pipeline = pipeline.New(pipeline.Settings{
 		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
 		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
-		SpoolDir: h.cfg.SpoolDir, SpoolBytes: h.cfg.SpoolBytes,
+		SpoolDir: h.cfg.SpoolDir, SpoolBytes: h.cfg.SpoolBytes, Recent: o.recent,
 	}, h.log)
 	h.sup = supervise.New(supervised, h.pipeline, h.log)
 	list, err := h.expand(nil)

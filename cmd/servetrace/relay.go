@@ -250,7 +250,8 @@ type relayProcess struct {
 // start starts the parts. The listeners are first: if another relay listens, no plugin
 // starts.
 func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own relay.Config) (err error) {
-	if r.host, err = host.New(cfg.Host, host.WithLogger(r.log)); err != nil {
+	recent := host.NewRecent(cfg.Admin.RecentBytes())
+	if r.host, err = host.New(cfg.Host, host.WithLogger(r.log), host.WithRecent(recent)); err != nil {
 		return err
 	}
 	if r.server, err = relay.New(own, r.host, r.log); err != nil {
@@ -264,7 +265,7 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 		args = append(args, l.Protocol, l.Endpoint)
 	}
 	if cfg.Admin.Enabled() {
-		if err := r.startAdmin(ctx, cfg.Admin); err != nil {
+		if err := r.startAdmin(ctx, cfg.Admin, recent); err != nil {
 			return errors.Join(err, r.server.Close(ctx))
 		}
 		args = append(args, "admin", r.admin.URL())
@@ -280,9 +281,12 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 	return r.host.Start(context.WithoutCancel(ctx)) // wait sees a signal, and stop stops the parts
 }
 
-func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err error) {
+func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config, recent *host.Recent) (err error) {
 	if r.admin, err = admin.NewServer(cfg, r.host.Stats, r.log); err != nil {
 		return err
+	}
+	if !cfg.NoTraces {
+		r.admin.ShowTraces(recent.Batches)
 	}
 	if err := errors.Join(r.admin.ShowLog(r.logQueue.Lost), r.admin.ShowRelay(r.server.Status)); err != nil {
 		return err // cannot happen: each is called once

@@ -20,7 +20,7 @@ var importTable = []struct {
 	may []string
 }{
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/stdio", "internal/logqueue", "internal/unread"}},
-	{dir: "admin", may: []string{"host", "internal/printable"}},
+	{dir: "admin", may: []string{"host", "internal/printable", "internal/waterfall"}},
 	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling"}},
 	// The two sides of a call between processes, and what they share.
 	{dir: "serving/internal/callserver", may: []string{

@@ -194,6 +194,8 @@ var keys = []Key{
 		Meaning: "profiles of the Go runtime at `/debug/pprof/`"},
 	{Path: "admin.capture", Variable: "SERVE_ADMIN_CAPTURE", Default: "false", form: boolean,
 		Meaning: "recording of spans by `servetrace capture`, by whoever can reach the listener"},
+	{Path: "admin.traces", Variable: "SERVE_ADMIN_TRACES", Default: "true", form: boolean,
+		Meaning: "the last traces on the status page, without values of attributes; takes at most 2 MiB"},
 
 	{Path: "relay.socket", Variable: "SERVE_RELAY_SOCKET", form: text,
 		Meaning: "absolute path of a Unix socket for OTLP/gRPC"},

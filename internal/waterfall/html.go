@@ -28,6 +28,7 @@ const (
 	valueCells = 2000
 	shownDepth = 8
 	shownNotes = 4
+	shownRows  = 200 // of a trace without values
 )
 
 // WritePage appends a page of HTML with the traces. It has its own style and needs no
@@ -116,8 +117,15 @@ func (p *htmlPage) trace(t *Trace) {
 		fmt.Fprintf(p.Buffer, "<p>critical path: %s</p>\n", strings.Join(parts, ", "))
 	}
 	p.WriteString("<ol>\n")
-	for _, r := range t.rows {
+	most := len(t.rows)
+	if !p.values {
+		most = min(most, shownRows)
+	}
+	for _, r := range t.rows[:most] {
 		p.row(t, r)
+	}
+	if left := len(t.rows) - most; left > 0 {
+		fmt.Fprintf(p.Buffer, "<li><p class=\"note\">+%d more</p></li>\n", left)
 	}
 	p.WriteString("</ol>\n</section>\n")
 }

@@ -43,6 +43,7 @@ type Settings struct {
 	MaxAge       time.Duration
 	SpoolDir     string // empty: no spool
 	SpoolBytes   int64
+	Recent       *Recent // nil: no batches are kept
 }
 
 // MostBatchSpans bounds Settings.BatchSpans.
@@ -186,6 +187,7 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 		b.Retain()
 		q.putLocked(&Item{Batch: b, claim: &claim{of: o, left: spans}, spans: spans, seq: p.seq, sealed: now, arrived: now})
 	}
+	p.cfg.Recent.note(&p.ways, now, b.data, first)
 	b.Release()
 	p.makeRoomLocked(now)
 }

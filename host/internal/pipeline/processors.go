@@ -125,6 +125,9 @@ func passLocked(now time.Time, q *Queue, it, next *Item) {
 	of := it.claim.of
 	queues := q.p.ways.next(append(slices.Clip(it.claim.passed), q), q.place.exporter, it.seq)
 	of.receipt.pass(uint64(next.spans), len(queues))
+	if q.place.exporter == nil {
+		q.p.cfg.Recent.note(&q.p.ways, now, next.Batch.data, queues)
+	}
 	it.claim.passLocked(q, it.Left(), next.spans, queues)
 	for _, to := range queues {
 		one := *next

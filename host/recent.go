@@ -1,0 +1,20 @@
+package host
+
+import "github.com/servetrace/servetrace/host/internal/pipeline"
+
+// Recent holds copies of the last batches of a [Host], for people. Safe for concurrent use.
+type Recent struct{ kept *pipeline.Recent }
+
+// NewRecent returns a Recent for [WithRecent]. It holds at most so many bytes, beside the
+// bound of Config.QueueBytes; 0: none. It copies at most an eighth of them in a second, so
+// the cost does not grow with the number of spans.
+func NewRecent(bytes int) *Recent { return &Recent{pipeline.NewRecent(bytes)} }
+
+// WithRecent makes the Host keep copies of its last batches in r. Default: it keeps none.
+func WithRecent(r *Recent) Option {
+	return optionFunc(func(o *options) { o.recent = r.kept })
+}
+
+// Batches returns the copies, oldest first: encoded ExportTraceServiceRequests of OTLP, as
+// they left the processors of all exporters. The caller must not change them.
+func (r *Recent) Batches() [][]byte { return r.kept.Batches() }
