@@ -271,7 +271,7 @@ build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) $(SMALL) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
 	$(BUILD) $(SMALL) -o bin/bench/ ./cmd/servetrace
 	cd test/contrib/otlp-client-plugin && $(BUILD) -o ../../../bin/bench/plugins/thirdparty .
-	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./benchplugin
+	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./benchplugin ./benchprocessor
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)

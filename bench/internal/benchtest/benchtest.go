@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 	"github.com/servetrace/servetrace/host"
@@ -33,6 +35,10 @@ var plugins = []pluginsdk.Spec{
 	{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New},
 	{Name: "thirdparty", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New},
 	{Name: "benchplugin", Exporter: hung},
+	{Name: "benchprocessor", Processors: []pluginsdk.NewProcessor{pluginsdk.EachSpan("edit", func(span pluginsdk.Span) error {
+		span.SetAttributes(attribute.String("team", "search"))
+		return nil
+	})}},
 }
 
 const relayProgram = "servetrace"

@@ -104,14 +104,16 @@ const (
 	shapeOnEnd     = "OnEnd, isolated"
 	shapeSlow      = "slow sink (25 ms), 32k spans/s"
 	shapeKilled    = "plugin killed, 10k spans/s"
+	shapeProcessor = "a processor plugin that sets one attribute"
 	shapeEncode    = "span to bytes"
 )
 
 var (
-	headline = []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip, rowOursRay, rowOursFull}
-	onEnd    = []string{rowFloor, rowBSPNoop, rowOursNoop}
-	encoders = []string{rowEncodeSDK, rowEncode}
-	onlyOurs = []string{rowOurs}
+	headline       = []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip, rowOursRay, rowOursFull}
+	onEnd          = []string{rowFloor, rowBSPNoop, rowOursNoop}
+	encoders       = []string{rowEncodeSDK, rowEncode}
+	onlyOurs       = []string{rowOurs}
+	withProcessors = []string{rowOursNoop, rowUnchanged, rowPatch, rowWhole}
 )
 
 var shapes = []shape{
@@ -142,6 +144,10 @@ var shapes = []shape{
 	{ // The highest rate for plugins/datadog, in bursts that the queue of dd-trace-go holds.
 		Shape:  suite.Shape{Name: shapeBursts, Rows: []string{rowFloor, rowDatadog, rowDDOTel, rowOurs, rowOursDD}, Repeats: 5, Claims: claimsBursts},
 		length: time.Second / 2, turns: 4, drive: bursts(400, 40*time.Millisecond),
+	},
+	{ // The exporter behind the processor does nothing.
+		Shape:  suite.Shape{Name: shapeProcessor, Rows: withProcessors, Repeats: 5, Claims: claimsProcessor},
+		length: time.Second / 4, turns: 4, drive: saturate,
 	},
 	{ // No way to the sink.
 		Shape: suite.Shape{Name: shapeEncode, Rows: encoders, Quick: encoders, Repeats: 5, Claims: claimsEncode},

@@ -170,7 +170,7 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 		c.way.begin(before.taken)
 	}
 	if c.shape.kill {
-		pid := c.way.exporters()[0].PID
+		pid := c.way.plugins()[0].PID
 		killer := time.AfterFunc(c.shape.length/2, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 		defer killer.Stop()
 	}
@@ -205,7 +205,7 @@ func (c *measurement) read(ctx context.Context) (r reading, err error) {
 			return r, fmt.Errorf("span account: %w", err)
 		}
 	}
-	for _, x := range r.account.Exporters {
+	for _, x := range r.account.Plugins() {
 		cpu, err := measure.ProcessCPU(x.PID)
 		if err != nil && !c.shape.kill {
 			return r, err
@@ -266,7 +266,7 @@ func (c *measurement) sample(made uint64, before, after reading) (suite.Sample, 
 		rate:      float64(delivered) / after.at.Sub(before.at).Seconds(),
 		lost:      float64(made - delivered),
 	}
-	for i, x := range after.account.Exporters {
+	for i, x := range after.account.Plugins() {
 		if m, err := measure.Memory(x.PID); err == nil {
 			s[pluginRSS] = max(s[pluginRSS], float64(m.VmHWM)/(1<<20))
 		}

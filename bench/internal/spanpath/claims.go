@@ -55,6 +55,16 @@ var (
 	claimsSlow   = []suite.Claim{value("spans lost", "", lost, rowOurs, 0, 0).GatedAt(0.5)}
 	claimsKilled = []suite.Claim{value("spans lost", "", lost, rowOurs, 0, 0)}
 	claimsBursts = []suite.Claim{suite.NewRatio("the service's own process with plugins/datadog, vs dd-trace-go in process", cpuHost, rowOursDD, rowDatadog, 0.35, 0.30)}
+	// The way back is from the edits in the processor to the new batch in the host, without
+	// the way out and the edits themselves.
+	claimsProcessor = []suite.Claim{
+		{Name: "a processor plugin that sets one attribute, out and back, CPU a span", Unit: " ns", Bound: 1300, Value: func(r suite.Round) float64 {
+			return r.Get(rowPatch, cpuTotal) - r.Get(rowOursNoop, cpuTotal)
+		}},
+		{Name: "the way back by patch, its CPU, vs whole batches", Unit: "×", Bound: 0.5, Value: func(r suite.Round) float64 {
+			return r.RatioAbove(rowUnchanged, cpuTotal, rowPatch, cpuTotal, rowWhole)
+		}},
+	}
 	claimsEncode = []suite.Claim{
 		suite.NewRatio("span to bytes, vs transform + Marshal", encode, rowEncode, rowEncodeSDK, 0.20, 0.15).Gated(),
 		// In a short run, other goroutines of the process allocate some thousandths for each span.

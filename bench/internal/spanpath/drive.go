@@ -40,7 +40,7 @@ const mostWaiting = 1 << 14
 func (w *way) awaitRoom() {
 	for {
 		waiting := uint64(0)
-		for _, x := range w.exporters() {
+		for _, x := range w.plugins() {
 			waiting = max(waiting, x.Waiting)
 		}
 		if waiting <= mostWaiting {

@@ -45,12 +45,12 @@ type way struct {
 	host *host.Host
 }
 
-// exporters returns the account of each plugin of our host.
-func (w *way) exporters() []host.ExporterStats {
+// plugins returns the account of each plugin of our host.
+func (w *way) plugins() []host.ExporterStats {
 	if w.host == nil {
 		return nil
 	}
-	return w.host.Stats().Exporters
+	return w.host.Stats().Plugins()
 }
 
 // The names of the rows.
@@ -70,6 +70,9 @@ const (
 	rowOursSDK   = "ours, otlptracehttp in the plugin"
 	rowOursBoth  = "ours, plugins/otlp and a third party's plugin"
 	rowOursDD    = "ours, plugins/datadog"
+	rowUnchanged = "ours, a processor that changes nothing, no-op exporter"
+	rowPatch     = "ours, a processor by patch, no-op exporter"
+	rowWhole     = "ours, a processor by whole batches, no-op exporter"
 	rowEncodeSDK = "transform + Marshal"
 	rowEncode    = "ours, span to bytes"
 )
@@ -79,25 +82,30 @@ const (
 	pluginOTLP  = "otlp"
 	pluginThird = "thirdparty"
 	pluginBench = "benchplugin"
+	// processorBench is for the list of processors.
+	processorBench = "benchprocessor"
 )
 
 // rows are described in bench/README.md.
 var rows = map[string]row{
-	rowFloor:    {nowhere: true, open: func(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }},
-	rowBSPNoop:  {nowhere: true, open: func(context.Context, order) (*way, error) { return bspWay(tracetest.NewNoopExporter(), nil) }},
-	rowBSPHTTP:  {open: openBSPHTTP(otlptracehttp.NoCompression)},
-	rowBSPGzip:  {open: openBSPHTTP(otlptracehttp.GzipCompression)},
-	rowBSPGRPC:  {open: openBSPGRPC},
-	rowOursNoop: {nowhere: true, open: ours(pluginBench, "BENCH_PLUGIN=discard")},
-	rowOurs:     {open: ours(pluginOTLP)},
-	rowOursGzip: {open: ours(pluginOTLP, "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
-	rowOursRay:  {open: ours(pluginOTLP, "SERVE_RAY_CONTEXT=on")},
-	rowOursFull: {open: ours(pluginBench, "BENCH_PLUGIN=decode")},
-	rowOursSDK:  {open: ours(pluginBench, "BENCH_PLUGIN=sdk")},
-	rowOursBoth: {open: ours(pluginOTLP + "," + pluginThird)},
-	rowDatadog:  {open: openDatadog(func(trace.TracerProvider) func(int) { return produceDatadog })},
-	rowDDOTel:   {open: openDatadog(produceWith)},
-	rowOursDD:   {open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
+	rowFloor:     {nowhere: true, open: func(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }},
+	rowBSPNoop:   {nowhere: true, open: func(context.Context, order) (*way, error) { return bspWay(tracetest.NewNoopExporter(), nil) }},
+	rowBSPHTTP:   {open: openBSPHTTP(otlptracehttp.NoCompression)},
+	rowBSPGzip:   {open: openBSPHTTP(otlptracehttp.GzipCompression)},
+	rowBSPGRPC:   {open: openBSPGRPC},
+	rowOursNoop:  {nowhere: true, open: ours(pluginBench, "BENCH_PLUGIN=discard")},
+	rowOurs:      {open: ours(pluginOTLP)},
+	rowOursGzip:  {open: ours(pluginOTLP, "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
+	rowOursRay:   {open: ours(pluginOTLP, "SERVE_RAY_CONTEXT=on")},
+	rowOursFull:  {open: ours(pluginBench, "BENCH_PLUGIN=decode")},
+	rowOursSDK:   {open: ours(pluginBench, "BENCH_PLUGIN=sdk")},
+	rowOursBoth:  {open: ours(pluginOTLP + "," + pluginThird)},
+	rowUnchanged: {nowhere: true, open: processed("unchanged")},
+	rowPatch:     {nowhere: true, open: processed("patch")},
+	rowWhole:     {nowhere: true, open: processed("whole")},
+	rowDatadog:   {open: openDatadog(func(trace.TracerProvider) func(int) { return produceDatadog })},
+	rowDDOTel:    {open: openDatadog(produceWith)},
+	rowOursDD:    {open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
 }
 
 // nothing is a processor that does nothing.
@@ -127,9 +135,18 @@ func openBSPGRPC(ctx context.Context, o order) (*way, error) {
 	return bspWay(otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(o.Sink.GRPC)))
 }
 
+// processed opens our host with a processor plugin, which answers in a form, and a plugin
+// that does nothing.
+func processed(form string) opener {
+	return oursAnd(processorBench, pluginBench, "BENCH_PLUGIN=discard", "BENCH_PROCESSOR="+form)
+}
+
 // ours opens our host with plugins, whose files are separated by commas, and their
 // environment variables.
-func ours(plugins string, variables ...string) opener {
+func ours(plugins string, variables ...string) opener { return oursAnd("", plugins, variables...) }
+
+// oursAnd is ours with a processor plugin, unless its file is empty.
+func oursAnd(processor, plugins string, variables ...string) opener {
 	return func(ctx context.Context, o order) (*way, error) {
 		var paths []string
 		for file := range strings.SplitSeq(plugins, ",") {
@@ -139,8 +156,13 @@ func ours(plugins string, variables ...string) opener {
 			}
 			paths = append(paths, name+"="+filepath.Join(o.Bin, "plugins", file))
 		}
+		processors := ""
+		if processor != "" {
+			processors = "processor=" + filepath.Join(o.Bin, "plugins", processor)
+		}
 		h, err := host.New(host.Config{
-			Plugins: strings.Join(paths, ","),
+			Plugins:    strings.Join(paths, ","),
+			Processors: processors,
 			Environ: append(variables, "PATH=/usr/bin:/bin",
 				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+o.Sink.HTTP+o.Path, "DD_TRACE_AGENT_URL=http://"+o.Sink.HTTP),
 			// Others may have write access to the folder of the benchmark's binaries.
@@ -165,9 +187,9 @@ func ours(plugins string, variables ...string) opener {
 // awaitReady waits until all plugins are ready.
 func (w *way) awaitReady() error {
 	deadline := time.Now().Add(10 * time.Second)
-	for i := range w.exporters() {
+	for i := range w.plugins() {
 		for {
-			x := w.exporters()[i]
+			x := w.plugins()[i]
 			if x.State == host.StateReady {
 				break
 			}

@@ -76,6 +76,17 @@ func TestEverySpanIsDelivered(t *testing.T) {
 	}
 }
 
+// TestProcessorIsMeasured checks that a processor plugin is in the figures.
+func TestProcessorIsMeasured(t *testing.T) {
+	sample, err := measureOnce(t, newOrder(t, rowPatch), row{open: oursAnd(processorBench, pluginOTLP)}, shape{drive: saturate, Shape: suite.Shape{Name: "test"}, length: length})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, all := sample[cpuOf("processor")], sample[cpuTotal]; own <= 0 || all < own+sample[cpuOf("plugin")]+sample[cpuHost]-1 {
+		t.Errorf("the processor takes %v ns of %v ns", own, all)
+	}
+}
+
 // TestMissingSpansAreAnError checks a row that loses spans, in a shape that may not
 // and in a shape that may.
 func TestMissingSpansAreAnError(t *testing.T) {

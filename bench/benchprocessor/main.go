@@ -1,0 +1,48 @@
+// Command benchprocessor is the processor plugin of several rows. It sets one attribute on
+// each span. The variable BENCH_PROCESSOR chooses the form of its answers.
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+var answers = map[string]func(context.Context, *pluginsdk.Batch) error{
+	// unchanged edits a copy of the batch, so that the answer is that nothing has changed.
+	"unchanged": func(_ context.Context, b *pluginsdk.Batch) error {
+		edit(pluginsdk.NewBatch(b.Bytes()))
+		return nil
+	},
+	"patch": func(_ context.Context, b *pluginsdk.Batch) error {
+		edit(b)
+		return nil
+	},
+	"whole": func(_ context.Context, b *pluginsdk.Batch) error {
+		edit(b)
+		return b.Replace(b.Bytes())
+	},
+}
+
+func edit(b *pluginsdk.Batch) {
+	for span := range b.Spans() {
+		span.SetAttributes(attribute.String("team", "search"))
+	}
+}
+
+func main() {
+	pluginsdk.Main(pluginsdk.Spec{
+		Name: "benchprocessor", Env: []string{"BENCH_PROCESSOR"},
+		Processors: []pluginsdk.NewProcessor{func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+			form := s.Getenv("BENCH_PROCESSOR")
+			process, ok := answers[form]
+			if !ok {
+				return nil, fmt.Errorf("BENCH_PROCESSOR=%q: want unchanged, patch or whole", form)
+			}
+			return pluginsdk.ProcessorFunc("edit", process)(ctx, s)
+		}},
+	})
+}
