@@ -380,27 +380,7 @@ func (s *service) drain(ctx context.Context) error {
 // bounds the time.
 func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
 	err := provider.Shutdown(ctx)
-	stats := s.host.Stats()
-	args := []any{"spans", stats.Ended}
-	lost := total(stats.Refused)
-	args = appendCounts(args, "refused", stats.Refused)
-	for _, p := range stats.Processors {
-		lost += total(p.Plugin.Dropped)
-		args = append(args, p.Plugin.Name+".passed", p.Passed)
-		args = appendCounts(args, p.Plugin.Name+".bypassed", p.Bypassed)
-		args = appendCounts(args, p.Plugin.Name+".filtered", p.Plugin.Filtered)
-		args = appendCounts(args, p.Plugin.Name+".dropped", p.Plugin.Dropped)
-	}
-	for _, x := range stats.Exporters {
-		lost += total(x.Rejected) + total(x.Dropped)
-		args = append(args, x.Name+".delivered", x.Delivered)
-		args = appendCounts(args, x.Name+".filtered", x.Filtered)
-		args = appendCounts(args, x.Name+".rejected", x.Rejected)
-		args = appendCounts(args, x.Name+".dropped", x.Dropped)
-		if x.Spooled > 0 {
-			args = append(args, x.Name+".spooled", x.Spooled)
-		}
-	}
+	args, lost := s.host.Stats().LogArgs()
 	if err != nil {
 		args = append(args, "error", err)
 	}
@@ -409,18 +389,4 @@ func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
 		return
 	}
 	s.log.Info("stopped", args...)
-}
-
-func appendCounts(args []any, name string, counts map[string]uint64) []any {
-	if len(counts) == 0 {
-		return args
-	}
-	return append(args, name, counts)
-}
-
-func total(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

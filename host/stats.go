@@ -203,6 +203,37 @@ func (s Stats) Plugins() []ExporterStats {
 	return append(list, s.Exporters...)
 }
 
+// LogArgs returns the accounting as arguments of slog for the last line of a program, and the
+// number of spans that were lost: refused, rejected or dropped.
+func (s Stats) LogArgs() (args []any, lost uint64) {
+	args = []any{"spans", s.Ended}
+	count := func(name string, counts map[string]uint64, isLoss bool) {
+		if len(counts) > 0 {
+			args = append(args, name, counts)
+		}
+		if isLoss {
+			lost += total(counts)
+		}
+	}
+	count("refused", s.Refused, true)
+	for _, p := range s.Processors {
+		args = append(args, p.Plugin.Name+".passed", p.Passed)
+		count(p.Plugin.Name+".bypassed", p.Bypassed, false)
+		count(p.Plugin.Name+".filtered", p.Plugin.Filtered, false)
+		count(p.Plugin.Name+".dropped", p.Plugin.Dropped, true)
+	}
+	for _, x := range s.Exporters {
+		args = append(args, x.Name+".delivered", x.Delivered)
+		count(x.Name+".filtered", x.Filtered, false)
+		count(x.Name+".rejected", x.Rejected, true)
+		count(x.Name+".dropped", x.Dropped, true)
+		if x.Spooled > 0 {
+			args = append(args, x.Name+".spooled", x.Spooled)
+		}
+	}
+	return args, lost
+}
+
 // Check returns an error if the accounting does not balance, which can only be a fault
 // of this package.
 func (s Stats) Check() error {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,5 +67,24 @@ func TestStatsHaveThePin(t *testing.T) {
 	list := h.Stats().Exporters
 	if list[0].Digest != pin || list[1].Digest != "" {
 		t.Errorf("digests %q and %q, want %q and none", list[0].Digest, list[1].Digest, pin)
+	}
+}
+
+func TestLogArgs(t *testing.T) {
+	args, lost := Stats{
+		Ended: 9, Refused: map[string]uint64{"queue_full": 1},
+		Processors: []ProcessorStats{{
+			Plugin: ExporterStats{Name: "p", Dropped: map[string]uint64{"max_age": 2}, Filtered: map[string]uint64{"health": 4}},
+			Passed: 5, Bypassed: map[string]uint64{"max_age": 3},
+		}},
+		Exporters: []ExporterStats{{
+			Name: "x", Delivered: 6, Spooled: 7,
+			Rejected: map[string]uint64{"INTERNAL": 8}, Filtered: map[string]uint64{"sample": 10}, Dropped: map[string]uint64{"shutdown": 20},
+		}},
+	}.LogArgs()
+	want := "spans 9 refused map[queue_full:1] p.passed 5 p.bypassed map[max_age:3] p.filtered map[health:4] p.dropped map[max_age:2]" +
+		" x.delivered 6 x.filtered map[sample:10] x.rejected map[INTERNAL:8] x.dropped map[shutdown:20] x.spooled 7"
+	if got := strings.Trim(fmt.Sprint(args), "[]"); got != strings.TrimSuffix(want, "]") || lost != 31 {
+		t.Errorf("arguments, and %d lost spans:\n%s\nwant 31 and\n%s", lost, got, want)
 	}
 }

@@ -351,17 +351,14 @@ func (r *relayProcess) stop() error {
 	if r.admin != nil {
 		err = errors.Join(err, r.admin.Shutdown(ctx))
 	}
-	stats := r.host.Stats()
-	args := []any{"spans", stats.Ended}
-	for _, p := range stats.Processors {
-		args = append(args, p.Plugin.Name+".passed", p.Passed)
-	}
-	for _, x := range stats.Exporters {
-		args = append(args, x.Name+".delivered", x.Delivered)
-	}
+	args, lost := r.host.Stats().LogArgs()
 	if err != nil {
-		r.log.Error("stopped; spans were lost", append(args, "error", err)...)
-		return fmt.Errorf("spans were lost: %w", err)
+		args = append(args, "error", err)
+		err = fmt.Errorf("spans were lost: %w", err)
+	}
+	if err != nil || lost > 0 {
+		r.log.Error("stopped; spans were lost", args...)
+		return err
 	}
 	r.log.Info("stopped", args...)
 	return nil
