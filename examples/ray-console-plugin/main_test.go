@@ -1,15 +1,13 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
+	"github.com/servetrace/servetrace/examples/servicetest"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
@@ -35,16 +33,7 @@ func TestRayIdentityOnSpansOfHello(t *testing.T) {
 
 	requests := map[string]int{}
 	actors := map[string]bool{}
-	for d := json.NewDecoder(strings.NewReader(s.Stdout.String())); ; {
-		var span struct {
-			Name       string         `json:"name"`
-			Attributes map[string]any `json:"attributes"`
-		}
-		if err := d.Decode(&span); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatalf("standard output is not spans: %v", err)
-		}
+	for _, span := range servicetest.Spans(t, s.Stdout.String()) {
 		id := func(key string) string { text, _ := span.Attributes[key].(string); return text }
 		task, actor, request := id("ray.task_id"), id("ray.actor_id"), id("ray.request_id")
 		if id("ray.job_id") != job || len(task) != 48 || len(actor) != 32 || !strings.HasSuffix(task, actor) || !strings.HasSuffix(actor, job) {

@@ -1,13 +1,12 @@
 package seeds
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/examples/servicetest"
 )
 
 // spanFiles returns the span files in a folder, sorted by name.
@@ -38,29 +37,12 @@ func spansOf(t *testing.T, files ...string) []span {
 func decodeSpans(t *testing.T, text string) []span {
 	t.Helper()
 	var spans []span
-	for decoder := json.NewDecoder(strings.NewReader(text)); ; {
-		var s struct {
-			Name    string
-			Context struct {
-				TraceID string `json:"trace_id"`
-				SpanID  string `json:"span_id"`
-			}
-			Kind       string
-			ParentID   string `json:"parent_id"`
-			Attributes map[string]any
-			Resource   struct{ Attributes map[string]any }
-		}
-		err := decoder.Decode(&s)
-		if errors.Is(err, io.EOF) {
-			return spans
-		}
-		if err != nil {
-			t.Fatalf("these are not spans: %v\n%s", err, text)
-		}
+	for _, s := range servicetest.Spans(t, text) {
 		id := func(hex string) string { return strings.TrimPrefix(hex, "0x") }
 		spans = append(spans, span{
 			name: s.Name, trace: id(s.Context.TraceID), id: id(s.Context.SpanID), parent: id(s.ParentID), kind: s.Kind,
 			attributes: s.Attributes, resource: s.Resource.Attributes,
 		})
 	}
+	return spans
 }
