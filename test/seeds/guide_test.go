@@ -33,7 +33,7 @@ var rowsOfGuide = []row{
 	{number: 31, says: "exporter: a function that returns `List[SpanProcessor]`", how: "the function as a plugin, `python:module:function`; in Go `otelplugin.Pipeline`", verdict: works, check: checkPipeline, function: consoleFunction},
 	{number: 32, says: "several span processors, several back ends", how: "several plugins, or `bin/multi-backend-plugin`", verdict: works, check: checkSeveral},
 	{number: 33, says: "Honeycomb with its three variables", how: "`bin/honeycomb-plugin`", verdict: works, check: checkHoneycomb},
-	{number: 34, says: "a Dockerfile, built and pushed", how: "a fragment in `docs/how-to/install.md`", verdict: absent, why: "a Dockerfile that CI builds comes with the installation"},
+	{number: 34, says: "a Dockerfile, built and pushed", how: "the base image of `make release`, and a Dockerfile on it in `docs/how-to/install.md`", verdict: absent, why: "`test/deploy` runs the images, and no test runs Docker"},
 	{number: 35, says: "`exporter_import_path: exporter:default_tracing_exporter`", how: "the same: the function runs in Python, as a plugin", verdict: works, check: checkImportPath},
 	{number: 36, says: "`inject()` between services", how: "`bin/upstream-downstream`, twice", verdict: works, check: checkTwoServices},
 	{number: 37, says: "one service with applications `app` and `app2`", how: "the file without `exporter_import_path`: `bin/upstream-downstream --config FILE`", verdict: works, check: checkOneService, ray: sameGuide},
