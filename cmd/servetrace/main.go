@@ -7,7 +7,7 @@
 //	servetrace capture
 //	servetrace man
 //	servetrace config check | schema
-//	servetrace plugin list | info | explain | run | test | bench | dev | new | pin
+//	servetrace plugin list | info | explain | run | test | bench | dev | new | pin | install
 //
 // and its help describes the project. The command serves no application: a service is a
 // Go program that uses the root package, such as examples/hello.

@@ -17,5 +17,5 @@ func newPlugin(s settings, environ []string) *cobra.Command {
 		Use:   "plugin",
 		Short: "Inspect, run, test, pin and create plugins",
 		Long:  pluginLong,
-	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginPin(s), newPluginRun(s), newPluginTest(s), newPluginBench(s), newPluginDev(s, environ), newPluginNew())
+	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginPin(s), newPluginInstall(s), newPluginRun(s), newPluginTest(s), newPluginBench(s), newPluginDev(s, environ), newPluginNew())
 }

@@ -218,3 +218,21 @@ func badFormat(path string) string {
 	}
 	return fmt.Sprintf("it is not a program for %s: neither an ELF file nor a script with a first line like #!/usr/bin/python3", here)
 }
+
+// Foreign explains why an executable is not for this machine, without running it. It
+// returns an empty text for a script, for a program of this machine, and if it cannot know.
+func Foreign(path string) string {
+	f, err := os.Open(path)
+	if err != nil || runtime.GOOS != "linux" {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // read only
+	head := make([]byte, 2)
+	if n, _ := f.ReadAt(head, 0); n == len(head) && bytes.Equal(head, []byte("#!")) {
+		return ""
+	}
+	if file, err := elf.NewFile(f); err == nil && machineName(file) == runtime.GOARCH {
+		return ""
+	}
+	return badFormat(path)
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ociLayout is a folder with images or other artefacts:
+// https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md
+type ociLayout struct{ dir string }
+
+type ociPlatform struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+}
+
+type ociDescriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Platform    *ociPlatform      `json:"platform"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// The annotations for a tag and for the name of a file.
+const (
+	ociRef   = "org.opencontainers.image.ref.name"
+	ociTitle = "org.opencontainers.image.title"
+)
+
+// plugin returns the plugin of a name in the layout. An empty name means the only file
+// with a title. digest is of the manifest, or of its index.
+func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
+	text, err := os.ReadFile(filepath.Join(l.dir, "index.json"))
+	if err != nil {
+		return "", nil, usagef("SOURCE oci:%s: %w; want a folder with an OCI layout", l.dir, err)
+	}
+	layers, err := l.layers(text, func(d ociDescriptor) bool {
+		ref := d.Annotations[ociRef]
+		return (tag == "" || ref == tag || strings.HasSuffix(ref, ":"+tag)) && (digest == "" || d.Digest == "sha256:"+digest)
+	})
+	if err != nil {
+		return "", nil, fmt.Errorf("oci:%s: %w", l.dir, err)
+	}
+	var titles []string
+	for _, layer := range layers {
+		if title := layer.Annotations[ociTitle]; title != "" {
+			titles = append(titles, path.Base(title))
+		}
+	}
+	if name == "" && len(titles) != 1 {
+		return "", nil, usagef("SOURCE oci:%s: which file is the plugin? Name it with --name", l.dir)
+	}
+	if name == "" {
+		name = titles[0]
+	}
+	for _, layer := range slices.Backward(layers) { // a later layer replaces files
+		data, err := l.blob(layer)
+		if err != nil {
+			return "", nil, fmt.Errorf("oci:%s: %w", l.dir, err)
+		}
+		title := layer.Annotations[ociTitle]
+		if title != "" && path.Base(title) != name && !strings.Contains(layer.MediaType, "tar") {
+			continue
+		}
+		data, err = fromArchive(data, name)
+		if !errors.Is(err, errNotInArchive) {
+			return name, data, err
+		}
+	}
+	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.dir, name)
+}
+
+// layers returns the layers of the only manifest of an index that fits and is for this
+// platform, or is for no platform.
+func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDescriptor, error) {
+	var list struct {
+		Manifests []ociDescriptor `json:"manifests"`
+	}
+	if err := json.Unmarshal(index, &list); err != nil {
+		return nil, fmt.Errorf("the index: %w", err)
+	}
+	var found []ociDescriptor
+	for _, d := range list.Manifests {
+		if fits(d) && (d.Platform == nil || *d.Platform == thisPlatform) {
+			found = append(found, d)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("%d manifests fit, of %d; want one for %s/%s: name it by its tag, or by @sha256: and its digest",
+			len(found), len(list.Manifests), thisPlatform.OS, thisPlatform.Architecture)
+	}
+	text, err := l.blob(found[0])
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(found[0].MediaType, "index") || strings.Contains(found[0].MediaType, "manifest.list") {
+		return l.layers(text, func(ociDescriptor) bool { return true })
+	}
+	var manifest struct {
+		Layers []ociDescriptor `json:"layers"`
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return nil, fmt.Errorf("the manifest %s: %w", found[0].Digest, err)
+	}
+	return manifest.Layers, nil
+}
+
+// blob returns the bytes of a descriptor, with the digest verified.
+func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
+	digest, ok := strings.CutPrefix(d.Digest, "sha256:")
+	if !ok || !pinned.MatchString("@"+d.Digest) {
+		return nil, fmt.Errorf("the digest %.80q: want sha256: and 64 hexadecimal digits", d.Digest)
+	}
+	if d.Size > mostInstalled {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", d.Digest, d.Size, mostInstalled)
+	}
+	file := filepath.Join(l.dir, "blobs", "sha256", digest)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return data, verify(file, data, digest)
+}
+
+var errNotInArchive = errors.New("the archive does not have the file")
+
+// fromArchive returns the file of a name in a tar archive, with gzip or not. Other data is
+// the file itself. One link is followed, to a file in the same archive.
+func fromArchive(data []byte, name string) ([]byte, error) { return extract(data, name, false) }
+
+func extract(data []byte, name string, linked bool) ([]byte, error) {
+	var r io.Reader = bytes.NewReader(data)
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, fmt.Errorf("gzip: %w", err)
+		}
+		r = io.LimitReader(unzipped, mostInstalled)
+	}
+	begin := bufio.NewReaderSize(r, 512)
+	head, _ := begin.Peek(262) // a shorter file is no archive
+	if len(head) < 262 || !bytes.Equal(head[257:262], []byte("ustar")) {
+		plain, err := io.ReadAll(begin)
+		return plain, err
+	}
+	for archive := tar.NewReader(begin); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%w %q; --name gives another name", errNotInArchive, name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tar: %w", err)
+		}
+		link := header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink
+		if link && !linked && path.Base(header.Name) == name {
+			return extract(data, path.Base(header.Linkname), true) // of a program with several names
+		}
+		if header.Typeflag == tar.TypeReg && path.Base(header.Name) == name && header.Mode&0o111 != 0 {
+			return io.ReadAll(archive)
+		}
+	}
+}

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/progress"
+)
+
+const pluginInstallLong = `Put a plugin into a plugin folder, and print it with its pin, as "servetrace plugin
+pin" does. SOURCE is one of:
+
+  FILE                 an executable, or a tar archive that has it, with gzip or not
+  oci:FOLDER[:TAG]     an image or artifact in an OCI layout, for this platform
+  https://HOST/FILE    the same as FILE
+
+SOURCE may end in @sha256: and the digest of the file or of the OCI manifest, and
+an address must. Nothing is installed if the bytes have another digest. All parts
+of an OCI layout are verified.
+
+NAME is the name of the plugin's file, and of its file in an archive or image:
+by default the name of SOURCE, or the title of the only file in an artifact.
+
+The plugin is not started. A file with other bytes is replaced only with --force,
+in one step, so that a service sees the old or the new file. --env-file writes
+the pin to the list in a file of variables, as systemd reads it.
+
+The exit code is 1 if the digest is another one, or the file cannot run here.`
+
+const pluginInstallExample = `  servetrace plugin install ./names
+  servetrace plugin install oci:./image:v1 --name otlp --dir /usr/local/lib/servetrace/plugins
+  servetrace plugin install https://plugins.example.com/names@sha256:... --env-file /etc/servetrace/relay.env`
+
+type installFlags struct {
+	name, dir, envFile string
+	processor, force   bool
+}
+
+func newPluginInstall(s settings) *cobra.Command {
+	var f installFlags
+	cmd := &cobra.Command{
+		Use:     "install SOURCE",
+		Short:   "Install a plugin from a file, an OCI layout or an address, and print its pin",
+		Long:    pluginInstallLong,
+		Example: pluginInstallExample,
+		Args:    oneArg("SOURCE"),
+		RunE:    func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.name, "name", "", "`NAME` of the plugin's file")
+	flags.StringVar(&f.dir, "dir", "", "`folder` to install to (default: the first of SERVE_TRACING_PLUGIN_DIR, or plugins beside the command)")
+	flags.StringVar(&f.envFile, "env-file", "", "`FILE` of variables to write the pin to")
+	flags.BoolVar(&f.processor, "processor", false, "write the pin to the list of processor plugins, "+host.EnvProcessors)
+	flags.BoolVar(&f.force, "force", false, "replace a file with other bytes")
+	completeFolders(cmd, "dir")
+	complete(cmd, "name")
+	return cmd
+}
+
+// mostInstalled bounds a plugin and its archive.
+const mostInstalled = 512 << 20
+
+func (f installFlags) run(cmd *cobra.Command, s settings, text string) error {
+	from, err := parseSource(text)
+	if err != nil {
+		return err
+	}
+	if from.name == "" || f.name != "" {
+		from.name = f.name
+	}
+	if from.name != "" && (!entryName.MatchString(from.name) || filepath.Base(from.name) != from.name) {
+		return usagef("--name %q: want letters, digits, dots, dashes and underscores", from.name)
+	}
+	report := progress.Start(cmd.ErrOrStderr(), "plugin install", 0)
+	name, data, err := from.read(cmd.Context(), report)
+	report.End()
+	if err != nil {
+		return err
+	}
+	dir, err := f.folder(s)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, name)
+	if err := f.place(cmd.Context(), s, file, data); err != nil {
+		return err
+	}
+	digest := sha256.Sum256(data)
+	entry := escapes.Replace(file) + "@sha256:" + hex.EncodeToString(digest[:])
+	if f.envFile != "" {
+		variable := host.EnvPlugins
+		if f.processor {
+			variable = host.EnvProcessors
+		}
+		if err := writePin(f.envFile, variable, escapes.Replace(file), entry); err != nil {
+			return usagef("--env-file: %w", err)
+		}
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), entry)
+	return err
+}
+
+func (f installFlags) folder(s settings) (string, error) {
+	if f.dir != "" {
+		return filepath.Abs(f.dir)
+	}
+	if dirs := filepath.SplitList(s.getenv(host.EnvPluginDir)); len(dirs) > 0 && dirs[0] != "" {
+		return filepath.Abs(dirs[0])
+	}
+	own, err := os.Executable()
+	return filepath.Join(filepath.Dir(own), "plugins"), err
+}
+
+// place writes the file in one step, if a host could run it.
+func (f installFlags) place(ctx context.Context, s settings, file string, data []byte) error {
+	present, err := os.ReadFile(file)
+	switch {
+	case err == nil && bytes.Equal(present, data):
+		return nil
+	case err == nil && !f.force:
+		return usagef("%s is there already, with other bytes; --force replaces it", file)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	aside, err := os.MkdirTemp(filepath.Dir(file), ".install-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(aside) }() // the file is moved out of it
+	partial := filepath.Join(aside, filepath.Base(file))
+	if err := errors.Join(os.WriteFile(partial, data, 0o755), os.Chmod(partial, 0o755)); err != nil {
+		return err
+	}
+	cfg, err := s.one(ctx, partial, "")
+	if err != nil {
+		return err
+	}
+	cfg.AllowWritable = true // the folder is checked by a service
+	if is := host.Inspect(ctx, cfg, false)[0]; is.Err != nil {
+		return fmt.Errorf("the file cannot run here, and is not installed: %w", is.Err)
+	}
+	if why := launch.Foreign(partial); why != "" {
+		return fmt.Errorf("%s is not installed: %s", file, why)
+	}
+	return os.Rename(partial, file)
+}
+
+// source is the place of a plugin that is to be installed.
+type source struct {
+	where  string // a path or an address
+	tag    string // of an OCI layout
+	oci    bool
+	digest string // 64 hexadecimal digits, or empty
+	name   string // of the plugin, empty if it is not known
+}
+
+var pinned = regexp.MustCompile(`^(.*)@sha256:([0-9a-f]{64})$`)
+
+func parseSource(text string) (source, error) {
+	s := source{where: text}
+	if m := pinned.FindStringSubmatch(text); m != nil {
+		s.where, s.digest = m[1], m[2]
+	} else if strings.Contains(text, "@sha256:") {
+		return s, usagef("SOURCE %q: want 64 hexadecimal digits after @sha256:", text)
+	}
+	rest, oci := strings.CutPrefix(s.where, "oci:")
+	address := strings.HasPrefix(s.where, "https://") || strings.HasPrefix(s.where, "http://")
+	switch {
+	case oci:
+		s.oci, s.where = true, rest
+		if dir, tag, ok := strings.Cut(rest, ":"); ok {
+			s.where, s.tag = dir, tag
+		}
+		return s, nil
+	case address && s.digest == "":
+		return s, usagef("SOURCE %s: the digest is missing; add @sha256: and the digest that the publisher states", text)
+	case address:
+		u, err := url.Parse(s.where)
+		if err != nil {
+			return s, usagef("SOURCE: %w", err)
+		}
+		s.name = path.Base(u.Path)
+	case strings.Contains(s.where, "://"):
+		return s, usagef("SOURCE %s: want a file, oci: and a folder, or an address with https://", text)
+	default:
+		s.name = filepath.Base(s.where)
+	}
+	for _, ending := range []string{".gz", ".tgz", ".tar"} {
+		s.name = strings.TrimSuffix(s.name, ending)
+	}
+	return s, nil
+}
+
+// read returns the plugin's name and its bytes, whose digest it has verified.
+func (s source) read(ctx context.Context, report *progress.Report) (name string, data []byte, err error) {
+	switch {
+	case s.oci:
+		layout := ociLayout{s.where}
+		return layout.plugin(s.tag, s.digest, s.name)
+	case strings.Contains(s.where, "://"):
+		data, err = download(ctx, s.where, report)
+	default:
+		data, err = readFile(ctx, "SOURCE", s.where, nil, mostInstalled)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if err := verify(s.where, data, s.digest); s.digest != "" && err != nil {
+		return "", nil, err
+	}
+	data, err = fromArchive(data, s.name)
+	return s.name, data, err
+}
+
+// verify compares the digest of data.
+func verify(where string, data []byte, digest string) error {
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != digest {
+		return fmt.Errorf("%s has the digest sha256:%x, and not sha256:%s: nothing is installed; get the file again, or ask its publisher", where, sum, digest)
+	}
+	return nil
+}
+
+// download returns the content at an address.
+func download(ctx context.Context, at string, report *progress.Report) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return nil, usagef("SOURCE: %w", err)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("download: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // read only
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("download %s: status %s", at, resp.Status)
+	}
+	var data bytes.Buffer
+	for {
+		_, err := io.CopyN(&data, resp.Body, 1<<20)
+		report.At("MiB", data.Len()>>20, max(0, int(resp.ContentLength>>20)))
+		switch {
+		case errors.Is(err, io.EOF):
+			return data.Bytes(), nil
+		case err != nil:
+			return nil, fmt.Errorf("download %s: %w", at, err)
+		case data.Len() > mostInstalled:
+			return nil, fmt.Errorf("download %s: it has more than %d bytes", at, mostInstalled)
+		}
+	}
+}
+
+// writePin writes an entry to the list of a variable in a file of variables. It replaces
+// the entry of the same path. Other lines stay.
+func writePin(file, variable, path, entry string) error {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var lines []string
+	written := false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), variable+"="); ok && !written {
+			line, written = variable+"="+withEntry(strings.Trim(value, `"'`), path, entry), true
+		}
+		lines = append(lines, line)
+	}
+	if !written {
+		lines = append(lines, variable+"="+entry)
+	}
+	partial, err := os.CreateTemp(filepath.Dir(file), ".env-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(partial.Name()) }() // it is there only after an error
+	mode := os.FileMode(0o600)
+	if info, err := os.Stat(file); err == nil {
+		mode = info.Mode().Perm()
+	}
+	_, err = partial.WriteString(strings.Join(lines, "\n") + "\n")
+	if err := errors.Join(err, partial.Chmod(mode), partial.Close()); err != nil {
+		return err
+	}
+	return os.Rename(partial.Name(), file)
+}
+
+// withEntry returns a list with an entry, in the place of the entry of the same path.
+func withEntry(list, path, entry string) string {
+	var entries []string
+	placed := false
+	for old := range strings.SplitSeq(list, ",") {
+		name, where, named := strings.Cut(strings.TrimSpace(old), "=")
+		if !named {
+			name, where = "", name
+		}
+		where, _, _ = strings.Cut(where, "@")
+		switch {
+		case where == "":
+		case where == path && named:
+			entries, placed = append(entries, name+"="+entry), true
+		case where == path:
+			entries, placed = append(entries, entry), true
+		default:
+			entries = append(entries, strings.TrimSpace(old))
+		}
+	}
+	if !placed {
+		entries = append(entries, entry)
+	}
+	return strings.Join(entries, ",")
+}
+
+var thisPlatform = ociPlatform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
