@@ -5,6 +5,7 @@
 //	servetrace status
 //	servetrace relay
 //	servetrace capture
+//	servetrace render
 //	servetrace man
 //	servetrace config check | schema
 //	servetrace plugin list | info | explain | run | test | bench | dev | new | pin | install

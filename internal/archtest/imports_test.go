@@ -122,9 +122,10 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "pluginsdk/processors", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/progress", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
+		".", "deploy/helm", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/progress", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
 		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...", "internal/waterfall",
 	}},
+	{dir: "deploy/helm"},
 	{dir: "cmd/servetrace-plugins", may: []string{"pluginsdk", "pluginsdk/processors", "plugins/..."}},
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},

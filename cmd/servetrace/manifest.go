@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/deploy/helm"
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/servicefile"
+	"github.com/servetrace/servetrace/serving"
+)
+
+// manifest is a service file as render sees it.
+type manifest struct {
+	cfg servetrace.Config
+	// file is the text of the file without the keys that differ from pod to pod.
+	file                          string
+	httpPort, adminPort, grpcPort int
+	graceSeconds                  int
+	// groups are sorted by the names of their Services.
+	groups []group
+}
+
+// group is the deployments behind one Service.
+type group struct {
+	namespace, service string
+	port               int
+	slices             bool // found by EndpointSlices
+	runs               []string
+}
+
+// perPod are the keys below call_options that each Deployment has in its variables.
+var perPod = []string{"remote", "deployments", "addr"}
+
+// readManifest reads a service file as a service in a pod would.
+func readManifest(path string, getenv func(string) string) (*manifest, error) {
+	inPod := func(name string) string {
+		switch {
+		case name == "KUBERNETES_SERVICE_HOST":
+			return "10.0.0.1"
+		case strings.HasPrefix(name, "SERVE_"), strings.HasPrefix(name, "OTEL_"):
+			return ""
+		}
+		return getenv(name)
+	}
+	cfg, err := servetrace.LoadConfigFile(path, inPod)
+	if err != nil {
+		return nil, err
+	}
+	m := &manifest{cfg: cfg}
+	data, err := servicefile.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	if m.file, err = withoutPerPod(data); err != nil {
+		return nil, err
+	}
+	if m.httpPort, err = portOf(cmp.Or(cfg.Serving.HTTPAddr, serving.DefaultHTTPAddr), 8000); err != nil {
+		return nil, err
+	}
+	if m.adminPort, err = portOf(cfg.Admin.Addr, 8001); err != nil {
+		return nil, err
+	}
+	if m.grpcPort, err = portOf(cfg.Serving.GRPC.Addr, 0); err != nil {
+		return nil, err
+	}
+	stop := cfg.Serving.MinDrainingPeriod + cmp.Or(cfg.Serving.ShutdownTimeout, serving.DefaultShutdownTimeout) + cmp.Or(cfg.Host.StopTimeout, host.DefaultStopTimeout)
+	m.graceSeconds = int((stop + 12*time.Second) / time.Second)
+	return m, m.readGroups()
+}
+
+// withoutPerPod returns a service file without the keys of perPod.
+func withoutPerPod(data []byte) (string, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 {
+		return string(data), err
+	}
+	root := doc.Content[0]
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		options := root.Content[i+1]
+		if root.Content[i].Value != "call_options" || options.Kind != yaml.MappingNode {
+			continue
+		}
+		for k := len(options.Content) - 2; k >= 0; k -= 2 {
+			if slices.Contains(perPod, options.Content[k].Value) {
+				options.Content = slices.Delete(options.Content, k, k+2)
+			}
+		}
+		text, err := yaml.Marshal(&doc)
+		return string(text), err
+	}
+	return string(data), nil
+}
+
+// portOf returns the port of an address. Without an address, or with any free port, it
+// returns otherwise.
+func portOf(addr string, otherwise int) (int, error) {
+	if addr == "" {
+		return otherwise, nil
+	}
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, err
+	}
+	port, err := strconv.Atoi(text)
+	return cmp.Or(port, otherwise), err
+}
+
+// callPort is the port of a Service that a target names by "call", the name of its port.
+const callPort = "9100"
+
+// serviceTarget matches the targets that name a Service: by DNS, or by EndpointSlices.
+var serviceTarget = regexp.MustCompile(`^(?:dns:///([a-z0-9-]+)(?:\.([a-z0-9-]+)(?:\.svc[a-z0-9.-]*)?)?|k8s:///(?:([a-z0-9-]+)/)?([a-z0-9-]+)):(\d+|call)$`)
+
+// readGroups puts deployments with the same Service together.
+func (m *manifest) readGroups() error {
+	groups := map[string]*group{}
+	for _, name := range slices.Sorted(maps.Keys(m.cfg.Serving.Calls.Remote)) {
+		text := m.cfg.Serving.Calls.Remote[name]
+		if strings.HasPrefix(text, "static:///") {
+			continue
+		}
+		parts := serviceTarget.FindStringSubmatch(text)
+		if parts == nil || parts[5] == "call" && parts[4] == "" {
+			return fmt.Errorf("call_options.remote: deployment %q: target %q names no Service: want dns:///SERVICE.NAMESPACE.svc:PORT or k8s:///NAMESPACE/SERVICE:PORT, with a number or \"call\" as the port", name, text)
+		}
+		port, err := strconv.Atoi(strings.Replace(parts[5], "call", callPort, 1))
+		if err != nil {
+			return fmt.Errorf("call_options.remote: deployment %q: %w", name, err)
+		}
+		g := group{namespace: parts[2] + parts[3], service: parts[1] + parts[4], port: port, slices: parts[4] != ""}
+		old := groups[g.service]
+		if old == nil {
+			old = &g
+			groups[g.service] = old
+		}
+		if old.port != port || old.namespace != g.namespace {
+			return fmt.Errorf("call_options.remote: Service %q has two namespaces or ports: want one of each", g.service)
+		}
+		old.slices = old.slices || g.slices
+		old.runs = append(old.runs, name)
+	}
+	for _, service := range slices.Sorted(maps.Keys(groups)) {
+		m.groups = append(m.groups, *groups[service])
+	}
+	return nil
+}
+
+// place sets the namespace of a release without one, and checks that it fits the Services.
+func (m *manifest) place(release *helm.Release) error {
+	for _, g := range m.groups {
+		if g.service == release.Name {
+			return fmt.Errorf("the Service %q is that of the pods that take requests: name another by --name, or in call_options.remote", g.service)
+		}
+		release.Namespace = cmp.Or(release.Namespace, g.namespace)
+		if g.namespace != "" && g.namespace != release.Namespace {
+			return fmt.Errorf("the Service %q is in namespace %q, and the other pods are in %q: want one namespace", g.service, g.namespace, release.Namespace)
+		}
+	}
+	release.Namespace = cmp.Or(release.Namespace, "default")
+	return nil
+}
+
+// usesSlices reports whether a Service is found by EndpointSlices.
+func (m *manifest) usesSlices() bool {
+	return slices.ContainsFunc(m.groups, func(g group) bool { return g.slices })
+}
+
+// targets returns the targets of the deployments that are not among runs.
+func (m *manifest) targets(runs []string) map[string]string {
+	list := map[string]string{}
+	for name, text := range m.cfg.Serving.Calls.Remote {
+		if !slices.Contains(runs, name) {
+			list[name] = text
+		}
+	}
+	return list
+}
+
+// ongoing returns half of the requests that a pod runs at a time for the deployment with
+// most of them. Without names, it is the deployments that are not remote.
+func (m *manifest) ongoing(runs ...string) int {
+	const replicas, each = 1, 5 // the defaults of a deployment
+	most := 0
+	for _, app := range m.cfg.Serving.Apps {
+		for _, d := range app.Deployments {
+			_, remote := m.cfg.Serving.Calls.Remote[d.Name]
+			if slices.Contains(runs, d.Name) || slices.Contains(runs, app.Name+"/"+d.Name) || len(runs) == 0 && !remote {
+				most = max(most, orDefault(d.NumReplicas, replicas)*orDefault(d.MaxOngoingRequests, each))
+			}
+		}
+	}
+	return (cmp.Or(most, replicas*each) + 1) / 2
+}
+
+func orDefault(n *int, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return *n
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/servetrace/servetrace/deploy/helm"
+)
+
+const renderLong = `Print the Kubernetes manifests of a service with its service file: a Deployment,
+a Service and a PodDisruptionBudget of the pods that take requests, and of the
+pods of each target in call_options.remote. Those take calls at a headless
+Service, and a NetworkPolicy lets only the pods of the service call.
+
+A target dns:///SERVICE.NAMESPACE.svc:PORT or k8s:///NAMESPACE/SERVICE:PORT names
+the Service; k8s:/// also needs a Role, which is printed. Pods of a static target
+are not printed.
+
+An autoscaler aims at half of the requests that a pod runs at a time:
+num_replicas times max_ongoing_requests of the file. The environment is not read,
+except for references in the file.`
+
+const renderExample = `  servetrace render serve.yaml --name shop --image registry.example/shop:1 | kubectl apply -f -
+  servetrace render serve.yaml --autoscale hpa --values > values.yaml
+  helm install shop deploy/helm/servetrace -f values.yaml`
+
+// rendering holds the flags of render.
+type rendering struct {
+	release             helm.Release
+	image, pluginsImage string
+	autoscale           string
+	replicas, most      int
+	values              bool
+}
+
+func newRender(s settings) *cobra.Command {
+	var r rendering
+	cmd := &cobra.Command{
+		Use:     "render FILE",
+		Short:   "Print the Kubernetes manifests of a service",
+		Long:    renderLong,
+		Example: renderExample,
+		Args:    oneArg("FILE"),
+		RunE: func(cmd *cobra.Command, list []string) error {
+			if err := r.check(); err != nil {
+				return usageError{err}
+			}
+			service, err := readManifest(list[0], s.getenv)
+			if err != nil {
+				return usageError{err}
+			}
+			if err := service.place(&r.release); err != nil {
+				return usageError{err}
+			}
+			values := r.valuesOf(service)
+			if !r.values {
+				return helm.Render(cmd.OutOrStdout(), r.release, values)
+			}
+			text, err := yaml.Marshal(values)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.release.Name, "name", "app", "name of the service, its Deployment and its Service")
+	flags.StringVar(&r.release.Namespace, "namespace", "", "namespace (default that of the targets, or \"default\")")
+	flags.StringVar(&r.image, "image", "registry.example/app:1", "image of the service")
+	flags.StringVar(&r.pluginsImage, "plugins-image", "", "image with the folder /plugins, for an image volume")
+	flags.StringVar(&r.autoscale, "autoscale", "", "autoscalers to print: hpa or keda")
+	flags.IntVar(&r.replicas, "replicas", 2, "pods of each Deployment; with autoscalers, the least")
+	flags.IntVar(&r.most, "max-replicas", 10, "with autoscalers, the most pods of each Deployment")
+	flags.BoolVar(&r.values, "values", false, "print the values for the Helm chart instead")
+	return cmd
+}
+
+// label matches the names of Services.
+var label = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func (r *rendering) check() error {
+	for flag, name := range map[string]string{"name": r.release.Name, "namespace": cmp.Or(r.release.Namespace, "default")} {
+		if !label.MatchString(name) {
+			return fmt.Errorf("--%s %q: want lower-case letters, digits and dashes, such as shop-2", flag, name)
+		}
+	}
+	if r.autoscale != "" && r.autoscale != "hpa" && r.autoscale != "keda" {
+		return fmt.Errorf("--autoscale %q: want hpa or keda", r.autoscale)
+	}
+	if r.replicas < 1 || r.most < r.replicas {
+		return fmt.Errorf("--replicas %d, --max-replicas %d: want at least 1, and no fewer at most than at least", r.replicas, r.most)
+	}
+	return nil
+}
+
+// valuesOf returns the values of the chart.
+func (r *rendering) valuesOf(m *manifest) helm.Values {
+	pods := []helm.Values{r.pods(r.release.Name, m.targets(nil), m.ongoing())}
+	pods[0]["ingress"] = true
+	for _, g := range m.groups {
+		p := r.pods(g.service, m.targets(g.runs), m.ongoing(g.runs...))
+		p["port"], p["runs"] = g.port, g.runs
+		pods = append(pods, p)
+	}
+	return helm.Values{
+		"image": r.image, "pluginsImage": r.pluginsImage, "serviceFile": m.file,
+		"httpPort": m.httpPort, "adminPort": m.adminPort, "grpcPort": m.grpcPort,
+		"terminationGracePeriodSeconds": m.graceSeconds,
+		"autoscaling":                   helm.Values{"by": r.autoscale},
+		"endpointSlices":                m.usesSlices(),
+		"deployments":                   pods,
+	}
+}
+
+// pods returns the item of a Deployment.
+func (r *rendering) pods(name string, remote map[string]string, ongoing int) helm.Values {
+	return helm.Values{
+		"name": name, "ingress": false, "port": 0, "runs": []string{}, "remote": remote,
+		"replicas": r.replicas, "maxReplicas": r.most, "ongoing": cmp.Or(ongoing, 1),
+	}
+}

@@ -1,0 +1,38 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestServerTakesRenderedManifests has the API server check the manifests of "servetrace
+// render". Nothing is kept. test/deploy checks what they say.
+func TestServerTakesRenderedManifests(t *testing.T) {
+	dir := t.TempDir()
+	bin, file, manifests := filepath.Join(dir, "servetrace"), filepath.Join(dir, "serve.yaml"), filepath.Join(dir, "manifests.yaml")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/servetrace")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text := "call_options: {remote: [Model=dns:///model.default.svc:9100, Ranker=k8s:///default/ranker:9200]}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(bin, "render", file, "--autoscale", "hpa", "--plugins-image", "registry.example/plugins:1").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(manifests, out, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := kubectl(t, "apply", "--dry-run=server", "-f", manifests)
+	if n, want := strings.Count(got, "(server dry run)"), strings.Count(string(out), "\nkind: "); n != want {
+		t.Errorf("the server takes %d of %d manifests:\n%s", n, want, got)
+	}
+}
