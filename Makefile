@@ -74,7 +74,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench test-browser docs-site peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench test-browser docs-site promtool peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -202,8 +202,23 @@ test-browser: build ## Look at the status page and at waterfalls in Chromium; a 
 	  { echo 'make test-browser: no Chromium, so the pages are not looked at: apt-get install chromium'; exit 0; }; \
 	packages=$(TOOLS)/browser-$$(cksum < $(BROWSER)/package-lock.json | cut -d ' ' -f 1); \
 	[ -e "$$packages/complete" ] || { rm -rf "$$packages" && mkdir -p "$$packages" && cp $(BROWSER)/package*.json "$$packages" && \
-	  (cd "$$packages" && npm ci --ignore-scripts --no-audit --no-fund) && touch "$$packages/complete"; } && \
+	  { (cd "$$packages" && npm ci --ignore-scripts --no-audit --no-fund) || { echo 'make test-browser: npm cannot have its packages, so the pages are not looked at'; exit 0; }; } && \
+	  touch "$$packages/complete"; } && \
 	NODE_PATH="$$packages" node $(BROWSER)/pages.mjs bin $(BROWSER_SCREENSHOTS)
+
+DOCS_SITE := deploy/docs-site
+docs-site: ## Make the docs site with its search in bin/docs, and check its links; a notice where there is no Python
+	@$(PYTHON) -c 'import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { echo 'make docs-site: no $(PYTHON) of 3.10 or newer with venv, so the site is not made'; exit 0; }; \
+	$(call venv,docs,$(DOCS_SITE)/requirements.txt) && \
+	"$$venv/bin/python" -m mkdocs build --strict -f $(DOCS_SITE)/mkdocs.yml -d $(CURDIR)/bin/docs
+
+# Of Debian's package, which is not installed: promtool has too many dependencies to build.
+PROMTOOL_VERSION := 2.42.0+ds-5+deb12u1
+promtool: ## Get promtool for the tests of the alerts; a notice where it cannot be had
+	@[ ! -e $(TOOLS)/promtool-$(PROMTOOL_VERSION)/promtool ] || exit 0; work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cd "$$work" && \
+	apt-get download -q prometheus=$(PROMTOOL_VERSION) && dpkg -x prometheus_*.deb . && \
+	mkdir -p $(TOOLS)/promtool-$(PROMTOOL_VERSION) && mv usr/bin/promtool $(TOOLS)/promtool-$(PROMTOOL_VERSION)/ || \
+	echo 'make promtool: it cannot be had from this Debian, so the alerts are not tested by it'
 
 # A module of its own too: what each peer is built of is in its recipe package.
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
