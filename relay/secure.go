@@ -11,73 +11,12 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/internal/reread"
 )
-
-// checkInterval is the least time between two checks of a file for a change.
-const checkInterval = time.Second
-
-// fromFiles is a value that is read from files. It is read again when a file has changed.
-// If that fails, the previous value stays. Safe for concurrent use.
-type fromFiles[T any] struct {
-	name  string // of the value, for the log
-	paths []string
-	read  func() (T, error)
-	log   *slog.Logger
-
-	mu      sync.Mutex
-	value   T
-	stamp   string
-	checked time.Time
-}
-
-// newFromFiles reads the value, and returns an error if it cannot be read.
-func newFromFiles[T any](name string, log *slog.Logger, read func() (T, error), paths ...string) (*fromFiles[T], error) {
-	f := &fromFiles[T]{name: name, paths: paths, read: read, log: log, checked: time.Now()}
-	f.stamp = f.stat()
-	var err error
-	f.value, err = read()
-	return f, err
-}
-
-// stat returns a text that changes with the files.
-func (f *fromFiles[T]) stat() string {
-	var stamp strings.Builder
-	for _, path := range f.paths {
-		if info, err := os.Stat(path); err == nil {
-			fmt.Fprintln(&stamp, info.Size(), info.ModTime().UnixNano())
-		}
-	}
-	return stamp.String()
-}
-
-// get returns the value. It looks for changes of the files at most once per
-// checkInterval.
-func (f *fromFiles[T]) get() T {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if time.Since(f.checked) < checkInterval {
-		return f.value
-	}
-	f.checked = time.Now()
-	stamp := f.stat()
-	if stamp == f.stamp {
-		return f.value
-	}
-	f.stamp = stamp
-	value, err := f.read()
-	if err != nil {
-		f.log.Error("changed files cannot be used; the previous "+f.name+" stays", "error", err)
-		return f.value
-	}
-	f.log.Info("changed files are in use", "for", f.name)
-	f.value = value
-	return value
-}
 
 // tlsConfig returns the configuration of TLS for listeners with these protocols, or nil
 // if there is no certificate.
@@ -86,13 +25,13 @@ func (c Config) tlsConfig(log *slog.Logger, protocols []string) (*tls.Config, er
 		return nil, nil //nolint:nilnil // plain text is valid
 	}
 	read := func() (*tls.Config, error) { return c.readTLS(protocols) }
-	files, err := newFromFiles("certificate", log, read, c.TLSCert, c.TLSKey, c.TLSClientCA)
+	files, err := reread.New("certificate", log, read, c.TLSCert, c.TLSKey, c.TLSClientCA)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.get(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.Get(), nil },
 	}, nil
 }
 
@@ -129,7 +68,7 @@ func (c Config) readToken(log *slog.Logger) (func() token, error) {
 	if c.TokenFile == "" {
 		return nil, nil //nolint:nilnil // no token is valid
 	}
-	file, err := newFromFiles("token", log, func() (token, error) {
+	file, err := reread.New("token", log, func() (token, error) {
 		text, err := os.ReadFile(c.TokenFile)
 		if text = bytes.TrimSpace(text); err == nil && len(text) == 0 {
 			err = errors.New("the file is empty")
@@ -142,7 +81,7 @@ func (c Config) readToken(log *slog.Logger) (func() token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return file.get, nil
+	return file.Get, nil
 }
 
 // authorize checks the header Authorization of a request. Local senders need no token,

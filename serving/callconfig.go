@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 
+	"google.golang.org/grpc/credentials"
+
+	"github.com/servetrace/servetrace/serving/internal/callwire"
 	"github.com/servetrace/servetrace/serving/internal/discovery"
 )
 
@@ -17,6 +21,10 @@ const (
 	EnvCallAddr            = "SERVE_CALL_ADDR"              // host:port; default: no calls are taken
 	EnvCallMaxMessageBytes = "SERVE_CALL_MAX_MESSAGE_BYTES" // default 67108864
 	EnvCallMaxStreams      = "SERVE_CALL_MAX_STREAMS"       // default 10000
+	EnvCallTLSCert         = "SERVE_CALL_TLS_CERT"          // default: no TLS
+	EnvCallTLSKey          = "SERVE_CALL_TLS_KEY"
+	EnvCallTLSCA           = "SERVE_CALL_TLS_CA"
+	EnvCallTLSIDs          = "SERVE_CALL_TLS_IDS" // default: any certificate of the CA
 )
 
 // The meaning of a zero in [CallConfig], and the least bound of a message.
@@ -48,6 +56,17 @@ type CallConfig struct {
 	// Zero: 64 MiB.
 	MaxMessageBytes int
 
+	// TLSCert, TLSKey and TLSCA are files in PEM form for mutual TLS, in both directions:
+	// the certificate of this process, its key, and the authorities of the other processes. A
+	// process without a certificate of these authorities is refused. The files are read again
+	// when they have changed. Empty: no TLS.
+	TLSCert, TLSKey, TLSCA string
+
+	// TLSIDs are the SPIFFE ids of processes that may call and be called, such as
+	// "spiffe://cluster.local/ns/shop/sa/model". An id that ends in "/*" stands for all ids
+	// below it. Empty: all that have a certificate.
+	TLSIDs []string
+
 	// MaxStreams is how many calls one connection may carry at a time; further calls wait
 	// in their processes. Zero: 10,000.
 	MaxStreams int
@@ -59,18 +78,29 @@ func callConfigFromEnv(env *envReader) CallConfig {
 		Remote:          env.targets(EnvRemote),
 		MaxMessageBytes: env.integer(EnvCallMaxMessageBytes, 0, leastCallMessageBytes, math.MaxInt32),
 		MaxStreams:      env.integer(EnvCallMaxStreams, 0, 1, math.MaxInt32),
+		Deployments:     env.list(EnvDeployments),
+		TLSCert:         env.getenv(EnvCallTLSCert),
+		TLSKey:          env.getenv(EnvCallTLSKey),
+		TLSCA:           env.getenv(EnvCallTLSCA),
+		TLSIDs:          env.list(EnvCallTLSIDs),
 	}
 	if c.Addr != "" {
 		if err := checkAddr(EnvCallAddr, c.Addr); err != nil {
 			env.faults = append(env.faults, err)
 		}
 	}
-	for name := range strings.SplitSeq(env.getenv(EnvDeployments), ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			c.Deployments = append(c.Deployments, name)
+	env.faults = append(env.faults, c.tlsFaults()...)
+	return c
+}
+
+// list returns the items of a list that is separated by commas.
+func (e *envReader) list(name string) (items []string) {
+	for item := range strings.SplitSeq(e.getenv(name), ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
 		}
 	}
-	return c
+	return items
 }
 
 // targets reads a list of NAME=TARGET. An item without "=" continues the target before it,
@@ -117,7 +147,42 @@ func (c CallConfig) faults() []error {
 	if n := c.MaxStreams; n < 0 {
 		faults = append(faults, fmt.Errorf("Calls.MaxStreams %d: want zero or more", n))
 	}
+	return append(faults, c.tlsFaults()...)
+}
+
+// tlsFaults returns the faults of the settings of TLS.
+func (c CallConfig) tlsFaults() []error {
+	var faults []error
+	given := 0
+	for _, file := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {
+		if file != "" {
+			given++
+		}
+	}
+	if given != 0 && given != 3 {
+		faults = append(faults, fmt.Errorf("%s=%q, %s=%q and %s=%q: want all three or none", EnvCallTLSCert, c.TLSCert, EnvCallTLSKey, c.TLSKey, EnvCallTLSCA, c.TLSCA))
+	}
+	if given == 0 && len(c.TLSIDs) > 0 {
+		faults = append(faults, fmt.Errorf("%s=%q: ids need TLS; set %s, %s and %s", EnvCallTLSIDs, strings.Join(c.TLSIDs, ","), EnvCallTLSCert, EnvCallTLSKey, EnvCallTLSCA))
+	}
+	for _, id := range c.TLSIDs {
+		if !strings.HasPrefix(id, "spiffe://") {
+			faults = append(faults, fmt.Errorf("%s: id %q: want spiffe://DOMAIN/PATH, or spiffe://DOMAIN/PATH/*", EnvCallTLSIDs, id))
+		}
+	}
 	return faults
+}
+
+// credentials returns the credentials for both sides of connections; nil without TLS.
+func (c CallConfig) credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
+	if c.TLSCert == "" {
+		return nil, nil //nolint:nilnil // plain text is valid
+	}
+	creds, err := callwire.TLS{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA, IDs: c.TLSIDs}.Credentials(log)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s, %s: %w", EnvCallTLSCert, EnvCallTLSKey, EnvCallTLSCA, err)
+	}
+	return creds, nil
 }
 
 func (c CallConfig) withDefaults() CallConfig {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+
+	"google.golang.org/grpc/credentials"
 
 	"github.com/servetrace/servetrace/serving/internal/callclient"
 	"github.com/servetrace/servetrace/serving/internal/callserver"
@@ -16,6 +19,7 @@ import (
 type calls struct {
 	cfg    CallConfig // with its defaults
 	places map[*Deployment]place
+	creds  credentials.TransportCredentials // nil without TLS
 	pool   *callclient.Pool
 	server *callserver.Server // nil if no other process calls this one
 	log    *slog.Logger
@@ -36,13 +40,15 @@ func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 			}
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
+	creds, err := cfg.credentials(log)
+	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, err
 	}
 	return &calls{
 		cfg:    cfg,
 		places: places,
-		pool:   callclient.NewPool(callclient.Settings{MaxMessageBytes: cfg.MaxMessageBytes}),
+		creds:  creds,
+		pool:   callclient.NewPool(callclient.Settings{MaxMessageBytes: cfg.MaxMessageBytes, Credentials: creds}),
 		log:    log,
 	}, nil
 }
@@ -78,7 +84,7 @@ func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
 		Shared:    s,
 		Functions: map[callserver.Key]callserver.Function{},
 		Failed:    failed,
-		Settings:  callserver.Settings{MaxMessageBytes: c.cfg.MaxMessageBytes, MaxStreams: c.cfg.MaxStreams},
+		Settings:  callserver.Settings{MaxMessageBytes: c.cfg.MaxMessageBytes, MaxStreams: c.cfg.MaxStreams, Credentials: c.creds},
 	}
 	for _, d := range all {
 		built := d.built.Load()
@@ -107,6 +113,10 @@ func (c *calls) start(ctx context.Context) error {
 	l, err := listen(ctx, "server for calls", c.cfg.Addr, EnvCallAddr, EnvCallAddr)
 	if err != nil {
 		return err
+	}
+	if at, is := l.Addr().(*net.TCPAddr); c.creds == nil && is && !at.IP.IsLoopback() {
+		c.log.Warn("calls from other processes are neither encrypted nor authenticated; set "+EnvCallTLSCert+", "+EnvCallTLSKey+" and "+EnvCallTLSCA+
+			", or let only processes of the app reach the port", "calls", l.Addr().String())
 	}
 	c.server.Start(l)
 	return nil

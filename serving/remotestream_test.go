@@ -144,6 +144,38 @@ func TestRemoteStreamsBothWays(t *testing.T) {
 	}
 }
 
+// TestLargeMessages: a message beyond the bound ends its call, and no other.
+func TestLargeMessages(t *testing.T) {
+	deployment := func() (*serving.Deployment, *serving.Handle[string, string]) {
+		d := functions("B")
+		return d, serving.AddFunction(d, "", func(_ context.Context, text string) (string, error) { return text + text, nil })
+	}
+	small := serving.CallConfig{MaxMessageBytes: 1 << 10}
+	there, _ := deployment()
+	b := calleeOf(t, small, there)
+	for _, tt := range []struct {
+		name  string
+		bound int
+		size  int
+	}{
+		{"argument, seen by the caller", 1 << 10, 2000},
+		{"argument, seen by the callee", 1 << 20, 2000},
+		{"result", 1 << 20, 700},
+	} {
+		here, twice := deployment()
+		cfg := serving.CallConfig{MaxMessageBytes: tt.bound, Remote: map[string]string{"B": "static:///" + b.server.CallAddr().String()}}
+		caller(t, serving.Config{Calls: cfg}, nil2, here)
+		_, err := twice.Call(t.Context(), strings.Repeat("x", tt.size))
+		if err == nil || !strings.Contains(err.Error(), "larger than max") || !strings.Contains(err.Error(), "SERVE_CALL_MAX_MESSAGE_BYTES") {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if out, err := twice.Call(t.Context(), "x"); out != "xx" || err != nil {
+			t.Errorf("%s: the next call: %q, %v", tt.name, out, err)
+		}
+	}
+	servingtest.Await(t, "the slots are free", func() bool { return b.ongoing() == 0 })
+}
+
 // TestPanicInTheLoopOverARemoteStream: the panic of the loop's body passes through, and the
 // slot is free.
 func TestPanicInTheLoopOverARemoteStream(t *testing.T) {

@@ -23,7 +23,7 @@ func unset(string) string { return "" }
 // Every kind of fault that a file by itself can have, with its place and its
 // whole text.
 func TestFaults(t *testing.T) {
-	sections := "name, tracing_config, http_options, grpc_options, admin, relay, logging_config, applications"
+	sections := "name, tracing_config, http_options, grpc_options, call_options, admin, relay, logging_config, applications"
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":              {"", "1:1: the file is empty; one without settings is {}"},
 		"comments only":      {"# nothing\n", "1:1: the file is empty; one without settings is {}"},

@@ -180,6 +180,8 @@ func (x *exchange) lost(err error) error {
 	switch {
 	case st.Code() == codes.DeadlineExceeded: // its clock is ahead
 		return context.DeadlineExceeded
+	case st.Code() == codes.ResourceExhausted:
+		return x.peer.failure("%s"+callwire.TooLarge, st.Message())
 	case final(st.Code()):
 		return x.peer.failure("%s", st.Message())
 	}

@@ -164,7 +164,7 @@ func (x *Exchange) endOf(err error) error {
 		<-x.stream.Context().Done()
 		return x.stream.Context().Err()
 	}
-	return err
+	return bounded(err)
 }
 
 // Send sends a result, or its next item. It blocks while the caller does not read.
@@ -172,7 +172,15 @@ func (x *Exchange) Send(value []byte) error {
 	if value == nil {
 		value = []byte{} // nil is no value
 	}
-	return x.stream.Send(&servev1.CallResponse{Value: value, Error: nil})
+	return bounded(x.stream.Send(&servev1.CallResponse{Value: value, Error: nil}))
+}
+
+// bounded returns err, with the name of the bound if a message is too large.
+func bounded(err error) error {
+	if status.Code(err) == codes.ResourceExhausted {
+		return errors.New(status.Convert(err).Message() + callwire.TooLarge)
+	}
+	return err
 }
 
 // end sends the error of the call, if it has one.

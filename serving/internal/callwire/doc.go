@@ -1,4 +1,4 @@
-// Package callwire has what the two sides of a call between processes must agree on: the
+// Package callwire has the parts that both sides of a call between processes share: the
 // keys of metadata, the form of errors, and TLS.
 //
 // The life of an error: the callee encodes it with [Errors.Encode], the stream carries
@@ -15,6 +15,9 @@ const (
 	// MetaRefused is in the trailer of a refused call: one of the reasons below.
 	MetaRefused = "servetrace-refused"
 )
+
+// TooLarge is the end of the error of a message beyond the bound.
+const TooLarge = "; SERVE_CALL_MAX_MESSAGE_BYTES bounds it, in both processes"
 
 // The reasons of MetaRefused. Unknown is for a function that the process does not have,
 // or has with another codec.
