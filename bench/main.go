@@ -34,6 +34,7 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/spanpath"
 	"github.com/servetrace/servetrace/bench/internal/suite"
+	"github.com/servetrace/servetrace/internal/progress"
 )
 
 // shapes returns all shapes, in the order in which they run.
@@ -224,7 +225,10 @@ func (s *settings) with(ctx context.Context, f func(context.Context) error) (err
 	if s.quiet {
 		level = slog.LevelWarn
 	}
-	s.options.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	report := progress.Start(os.Stderr, "bench", 0)
+	defer report.End()
+	s.options.Progress = report.At
+	s.options.Log = slog.New(slog.NewTextHandler(report, &slog.HandlerOptions{Level: level}))
 	into, err := sink.Start(ctx)
 	if err != nil {
 		return err

@@ -5,7 +5,8 @@
 //     then on, the writer gets a line. A terminal has one line that changes twice a
 //     second, from the first second on.
 //  2. At sets the step in progress, and the number of finished steps.
-//  3. End ends the report, and clears the line of a terminal.
+//  3. Write passes other lines of the command on, such as its log.
+//  4. End ends the report, and clears the line of a terminal.
 //
 // The estimate of the remaining time assumes that all steps take equally long. The package
 // has no bars and no colours. Open this file first: there is no other.
@@ -40,6 +41,7 @@ type Report struct {
 	mu          sync.Mutex
 	step        string
 	done, total int
+	shown       bool // a terminal's line is on the screen
 }
 
 // Start begins a report about a run, whose name is what. limit is the longest duration of
@@ -65,31 +67,57 @@ func (r *Report) End() {
 }
 
 func (r *Report) run() {
-	pause, begin, end := linePause, "", "\n"
+	pause := linePause
 	if r.terminal {
-		pause, begin, end = terminalPause, "\r\x1b[K", ""
+		pause = terminalPause
 	}
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
-	for shown := 0; ; shown++ {
+	for ticks := 0; ; ticks++ {
 		select {
 		case <-tick.C:
-			if !r.terminal || shown >= terminalFirst {
-				_, _ = io.WriteString(r.w, begin+r.text(time.Since(r.began))+end) // the command works without it
+			if !r.terminal || ticks >= terminalFirst {
+				r.show(time.Since(r.began))
 			}
 		case <-r.ended:
-			if r.terminal && shown > terminalFirst {
-				_, _ = io.WriteString(r.w, begin)
-			}
+			_, _ = r.Write(nil)
 			return
 		}
 	}
 }
 
-// text returns the state as one line without its end.
-func (r *Report) text(passed time.Duration) string {
+// clearLine moves to the beginning of a terminal's line and clears it.
+const clearLine = "\r\x1b[K"
+
+// show writes the state. An error does not matter, because the command works without it.
+func (r *Report) show(passed time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	text := r.textLocked(passed)
+	if r.terminal {
+		_, _ = io.WriteString(r.w, clearLine+text)
+		r.shown = true
+		return
+	}
+	_, _ = io.WriteString(r.w, text+"\n")
+}
+
+// Write writes other lines of the command, such as its log, in the place of a terminal's
+// line.
+func (r *Report) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shown {
+		r.shown = false
+		if _, err := io.WriteString(r.w, clearLine); err != nil {
+			return 0, err
+		}
+	}
+	return r.w.Write(p)
+}
+
+// textLocked returns the state as one line without its end.
+func (r *Report) textLocked(passed time.Duration) string {
 	var parts []string
 	if r.total > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d", r.done, r.total))

@@ -54,15 +54,19 @@ func TestShortRun(t *testing.T) {
 	})
 }
 
-// TestTerminal: a terminal has one line, which is cleared at the end.
+// TestTerminal: a terminal has one line, which is cleared for other lines and at the end.
 func TestTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		r := &Report{w: &out, terminal: true, what: "run", began: time.Now(), ended: make(chan struct{})}
 		r.reported.Go(r.run)
 		<-time.After(2100 * time.Millisecond)
+		if _, err := r.Write([]byte("a log line\r\n")); err != nil {
+			t.Error(err)
+		}
+		<-time.After(500 * time.Millisecond)
 		r.End()
-		if got := out.String(); strings.Contains(got, "\n") || !strings.HasPrefix(got, "\r\x1b[Krun: 2s") || !strings.HasSuffix(got, "\r\x1b[K") {
+		if got := out.String(); !strings.Contains(got, "2s\r\x1b[Ka log line\r\n\r\x1b[Krun: 3s") || strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "\r\x1b[Krun: 2s") || !strings.HasSuffix(got, "\r\x1b[K") {
 			t.Errorf("%q", got)
 		}
 	})

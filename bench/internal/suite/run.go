@@ -24,6 +24,9 @@ type Options struct {
 	Gate    *Gate
 	Env     *Env
 	Log     *slog.Logger
+	// Progress gets the shape in progress, and the numbers of runs that have ended and of
+	// all runs. It may be nil.
+	Progress func(shape string, done, total int)
 }
 
 // Select returns the shapes with their selected rows. Shapes without rows are left out.
@@ -49,8 +52,17 @@ func Run(ctx context.Context, shapes []Shape, o Options) (*Results, error) {
 	if err := o.Gate.Wait(ctx); err != nil {
 		return nil, err
 	}
-	for _, s := range o.Select(shapes) {
-		got, err := o.runShape(ctx, s, results)
+	chosen, done, total := o.Select(shapes), 0, 0
+	for _, s := range chosen {
+		total += o.runs(s)
+	}
+	for _, s := range chosen {
+		got, err := o.runShape(ctx, s, results, func() {
+			if o.Progress != nil {
+				o.Progress(s.Name, done, total)
+			}
+			done++
+		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
@@ -74,12 +86,21 @@ func (o Options) repeats(s Shape) int {
 	return s.Repeats
 }
 
-// runShape runs the rounds of a shape.
-func (o Options) runShape(ctx context.Context, s Shape, results *Results) (ShapeResults, error) {
+// runs returns the number of runs of a shape.
+func (o Options) runs(s Shape) (n int) {
+	for round := range o.repeats(s) {
+		n += len(s.turns(round))
+	}
+	return n
+}
+
+// runShape runs the rounds of a shape. It calls begin at the beginning of each run.
+func (o Options) runShape(ctx context.Context, s Shape, results *Results, begin func()) (ShapeResults, error) {
 	got := ShapeResults{Shape: s.Name, Rows: s.Rows}
 	for n := range o.repeats(s) {
 		round := Round{}
 		for _, rows := range s.turns(n) {
+			begin()
 			part, err := o.measure(ctx, s, rows, results)
 			if errors.Is(err, ErrBusy) {
 				return got, err

@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"regexp"
@@ -256,5 +257,18 @@ func TestCheck(t *testing.T) {
 	})
 	if h := (Held{Claim: Claim{Bound: 1}.Gated()}); h.OK() || h.Claim.Gate != 1.5 {
 		t.Errorf("a claim that was never computed is held, or its bound is wrong: %v", h.Claim.Gate)
+	}
+}
+
+// TestProgress: each run is reported at its beginning, with the number of all runs.
+func TestProgress(t *testing.T) {
+	var ran, got []string
+	o := options(2)
+	o.Progress = func(shape string, done, total int) { got = append(got, fmt.Sprintf("%s %d of %d", shape, done, total)) }
+	if _, err := run(t, o, recorded("x", &ran, "1"), recorded("y", &ran, "1", "2")); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) == 0 || got[0] != fmt.Sprintf("x 0 of %d", len(got)) || got[len(got)-1] != fmt.Sprintf("y %d of %d", len(got)-1, len(got)) {
+		t.Errorf("%q", got)
 	}
 }
