@@ -202,6 +202,9 @@ var brokenSetUps = []brokenSetUp{
 	{name: "missing service file", fault: set("SERVE_CONFIG", "serve.yaml"), check: "settings", text: "no such file", next: "ls -l serve.yaml",
 		mend: func(t *testing.T, s *setUp) { s.write(t, "serve.yaml", "{}") }},
 	{name: "comma too many", fault: set(envPlugins, "echo,,otlp"), check: "settings", text: "names no plugin", mend: set(envPlugins, "echo")},
+	{name: "semicolon", fault: set(envPlugins, "echo;otlp"), check: "settings", text: "a comma between plugins", next: "servetrace config check", mend: set(envPlugins, "echo")},
+	{name: "home folder", fault: set(envPlugins, "~/echo"), check: "settings", text: "is a home folder to a shell only", next: "servetrace config check", mend: set(envPlugins, "echo")},
+	{name: "short pin", fault: set(envPlugins, "echo@sha256:abcd"), check: "settings", text: "it has 4 characters", next: "servetrace config check", mend: set(envPlugins, "echo")},
 	{name: "two plugins of one name", fault: set(envPlugins, "echo,./plugins/echo"), check: "settings", text: `both named "echo"`, mend: set(envPlugins, "echo")},
 	{name: "misspelt list variable", fault: func(_ *testing.T, s *setUp) {
 		delete(s.env, envPlugins)
@@ -232,6 +235,8 @@ var brokenSetUps = []brokenSetUp{
 		next: "export SERVE_TRACING_SAMPLING_RATIO=1"},
 
 	{name: "misspelt bare name", fault: set(envPlugins, "ecco"), check: "file", text: `there is no plugin "ecco"`, next: "export SERVE_TRACING_EXPORTER_PLUGIN=echo"},
+	{name: "missing plugin folder", fault: set("SERVE_TRACING_PLUGIN_DIR", "/nosuch"), check: "file", text: "/nosuch (there is no such folder)",
+		mend: func(_ *testing.T, s *setUp) { s.env["SERVE_TRACING_PLUGIN_DIR"] = s.path("plugins") }},
 	{name: "misspelt path", fault: set(envPlugins, "./plugins/ehco"), check: "file", text: "there is no such file",
 		next: "export SERVE_TRACING_EXPORTER_PLUGIN=./plugins/echo"},
 	{name: "not executable", fault: func(t *testing.T, s *setUp) {
