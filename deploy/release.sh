@@ -80,12 +80,14 @@ if [ ${#images[@]} -gt 0 ]; then
   done
 fi
 
-cd "$out"
-"$OLDPWD/deploy/formula.sh" "${version#v}" *.tar.gz >servetrace.rb
-sha256sum -- * >checksums.txt
+(
+  cd "$out"
+  "$OLDPWD/deploy/formula.sh" "${version#v}" *.tar.gz >servetrace.rb
+  sha256sum -- * >checksums.txt
+)
 if [ -n "${COSIGN_KEY:-}" ]; then
   # The signature alone: nothing is sent to a transparency log.
-  "$COSIGN" sign-blob --yes --key "$COSIGN_KEY" --tlog-upload=false --output-signature checksums.txt.sig checksums.txt
-  "$COSIGN" public-key --key "$COSIGN_KEY" --outfile cosign.pub
+  "$COSIGN" sign-blob --yes --key "$COSIGN_KEY" --tlog-upload=false --output-signature "$out/checksums.txt.sig" "$out/checksums.txt"
+  "$COSIGN" public-key --key "$COSIGN_KEY" --outfile "$out/cosign.pub"
 fi
-ls -l
+ls -l "$out"

@@ -86,7 +86,7 @@ func (r running) stop(t *testing.T, pattern string) {
 		t.Error(err)
 	}
 	await(t, r.stderr, pattern)
-	for r.stdout.Scan() { //nolint:revive // reads to the end
+	for r.stdout.Scan() { // to the end
 	}
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("the program ends with %v", err)
