@@ -89,7 +89,6 @@ func callConfigFromEnv(env *envReader) CallConfig {
 			env.faults = append(env.faults, err)
 		}
 	}
-	env.faults = append(env.faults, c.tlsFaults()...)
 	return c
 }
 

@@ -202,7 +202,10 @@ func TestFaultsOfTLS(t *testing.T) {
 		{map[string]string{"SERVE_REMOTE": "static:///h:1"}, `SERVE_REMOTE="static:///h:1": item "static:///h:1": want DEPLOYMENT=TARGET, such as Model=dns:///model.default.svc:9100`},
 		{map[string]string{"SERVE_REMOTE": "M=static:///h:1,M=static:///h:2"}, `SERVE_REMOTE="M=static:///h:1,M=static:///h:2": deployment "M" stands there twice`},
 	} {
-		_, err := serving.ConfigFromEnv(func(name string) string { return tt.env[name] })
+		cfg, err := serving.ConfigFromEnv(func(name string) string { return tt.env[name] })
+		if err == nil {
+			err = cfg.Validate()
+		}
 		if fmt.Sprint(err) != tt.want {
 			t.Errorf("%v: %v, want %s", tt.env, err, tt.want)
 		}
