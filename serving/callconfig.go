@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -26,6 +27,9 @@ const (
 	EnvCallTLSCA           = "SERVE_CALL_TLS_CA"
 	EnvCallTLSIDs          = "SERVE_CALL_TLS_IDS" // default: any certificate of the CA
 )
+
+// envAPIPort is the port of the Kubernetes API at the host of envInPod.
+const envAPIPort = "KUBERNETES_SERVICE_PORT"
 
 // The meaning of a zero in [CallConfig], and the least bound of a message.
 const (
@@ -70,6 +74,11 @@ type CallConfig struct {
 	// MaxStreams is how many calls one connection may carry at a time; further calls wait
 	// in their processes. Zero: 10,000.
 	MaxStreams int
+
+	// KubernetesAPI is the host:port of the Kubernetes API, for k8s targets. In a pod,
+	// ConfigFromEnv takes it from the variables that Kubernetes sets. Empty:
+	// kubernetes.default.svc:443, which needs the DNS of the cluster.
+	KubernetesAPI string
 }
 
 func callConfigFromEnv(env *envReader) CallConfig {
@@ -83,6 +92,9 @@ func callConfigFromEnv(env *envReader) CallConfig {
 		TLSKey:          env.getenv(EnvCallTLSKey),
 		TLSCA:           env.getenv(EnvCallTLSCA),
 		TLSIDs:          env.list(EnvCallTLSIDs),
+	}
+	if host, port := env.getenv(envInPod), env.getenv(envAPIPort); host != "" && port != "" {
+		c.KubernetesAPI = net.JoinHostPort(host, port)
 	}
 	if c.Addr != "" {
 		if err := checkAddr(EnvCallAddr, c.Addr); err != nil {

@@ -27,7 +27,7 @@ type calls struct {
 
 // newCalls returns the calls for the apps, which are checked.
 func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
-	places, err := cfg.places(apps, discovery.Config{Log: log})
+	places, err := cfg.places(apps, discovery.Config{Log: log, KubernetesAPI: cfg.KubernetesAPI})
 	faults := []error{err}
 	for _, a := range apps {
 		for _, d := range a.deployments() {

@@ -38,6 +38,8 @@ func TestConfigFromEnv(t *testing.T) {
 				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192,
 				MinDrainingPeriod: 6 * time.Second, QuietAccessLog: true, BackpressureStatus: 429, BackpressureRetryAfter: 2500 * time.Millisecond}},
 		{"in a pod", env("KUBERNETES_SERVICE_HOST", "10.96.0.1"), serving.Config{MinDrainingPeriod: 3 * time.Second}},
+		{"in a pod, with the port of the API", env("KUBERNETES_SERVICE_HOST", "fd00::1", "KUBERNETES_SERVICE_PORT", "443", serving.EnvMinDrainingPeriod, "0s"),
+			serving.Config{Calls: serving.CallConfig{KubernetesAPI: "[fd00::1]:443"}}},
 		{"in a pod, switched off", env("KUBERNETES_SERVICE_HOST", "10.96.0.1", serving.EnvMinDrainingPeriod, "0s"), serving.Config{}},
 		{"no stall timeout", env(serving.EnvStallTimeout, "0"), serving.Config{StallTimeout: -1}},
 	} {

@@ -55,8 +55,8 @@ type Config struct {
 	Log *slog.Logger
 	// Resolver resolves names of dns targets. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
-	// KubernetesAPI is the host:port of the API for k8s targets: KUBERNETES_SERVICE_HOST
-	// and KUBERNETES_SERVICE_PORT in a pod. "": kubernetes.default.svc:443.
+	// KubernetesAPI is the host:port of the API for k8s targets. "":
+	// kubernetes.default.svc:443.
 	KubernetesAPI string
 	// ServiceAccount is the folder with the files token, ca.crt and namespace. "": the
 	// folder that the kubelet mounts, /var/run/secrets/kubernetes.io/serviceaccount.
