@@ -61,6 +61,10 @@
 // plugins/console. The allowed imports are a table in internal/archtest, held by a
 // test.
 //
+// A deployment may run in other processes. The router then sends a call by handle through
+// serving/internal/callclient, and serving/internal/callserver gives it to the router
+// there (proto/servetrace/serve/v1).
+//
 // Programs in other languages send OTLP to the command servetrace relay (package relay),
 // which passes the bytes to a host. The folder python has the package for Ray Serve and
 // other Python programs, and the runner of exporter functions. internal/pywire reads its
