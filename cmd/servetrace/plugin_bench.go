@@ -59,7 +59,7 @@ func newPluginBench(s settings) *cobra.Command {
 	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; without it, 512 made spans")
 	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
 	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
-	flags.StringVar(&f.baseline, "baseline", "", "`PATH` of another plugin to compare with")
+	flags.StringVar(&f.baseline, "baseline", "", "`FILE` of another plugin to compare with")
 	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration` of the measurement of both plugins")
 	flags.IntVar(&f.calls, "calls", 1, "`number` of calls at a time, at most 64")
 	addJSON(cmd, &f.json)

@@ -77,6 +77,10 @@ func newRender(s settings) *cobra.Command {
 	flags.IntVar(&r.replicas, "replicas", 2, "pods of each Deployment; with autoscalers, the least")
 	flags.IntVar(&r.most, "max-replicas", 10, "with autoscalers, the most pods of each Deployment")
 	flags.BoolVar(&r.values, "values", false, "print the values for the Helm chart instead")
+	for _, flag := range []string{"name", "namespace", "image", "plugins-image"} {
+		complete(cmd, flag)
+	}
+	complete(cmd, "autoscale", "hpa", "keda")
 	return cmd
 }
 
