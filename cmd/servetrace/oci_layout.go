@@ -16,9 +16,9 @@ import (
 	"strings"
 )
 
-// ociLayout is a folder with images or other artefacts:
+// ociLayout is a folder with images or other artefacts, or a tar archive of the folder:
 // https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md
-type ociLayout struct{ dir string }
+type ociLayout struct{ path string }
 
 type ociPlatform struct {
 	OS           string `json:"os"`
@@ -42,16 +42,16 @@ const (
 // plugin returns the plugin of a name in the layout. An empty name means the only file
 // with a title. digest is of the manifest, or of its index.
 func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
-	text, err := os.ReadFile(filepath.Join(l.dir, "index.json"))
+	text, err := l.file("index.json")
 	if err != nil {
-		return "", nil, usagef("SOURCE oci:%s: %w; want a folder with an OCI layout", l.dir, err)
+		return "", nil, usagef("SOURCE oci:%s: %w; want an OCI layout, as a folder or a tar archive", l.path, err)
 	}
 	layers, err := l.layers(text, func(d ociDescriptor) bool {
 		ref := d.Annotations[ociRef]
 		return (tag == "" || ref == tag || strings.HasSuffix(ref, ":"+tag)) && (digest == "" || d.Digest == "sha256:"+digest)
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("oci:%s: %w", l.dir, err)
+		return "", nil, fmt.Errorf("oci:%s: %w", l.path, err)
 	}
 	var titles []string
 	for _, layer := range layers {
@@ -60,7 +60,7 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 		}
 	}
 	if name == "" && len(titles) != 1 {
-		return "", nil, usagef("SOURCE oci:%s: which file is the plugin? Name it with --name", l.dir)
+		return "", nil, usagef("SOURCE oci:%s: which file is the plugin? Name it with --name", l.path)
 	}
 	if name == "" {
 		name = titles[0]
@@ -68,7 +68,7 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	for _, layer := range slices.Backward(layers) { // a later layer replaces files
 		data, err := l.blob(layer)
 		if err != nil {
-			return "", nil, fmt.Errorf("oci:%s: %w", l.dir, err)
+			return "", nil, fmt.Errorf("oci:%s: %w", l.path, err)
 		}
 		title := layer.Annotations[ociTitle]
 		if title != "" && path.Base(title) != name && !strings.Contains(layer.MediaType, "tar") {
@@ -79,7 +79,7 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 			return name, data, err
 		}
 	}
-	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.dir, name)
+	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.path, name)
 }
 
 // layers returns the layers of the only manifest of an index that fits and is for this
@@ -126,12 +126,36 @@ func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
 	if d.Size > mostInstalled {
 		return nil, fmt.Errorf("%s has %d bytes, more than %d", d.Digest, d.Size, mostInstalled)
 	}
-	file := filepath.Join(l.dir, "blobs", "sha256", digest)
-	data, err := os.ReadFile(file)
+	file := "blobs/sha256/" + digest
+	data, err := l.file(file)
 	if err != nil {
 		return nil, err
 	}
 	return data, verify(file, data, digest)
+}
+
+// file returns a file of the layout.
+func (l ociLayout) file(name string) ([]byte, error) {
+	if info, err := os.Stat(l.path); err != nil || info.IsDir() {
+		return os.ReadFile(filepath.Join(l.path, filepath.FromSlash(name)))
+	}
+	f, err := os.Open(l.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // read only
+	for archive := tar.NewReader(f); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("the archive has no file %s", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tar: %w", err)
+		}
+		if path.Clean(header.Name) == name && header.Size <= mostInstalled {
+			return io.ReadAll(archive)
+		}
+	}
 }
 
 var errNotInArchive = errors.New("the archive does not have the file")

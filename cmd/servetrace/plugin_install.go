@@ -28,7 +28,8 @@ const pluginInstallLong = `Put a plugin into a plugin folder, and print it with 
 pin" does. SOURCE is one of:
 
   FILE                 an executable, or a tar archive that has it, with gzip or not
-  oci:FOLDER[:TAG]     an image or artifact in an OCI layout, for this platform
+  oci:PATH[:TAG]       an image or artifact in an OCI layout, for this platform;
+                       PATH is the layout's folder, or a tar archive of it
   https://HOST/FILE    the same as FILE
 
 SOURCE may end in @sha256: and the digest of the file or of the OCI manifest, and
@@ -201,7 +202,7 @@ func parseSource(text string) (source, error) {
 		}
 		s.name = path.Base(u.Path)
 	case strings.Contains(s.where, "://"):
-		return s, usagef("SOURCE %s: want a file, oci: and a folder, or an address with https://", text)
+		return s, usagef("SOURCE %s: want a file, oci: and a path, or an address with https://", text)
 	default:
 		s.name = filepath.Base(s.where)
 	}

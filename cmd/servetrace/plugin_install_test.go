@@ -111,10 +111,13 @@ func TestPluginInstall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(artifact, "index.json"), asJSON(t, map[string]any{"manifests": []ociDescriptor{manifest}}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	packed := filepath.Join(t.TempDir(), "image.tar")
+	pack(t, image, packed)
 	for _, source := range [][]string{
 		{file}, {file + "@" + digestOf([]byte(pluginScript))}, {file + ".tgz"},
 		{server.URL + "/names.tgz@" + digestOf(archive)},
 		{"oci:" + image, "--name", "names"}, {"oci:" + image + ":v1@" + index.Digest, "--name", "names"}, {"oci:" + artifact},
+		{"oci:" + packed + ":v1@" + index.Digest, "--name", "names"},
 	} {
 		dir := filepath.Join(t.TempDir(), "plugins")
 		stdout, stderr, err := command(t, nil, append([]string{"plugin", "install", "--dir", dir}, source...)...)
@@ -135,6 +138,16 @@ func TestPluginInstall(t *testing.T) {
 		if err != nil || pin != stdout {
 			t.Errorf("%q: plugin pin prints %q, %v; want %q", source, pin, err, stdout)
 		}
+	}
+}
+
+// pack writes the files of a folder to a tar archive.
+func pack(t *testing.T, dir, file string) {
+	t.Helper()
+	var out bytes.Buffer
+	archive := tar.NewWriter(&out)
+	if err := errors.Join(archive.AddFS(os.DirFS(dir)), archive.Close(), os.WriteFile(file, out.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -205,8 +218,9 @@ func TestPluginInstallRefuses(t *testing.T) {
 		{[]string{file + ".missing"}, exitUsage, "no such file"},
 		{[]string{server.URL + "/names"}, exitUsage, "the digest is missing"},
 		{[]string{server.URL + "/names" + zeros}, exitNo, "status 404 Not Found"},
-		{[]string{"ftp://host/names" + zeros}, exitUsage, "want a file, oci: and a folder, or an address"},
-		{[]string{"oci:" + work}, exitUsage, "want a folder with an OCI layout"},
+		{[]string{"ftp://host/names" + zeros}, exitUsage, "want a file, oci: and a path, or an address"},
+		{[]string{"oci:" + work}, exitUsage, "want an OCI layout, as a folder or a tar archive"},
+		{[]string{"oci:" + file}, exitUsage, "want an OCI layout, as a folder or a tar archive"},
 		{[]string{"oci:" + good}, exitUsage, "Name it with --name"},
 		{[]string{"oci:" + good, "--name", "another"}, exitNo, `no layer has a file "another"`},
 		{[]string{"oci:" + good, "--name", "../names"}, exitUsage, "want letters, digits"},
