@@ -90,7 +90,7 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 		return nil, err
 	}
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return nil, usagef("FOLDER %s: %w", folder, cmp.Or(err, errors.New("it is a file; name the folder of the package")))
+		return nil, usagef("FOLDER %s: %w", folder, cmp.Or(err, errors.New("it is a file; name the folder of the package, such as .")))
 	}
 	l := &devLoop{
 		s: s, out: &lockedWriter{w: cmd.OutOrStdout()}, config: f.config, name: f.plugin,
@@ -173,7 +173,13 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 			service.running.Go(func() { l.last.follow(ctx, l) }) // ends with ctx
 			service.end = func() { cancel(nil) }
 		}
-		if changed, err = l.build.awaitChange(ctx); err != nil {
+		wait, endWait := context.WithCancel(ctx)
+		if build := changed; err == nil && l.at != "" && !build.IsZero() {
+			service.running.Go(func() { l.awaitSwap(wait, build) }) // ends with the next change
+		}
+		changed, err = l.build.awaitChange(ctx)
+		endWait()
+		if err != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -207,9 +213,6 @@ func (l *devLoop) step(ctx context.Context, changed time.Time) (processor bool, 
 	default:
 		_, difference, _ = bytes.Cut(difference, []byte("\n")) // "diff before after"
 		_, err = l.out.Write(difference)
-	}
-	if err == nil && l.at != "" && !changed.IsZero() {
-		l.awaitSwap(ctx, changed)
 	}
 	return processor, err
 }
@@ -288,13 +291,14 @@ func (l *devLoop) try(ctx context.Context, file string, requests []request) (tex
 	return printable.Lines(all.String()), got.processor, nil
 }
 
-// swapTimeout bounds the wait for the service, which tries a new process with real spans.
-const swapTimeout = 10 * time.Second
+// swapLate is the time after which the loop says why the service does not run the build:
+// the service tries a new process with real spans.
+const swapLate = 10 * time.Second
 
 // awaitSwap waits until the service runs the new build, and prints the time.
 func (l *devLoop) awaitSwap(ctx context.Context, changed time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
-	defer cancel()
+	late := time.NewTimer(swapLate)
+	defer late.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -306,19 +310,24 @@ func (l *devLoop) awaitSwap(ctx context.Context, changed time.Time) {
 			}
 		}
 		select {
-		case <-tick.C:
-			continue
 		case <-ctx.Done():
+			return
+		case <-late.C:
+			l.say("the service does not run the new build yet: %s", l.swapCause(status, err))
+			tick.Reset(time.Second)
+		case <-tick.C:
 		}
-		l.say("the service does not run the new build yet: %s", l.swapCause(status, err))
-		return
 	}
 }
 
 func (l *devLoop) swapCause(status admin.Status, err error) string {
 	for _, p := range status.Plugins {
 		if p.Name == l.name {
-			return fmt.Sprintf("%s %s; does it have %s=500ms? Its log has the reason", p.State, p.Cause, host.EnvPluginWatch)
+			if p.State != host.StateReady.String() {
+				return fmt.Sprintf("the plugin is %s: %s", p.State, p.Cause)
+			}
+			return fmt.Sprintf("a new build takes over when it has delivered spans, so send the service a request; "+
+				"if that does not help, its log has the reason (a service of --admin needs %s=500ms)", host.EnvPluginWatch)
 		}
 	}
 	if err != nil {

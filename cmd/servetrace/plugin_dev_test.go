@@ -85,6 +85,15 @@ func TestPluginDev(t *testing.T) {
 	wait("dev: the build has failed: exit status 1", "func main must have no arguments")
 	edit("func main(x)", "func main()")
 	wait("dev: the output is the same")
+	cancel()
+	<-traffic
+	edit(`attribute.String("tenant", value)`, `attribute.String("region", value)`)
+	wait(`+                  "key": "region"`)
+	edit(`attribute.String("region", value)`, `attribute.String("zone", value)`)
+	wait(`+                  "key": "zone"`)
+	if strings.Contains(log.String(), "does not run the new build yet") {
+		t.Error("without traffic, a change waits for the service")
+	}
 
 	stopped = true
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
