@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"syscall"
 )
 
 // readFile returns the content of a file, at most limit bytes; "-" is stdin, unless stdin
@@ -45,5 +48,9 @@ func readAll(name string, stdin io.Reader, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read only
-	return io.ReadAll(io.LimitReader(f, limit+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("%s is a folder; name its files, such as %s", name, filepath.Join(name, "*"))
+	}
+	return data, err
 }

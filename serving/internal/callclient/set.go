@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
 	"github.com/servetrace/servetrace/serving/internal/callwire"
@@ -341,8 +343,12 @@ func (p *peer) failed(err error) {
 	if p.ctx.Err() != nil {
 		return
 	}
-	if p.fault == nil {
-		s.cfg.Log.Warn("process takes no calls", "address", p.addr, "error", err)
+	switch {
+	case p.fault != nil:
+	case p.state == router.ReplicaStopping && errors.Is(err, io.EOF):
+		s.cfg.Log.Info("process has stopped", "address", p.addr)
+	default:
+		s.cfg.Log.Warn("process takes no calls", "address", p.addr, "error", status.Convert(err).Message())
 	}
 	p.capacity, p.unavailable, p.fault = 0, nil, err
 	p.enterLocked(router.ReplicaStarting)
