@@ -2,8 +2,10 @@ package servetrace
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -32,8 +34,8 @@ func Main(apps ...*serving.App) {
 // settings; an error of build ends the process with status 1.
 func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 	var f commandLine
-	flag.StringVar(&f.http, "http", "", "`address` to serve HTTP on (default "+serving.DefaultHTTPAddr+"); port 0 takes any free one")
-	flag.StringVar(&f.grpc, "grpc", "", "`address` to serve gRPC on (default "+serving.DefaultGRPCAddr+"), if an application has gRPC")
+	flag.Func("http", "`address` to serve HTTP on (default "+serving.DefaultHTTPAddr+"); port 0 takes any free one", address(&f.http))
+	flag.Func("grpc", "`address` to serve gRPC on (default "+serving.DefaultGRPCAddr+"), if an application has gRPC", address(&f.grpc))
 	flag.StringVar(&f.config, "config", "", "service `file` (default: the file of "+EnvConfig+")")
 	flag.Parse() // ends the process if a flag is wrong
 	name := filepath.Base(os.Args[0])
@@ -44,6 +46,19 @@ func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 	if err := f.run(build, opts); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
+	}
+}
+
+// address returns the function that sets an address to the value of a flag.
+func address(to *string) func(string) error {
+	return func(value string) error {
+		if value != "" {
+			if _, _, err := net.SplitHostPort(value); err != nil {
+				return errors.New("want HOST:PORT, such as 127.0.0.1:8080")
+			}
+		}
+		*to = value
+		return nil
 	}
 }
 
