@@ -392,6 +392,32 @@ func TestManySpans(t *testing.T) {
 	}
 }
 
+// TestManyCycles draws as many cycles as spans, and spans in cycles of two, with time
+// for a number of steps in proportion to the spans.
+func TestManyCycles(t *testing.T) {
+	const n = 100_000
+	for shape, parent := range map[string]func(i uint64) uint64{
+		"own parents": func(i uint64) uint64 { return i },
+		"pairs":       func(i uint64) uint64 { return i ^ 1 },
+	} {
+		t.Run(shape, func(t *testing.T) {
+			var spans []*Span
+			for i := range uint64(n) {
+				s := aSpan(0, 0, "span", float64(i), float64(i+1))
+				binary.BigEndian.PutUint64(s.ID[:], i+2)
+				binary.BigEndian.PutUint64(s.Parent[:], parent(i+2))
+				spans = append(spans, s)
+			}
+			began := time.Now()
+			d := LayOut(trace.TraceID{1}, spans, nil, Look{Width: 80})
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			checkRows(t, d, spans)
+		})
+	}
+}
+
 // FuzzDraw makes spans of eight bytes each, and draws them in two batches.
 func FuzzDraw(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x09root\x02\x01\x01\x02chil"), "name\x1b[31m", "日本", uint16(80), byte(0))

@@ -82,7 +82,7 @@ func arrange(spans []*Span, before *History, most int) []row {
 	walk(roots...)
 	for _, n := range nodes {
 		if !n.drawn {
-			walk(cutCycle(n, len(nodes)))
+			walk(cutCycle(n))
 		}
 	}
 	return rows
@@ -117,10 +117,12 @@ func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 	return nodes, byID
 }
 
-// cutCycle makes the first node of the cycle above n a root, and returns it. steps is at
-// least the number of steps from n into the cycle.
-func cutCycle(n *node, steps int) *node {
-	for range steps {
+// cutCycle makes the first node of the cycle above n a root, and returns it. The number of
+// its steps is at most proportional to the number of nodes above n, because a trace may
+// have as many cycles as spans.
+func cutCycle(n *node) *node {
+	// Two nodes at different speeds meet in the cycle.
+	for ahead := n.up; ahead != n; ahead = ahead.up.up {
 		n = n.up
 	}
 	first := n
