@@ -63,7 +63,10 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 		return "", nil, usagef("SOURCE oci:%s: which file is the plugin? Name it with --name", l.path)
 	}
 	if name == "" {
-		name = titles[0]
+		// The image gives the title, which must not be a path such as "..".
+		if name = titles[0]; !entryName.MatchString(name) {
+			return "", nil, usagef("SOURCE oci:%s: the title %q is no name of a plugin; name the plugin with --name", l.path, name)
+		}
 	}
 	for _, layer := range slices.Backward(layers) { // a later layer replaces files
 		data, err := l.blob(layer)

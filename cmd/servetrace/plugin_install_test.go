@@ -239,6 +239,30 @@ func TestPluginInstallRefuses(t *testing.T) {
 	}
 }
 
+// TestPluginInstallRefusesTitles: a title in an artifact is a name and no path, and adds
+// no line to the file of variables.
+func TestPluginInstallRefusesTitles(t *testing.T) {
+	for _, title := range []string{"..", ".", "/", "a/..", ".hidden", "-x", "a b", "names\nSERVE_EVIL=1"} {
+		from, add := layout(t)
+		layer := add([]byte(pluginScript))
+		layer.Annotations = map[string]string{ociTitle: title}
+		manifest := add(asJSON(t, map[string]any{"layers": []ociDescriptor{layer}}))
+		index := asJSON(t, map[string]any{"manifests": []ociDescriptor{manifest}})
+		if err := os.WriteFile(filepath.Join(from, "index.json"), index, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		work := t.TempDir()
+		stdout, _, err := command(t, nil, "plugin", "install", "oci:"+from,
+			"--dir", filepath.Join(work, "plugins"), "--env-file", filepath.Join(work, "variables"))
+		if exitCode(t.Context(), err) != exitUsage || stdout != "" || !strings.Contains(fmt.Sprint(err), "is no name of a plugin") {
+			t.Errorf("%q: %v, %q", title, err, stdout)
+		}
+		if left, _ := filepath.Glob(filepath.Join(work, "*")); len(left) > 0 {
+			t.Errorf("%q: %q is installed", title, left)
+		}
+	}
+}
+
 // TestPluginInstallReplaces: other bytes need --force, and the file of variables keeps
 // its other lines and entries.
 func TestPluginInstallReplaces(t *testing.T) {
