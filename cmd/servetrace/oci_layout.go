@@ -140,7 +140,11 @@ func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
 // file returns a file of the layout.
 func (l ociLayout) file(name string) ([]byte, error) {
 	if info, err := os.Stat(l.path); err != nil || info.IsDir() {
-		return os.ReadFile(filepath.Join(l.path, filepath.FromSlash(name)))
+		data, err := readAll(filepath.Join(l.path, filepath.FromSlash(name)), nil, mostInstalled)
+		if len(data) > mostInstalled {
+			err = fmt.Errorf("%s has more than %d bytes", name, mostInstalled)
+		}
+		return data, err
 	}
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -165,21 +169,26 @@ var errNotInArchive = errors.New("the archive does not have the file")
 
 // fromArchive returns the file of a name in a tar archive, with gzip or not. Other data is
 // the file itself. One link is followed, to a file in the same archive.
-func fromArchive(data []byte, name string) ([]byte, error) { return extract(data, name, false) }
+func fromArchive(data []byte, name string) ([]byte, error) {
+	return extract(data, name, mostInstalled, false)
+}
 
-func extract(data []byte, name string, linked bool) ([]byte, error) {
+func extract(data []byte, name string, most int64, linked bool) ([]byte, error) {
 	var r io.Reader = bytes.NewReader(data)
 	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		unzipped, err := gzip.NewReader(r)
 		if err != nil {
 			return nil, fmt.Errorf("gzip: %w", err)
 		}
-		r = io.LimitReader(unzipped, mostInstalled)
+		r = io.LimitReader(unzipped, most+1)
 	}
 	begin := bufio.NewReaderSize(r, 512)
 	head, _ := begin.Peek(262) // a shorter file is no archive
 	if len(head) < 262 || !bytes.Equal(head[257:262], []byte("ustar")) {
 		plain, err := io.ReadAll(begin)
+		if err == nil && int64(len(plain)) > most {
+			err = fmt.Errorf("it has more than %d bytes", most)
+		}
 		return plain, err
 	}
 	for archive := tar.NewReader(begin); ; {
@@ -192,7 +201,7 @@ func extract(data []byte, name string, linked bool) ([]byte, error) {
 		}
 		link := header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink
 		if link && !linked && path.Base(header.Name) == name {
-			return extract(data, path.Base(header.Linkname), true) // of a program with several names
+			return extract(data, path.Base(header.Linkname), most, true) // of a program with several names
 		}
 		if header.Typeflag == tar.TypeReg && path.Base(header.Name) == name && header.Mode&0o111 != 0 {
 			return io.ReadAll(archive)

@@ -90,7 +90,7 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 		return nil, err
 	}
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return nil, usagef("FOLDER %s: %w", folder, cmp.Or(err, errors.New("it is a file; name the folder of the package, such as .")))
+		return nil, usagef("FOLDER %s: %w", folder, cmp.Or(err, errors.New("it is a file; name the folder of the package, such as \".\"")))
 	}
 	l := &devLoop{
 		s: s, out: &lockedWriter{w: cmd.OutOrStdout()}, config: f.config, name: f.plugin,
@@ -153,7 +153,7 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	defer service.stop()
 	var changed time.Time // zero: the first build
 	for {
-		processor, err := l.step(ctx, changed)
+		processor, err := l.step(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -185,9 +185,8 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	}
 }
 
-// step builds the plugin, sends the spans through it, and prints the difference. changed
-// is the time of the change, zero for the first build.
-func (l *devLoop) step(ctx context.Context, changed time.Time) (processor bool, err error) {
+// step builds the plugin, sends the spans through it, and prints the difference.
+func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 	began := time.Now()
 	if err := l.build.run(ctx); err != nil {
 		return false, err

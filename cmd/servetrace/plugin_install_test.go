@@ -177,6 +177,9 @@ func TestFromArchiveFollowsLinks(t *testing.T) {
 	if got, err := fromArchive(out.Bytes(), "otlp"); err != nil || string(got) != pluginScript {
 		t.Errorf("%q, %v", got, err)
 	}
+	if got, err := extract([]byte(pluginScript), "names", int64(len(pluginScript))-1, false); err == nil || !strings.Contains(err.Error(), "it has more than") {
+		t.Errorf("a file beyond the bound: %q, %v", got, err)
+	}
 	if got, err := fromArchive(out.Bytes(), "a"); !errors.Is(err, errNotInArchive) {
 		t.Errorf("a circle: %q, %v", got, err)
 	}
@@ -239,7 +242,7 @@ func TestPluginInstallRefuses(t *testing.T) {
 	}
 }
 
-// TestPluginInstallRefusesTitles: a title in an artifact is a name and no path, and adds
+// TestPluginInstallRefusesTitles: a title in a layout is a name and no path, and adds
 // no line to the file of variables.
 func TestPluginInstallRefusesTitles(t *testing.T) {
 	for _, title := range []string{"..", ".", "/", "a/..", ".hidden", "-x", "a b", "names\nSERVE_EVIL=1"} {
