@@ -168,5 +168,5 @@ func traces(t *testing.T, text string) map[string][]string {
 
 func TestWrongArguments(t *testing.T) {
 	servicetest.WrongArguments(t, "grpc", "address to serve gRPC on",
-		servicetest.Argument{Args: []string{"--grpc", "nowhere"}, Code: 1, Want: `grpc: settings: GRPC.Addr "nowhere": want host:port`})
+		servicetest.Argument{Args: []string{"--grpc", "nowhere"}, Code: 2, Want: `invalid value "nowhere" for flag -grpc: want HOST:PORT, such as 127.0.0.1:8080`})
 }

@@ -150,7 +150,7 @@ func WrongArguments(t *testing.T, name, help string, more ...Argument) {
 	t.Helper()
 	program := hellotest.Self(t, name)
 	for _, a := range append([]Argument{
-		{[]string{"--http", "nowhere"}, 1, name + `: settings: HTTPAddr "nowhere": want host:port`},
+		{[]string{"--http", "nowhere"}, 2, `invalid value "nowhere" for flag -http: want HOST:PORT, such as 127.0.0.1:8080`},
 		{[]string{"now"}, 2, name + `: argument "now": want none`},
 		{[]string{"--help"}, 0, help},
 	}, more...) {
