@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -166,9 +167,14 @@ func checkStatus(t *testing.T) {
 	s := start(t, "hello", nil, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_ADMIN_PORT=0")
 	admin := s.Await(s.Log, `\badmin=(http://[0-9.:]+)`, 1)[0]
 	s.Await(s.Log, `msg="plugin is ready"`, 1)
-	_, text, _ := get(t, admin+"/-/tracing", header("Accept", "application/json"))
-	if !json.Valid([]byte(text)) || !strings.Contains(text, `"console"`) {
-		t.Errorf("/-/tracing: %s", text)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	text := ""
+	for !strings.Contains(text, `"state": "ready"`) && ctx.Err() == nil { // an answer may be 20 ms old
+		_, text, _ = get(t, admin+"/-/tracing", header("Accept", "application/json"))
+		if !json.Valid([]byte(text)) || !strings.Contains(text, `"console"`) {
+			t.Fatalf("/-/tracing: %s", text)
+		}
 	}
 	out, err := exec.CommandContext(t.Context(), filepath.Join(*bin, "servetrace"), "status", "--addr", strings.TrimPrefix(admin, "http://")).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "console") {
