@@ -11,16 +11,16 @@ import (
 // Item is one batch, or a part of one, on its way to one exporter. The queue's mutex
 // guards it while it waits. In flight it belongs to one sender.
 type Item struct {
-	Batch   *batch // nil: the bytes are in the spool only
-	claim   *claim
-	spans   int    // with the spans that were moved to parts
-	seq     uint64 // order of sealing
-	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
-	from    int    // spans of the sealed batch before it
-	sealed  time.Time
-	arrived time.Time // in this queue
-	Attempt int       // calls so far that had a connection
-	next    time.Time // not before; zero: at once
+	Batch    *batch // nil: the bytes are in the spool only
+	delivery *delivery
+	spans    int    // with the spans that were moved to parts
+	seq      uint64 // order of sealing
+	part     string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
+	from     int    // spans of the sealed batch before it
+	sealed   time.Time
+	arrived  time.Time // in this queue
+	Attempt  int       // calls so far that had a connection
+	next     time.Time // not before; zero: at once
 	// cut is the number of the batch's spans that were moved to parts, and parts the
 	// number of these parts.
 	cut, parts int
@@ -38,7 +38,7 @@ type Item struct {
 // ID returns the name of the batch, which is the same on every attempt, also by another
 // process with the same spool.
 func (it *Item) ID() string {
-	return fmt.Sprintf("%s-%d%s", it.claim.of.instance, it.claim.of.number, it.part)
+	return fmt.Sprintf("%s-%d%s", it.delivery.origin.instance, it.delivery.origin.number, it.part)
 }
 
 // size returns the bytes of memory that the item is charged with.

@@ -163,9 +163,9 @@ func TestProbeIsWhatWasTriedLeast(t *testing.T) {
 // middle of the list. The next item, which can be unloaded, must be found.
 func TestRemovedItemHidesNoUnloadableItem(t *testing.T) {
 	item := func(stored, inMemory bool) *Item {
-		it := &Item{claim: &claim{of: &origin{}}}
+		it := &Item{delivery: &delivery{origin: &origin{}}}
 		if stored {
-			it.claim.of.records = []*spool.Record{nil}
+			it.delivery.origin.records = []*spool.Record{nil}
 		}
 		if inMemory {
 			it.Batch = &batch{}

@@ -26,14 +26,14 @@ const (
 	answerLost = "LOST"
 )
 
-type callBook struct {
+type callCounts struct {
 	answers map[string]uint64
 	total   uint64
 	sum     time.Duration
 	within  [len(callBounds)]uint64 // by the smallest bound that is not exceeded
 }
 
-func (c *callBook) count(ans Answer) {
+func (c *callCounts) count(ans Answer) {
 	kind := answerOK
 	switch {
 	case ans.Lost && !ans.Said:
@@ -56,7 +56,7 @@ func (c *callBook) count(ans Answer) {
 }
 
 // stats returns a copy of the counts.
-func (c *callBook) stats() (answers map[string]uint64, durations Durations) {
+func (c *callCounts) stats() (answers map[string]uint64, durations Durations) {
 	d := Durations{Count: c.total, Sum: c.sum, Buckets: make(map[time.Duration]uint64, len(callBounds))}
 	sum := uint64(0)
 	for i, bound := range callBounds {

@@ -57,7 +57,7 @@ type consumer struct {
 
 	open    []byte
 	spans   int     // in open
-	of      *origin // of open, with a load for each request
+	origin  *origin // of open, with a load for each request
 	charged int64   // the capacity of open, which is on the account
 	last    int     // the length of the batch before
 
@@ -65,12 +65,12 @@ type consumer struct {
 	pushedBack                uint64 // spans that are in none of the counts above
 }
 
-// load is the bytes that a request counts against its sender, see claim.settleLocked.
+// load is the bytes that a request counts against its sender, see delivery.settleLocked.
 type load struct {
-	of     *senders
-	sender string
-	bytes  int64
-	done   bool
+	senders *senders
+	sender  string
+	bytes   int64
+	done    bool
 }
 
 // senders counts the bytes of all loads. The pipeline's mutex guards it.
@@ -109,7 +109,7 @@ func release(list []*load) {
 			continue
 		}
 		l.done = true
-		s := l.of
+		s := l.senders
 		s.total -= l.bytes
 		if s.held[l.sender] -= l.bytes; s.held[l.sender] == 0 {
 			delete(s.held, l.sender)
@@ -226,36 +226,36 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 		c.sealLocked(nil)
 	}
 	if c.spans == 0 {
-		c.of = c.p.encoder.nextLocked()
+		c.origin = c.p.encoder.nextLocked()
 	}
 	if toSpool {
-		if rec := c.p.Spool.append(c.of, spans, request); rec != nil {
-			c.of.add(rec)
+		if rec := c.p.Spool.append(c.origin, spans, request); rec != nil {
+			c.origin.add(rec)
 		} else if !c.moveLocked(l) {
 			return false
 		} else if c.storedLocked() { // the other requests
 			c.sealLocked(nil)
-			c.of = c.p.encoder.nextLocked()
+			c.origin = c.p.encoder.nextLocked()
 		}
 	}
 	c.appendLocked(request)
 	c.spans += spans
-	c.of.loads = append(c.of.loads, l)
+	c.origin.loads = append(c.origin.loads, l)
 	return true
 }
 
 // storedLocked reports whether the requests of the open batch are in the spool.
-func (c *consumer) storedLocked() bool { return c.of != nil && c.of.records != nil }
+func (c *consumer) storedLocked() bool { return c.origin != nil && c.origin.records != nil }
 
 // admit counts a load as one of the spool or of the memory.
 func (c *consumer) admit(l *load, toSpool bool) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	l.of = &c.p.senders
+	l.senders = &c.p.senders
 	if toSpool {
-		l.of = &c.p.Spool.senders
+		l.senders = &c.p.Spool.senders
 	}
-	return l.of.admit(l)
+	return l.senders.admit(l)
 }
 
 // moveLocked counts a load of the spool as one of the memory, if there is room.
@@ -263,8 +263,8 @@ func (c *consumer) moveLocked(l *load) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	release([]*load{l})
-	l.done, l.of = false, &c.p.senders
-	return l.of.admit(l)
+	l.done, l.senders = false, &c.p.senders
+	return l.senders.admit(l)
 }
 
 // appendLocked adds a request to the open batch. A batch begins with the room that the
@@ -291,11 +291,11 @@ func (c *consumer) sealLocked(r *receipt) {
 		return
 	}
 	c.last = len(c.open)
-	b, o, spans := newBatch(c.p.mem, c.fitLocked()), c.of, c.spans
+	b, o, spans := newBatch(c.p.mem, c.fitLocked()), c.origin, c.spans
 	o.receipt = r
 	c.addRest(b.charged)
 	c.p.mem.charge(-c.charged)
-	c.open, c.spans, c.of, c.charged = nil, 0, nil, 0
+	c.open, c.spans, c.origin, c.charged = nil, 0, nil, 0
 	c.p.enqueue(b, o, spans)
 }
 
@@ -325,16 +325,16 @@ func (c *consumer) statsLocked(s *Stats) {
 // spool that it has besides the requests.
 func (c *consumer) addRest(charged int64) {
 	if c.storedLocked() {
-		charged = c.of.bytes
+		charged = c.origin.bytes
 	}
-	rest := &load{of: c.of.loads[0].of, bytes: charged}
-	for _, l := range c.of.loads {
+	rest := &load{senders: c.origin.loads[0].senders, bytes: charged}
+	for _, l := range c.origin.loads {
 		rest.bytes -= l.bytes
 	}
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	rest.of.add(rest)
-	c.of.loads = append(c.of.loads, rest)
+	rest.senders.add(rest)
+	c.origin.loads = append(c.origin.loads, rest)
 }
 
 // receipt collects the outcome of one batch in all queues. The pipeline's mutex guards

@@ -135,7 +135,7 @@ func (l *Lane) Take(ctx context.Context) *Item {
 	for ctx.Err() == nil && !l.gone() {
 		now := time.Now()
 		it := q.nextLocked(now)
-		if it == nil || it.claim.loading || !l.hasTurnLocked(it) || !l.hasRoomLocked(it) {
+		if it == nil || it.delivery.loading || !l.hasTurnLocked(it) || !l.hasRoomLocked(it) {
 			q.changed.Wait()
 			continue
 		}
@@ -179,19 +179,19 @@ func (l *Lane) hasRoomLocked(it *Item) bool {
 	for _, l := range l.q.lanes {
 		leased += l.leases.bytes()
 	}
-	return max(l.q.books.sending, leased)+it.size() <= l.q.p.shareLocked()
+	return max(l.q.ledger.sending, leased)+it.size() <= l.q.p.shareLocked()
 }
 
 func (l *Lane) addInFlightLocked(it *Item) {
 	l.q.inFlight[it] = struct{}{}
-	l.q.books.sending += it.Batch.Size()
+	l.q.ledger.sending += it.Batch.Size()
 	l.inFlight++
 	l.suspected = it.suspect
 }
 
 func (l *Lane) removeInFlightLocked(it *Item) {
 	delete(l.q.inFlight, it)
-	l.q.books.sending -= it.Batch.Size()
+	l.q.ledger.sending -= it.Batch.Size()
 	l.inFlight--
 	l.suspected = false // a suspect was alone
 	l.q.changed.Broadcast()
@@ -201,7 +201,7 @@ func (l *Lane) removeInFlightLocked(it *Item) {
 func (l *Lane) Count(ans Answer) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
-	l.q.books.calls.count(ans)
+	l.q.ledger.calls.count(ans)
 }
 
 // Settle writes the answer to an item in flight into the ledger, or puts the item back
@@ -233,7 +233,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	switch {
 	case ans.Err != nil:
 		l.failLocked(now, it, ans)
-	case q.place.processor:
+	case q.stage.processor:
 		processedLocked(now, q, it, ans)
 	default:
 		q.deliverLocked(now, it, ans)
@@ -246,12 +246,12 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	q, err := l.q, ans.Err
 	switch {
-	case err.Final && q.place.processor:
+	case err.Final && q.stage.processor:
 		q.failures.Failed(now, err.Code, "processor refuses a batch, or its result cannot be used", err.Error())
 		q.dropLocked(now, it, reasonRejected)
 	case err.Final:
 		spans := uint64(it.Left())
-		q.books.rejected[err.Code] += spans
+		q.ledger.rejected[err.Code] += spans
 		q.failures.Rejected(now, err.Code, spans, "plugin refuses a batch for good", err.Error())
 		q.doneLocked(it, Outcome{Rejected: spans})
 	case now.Sub(it.sealed) >= q.p.cfg.MaxAge:
@@ -350,7 +350,7 @@ func (l *Lane) suspectLocked(now time.Time, it *Item, e End, alone bool, v *Verd
 		q.againLocked(now, it, 0)
 		return
 	}
-	q.books.quarantined++
+	q.ledger.quarantined++
 	v.Blameless = q.answered > it.answered
 	args := []any{"batch", id, "spans", it.Left(), "bytes", len(it.Batch.data), "attempts", it.Attempt}
 	q.failures.Note(slog.LevelError, "a batch is quarantined: the plugin crashed twice while it had nothing else",

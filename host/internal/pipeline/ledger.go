@@ -49,7 +49,7 @@ type ledger struct {
 	rejected, filtered map[string]uint64
 	dropped, bypassed  [reasonCount]uint64
 	quarantined        uint64 // batches
-	calls              callBook
+	calls              callCounts
 }
 
 func newLedger() ledger {
@@ -61,7 +61,7 @@ func (l *ledger) add(it *Item) {
 	l.waiting += uint64(it.Left())
 	l.held += it.size()
 	if it.stored() {
-		l.stored += it.claim.of.bytes
+		l.stored += it.delivery.origin.bytes
 	}
 }
 
@@ -125,20 +125,20 @@ type QueueStats struct {
 // statsLocked returns the statistics of the queue. undrained is the number of accepted
 // spans that are on their way to it.
 func (q *Queue) statsLocked(undrained uint64) QueueStats {
-	books := &q.books
+	l := &q.ledger
 	s := QueueStats{
-		Accepted:        books.accepted + undrained,
-		Recovered:       books.recovered,
-		Spooled:         books.spooled,
-		Delivered:       books.delivered,
-		Rejected:        maps.Clone(books.rejected),
-		Filtered:        maps.Clone(books.filtered),
+		Accepted:        l.accepted + undrained,
+		Recovered:       l.recovered,
+		Spooled:         l.spooled,
+		Delivered:       l.delivered,
+		Rejected:        maps.Clone(l.rejected),
+		Filtered:        maps.Clone(l.filtered),
 		Dropped:         map[string]uint64{},
 		Bypassed:        map[string]uint64{},
-		Waiting:         undrained + books.waiting,
-		Quarantined:     books.quarantined,
+		Waiting:         undrained + l.waiting,
+		Quarantined:     l.quarantined,
 		InFlightBatches: len(q.inFlight),
-		HeldBytes:       books.held,
+		HeldBytes:       l.held,
 	}
 	if q.heldUntil.After(time.Now()) {
 		s.HeldUntil = q.heldUntil
@@ -146,9 +146,9 @@ func (q *Queue) statsLocked(undrained uint64) QueueStats {
 	for it := range q.inFlight {
 		s.InFlight += uint64(it.Left())
 	}
-	addReasons(s.Dropped, &books.dropped)
-	addReasons(s.Bypassed, &books.bypassed)
-	s.Answers, s.Calls = books.calls.stats()
+	addReasons(s.Dropped, &l.dropped)
+	addReasons(s.Bypassed, &l.bypassed)
+	s.Answers, s.Calls = l.calls.stats()
 	return s
 }
 

@@ -8,21 +8,21 @@ import (
 )
 
 func TestNamesOfProcessorsAreBounded(t *testing.T) {
-	books := newLedger()
-	books.filter("redact", 1)
+	l := newLedger()
+	l.filter("redact", 1)
 	for i := range 1000 {
-		books.filter(fmt.Sprintf("drop-%d", i), 2)
-		books.filter(strings.Repeat("x", 1000+i), 1)
+		l.filter(fmt.Sprintf("drop-%d", i), 2)
+		l.filter(strings.Repeat("x", 1000+i), 1)
 	}
-	books.filter("redact", 1)
-	if got := len(books.filtered); got > mostProcessors+1 {
-		t.Errorf("%d names in the books, want %d and %q at most", got, mostProcessors, otherProcessors)
+	l.filter("redact", 1)
+	if got := len(l.filtered); got > mostProcessors+1 {
+		t.Errorf("%d names in the ledger, want %d and %q at most", got, mostProcessors, otherProcessors)
 	}
-	if got := books.filtered["redact"]; got != 2 {
+	if got := l.filtered["redact"]; got != 2 {
 		t.Errorf("redact has %d spans, want 2", got)
 	}
-	if got := sum(books.filtered); got != 3002 {
-		t.Errorf("%d spans in the books, want 3002", got)
+	if got := sum(l.filtered); got != 3002 {
+		t.Errorf("%d spans in the ledger, want 3002", got)
 	}
 }
 

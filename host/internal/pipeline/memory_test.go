@@ -42,7 +42,7 @@ func TestAccountHasTheRoomThatBatchesTake(t *testing.T) {
 		return n, bytes
 	}
 	for i := range 50 * waiting {
-		if len(queue) == waiting { // the first makes place, as in a full queue
+		if len(queue) == waiting { // the first makes room, as in a full queue
 			queue[0].Release()
 			queue = queue[1:]
 		}

@@ -76,7 +76,7 @@ type Pipeline struct {
 	mu sync.Mutex
 	// settled is signalled when an item has left a queue.
 	settled *sync.Cond
-	ways    ways
+	chain   chain
 	seq     uint64  // of the last batch that was sealed
 	senders senders // of the requests that are in memory only
 }
@@ -134,7 +134,7 @@ func (p *Pipeline) Sealed() uint64 {
 func (p *Pipeline) Join(q *Queue, own ...*Queue) {
 	p.freeze()
 	defer p.unfreeze()
-	p.ways.join(q, own)
+	p.chain.join(q, own)
 }
 
 // Leave removes the queue of an exporter: the batches that are sealed from now on are not
@@ -142,7 +142,7 @@ func (p *Pipeline) Join(q *Queue, own ...*Queue) {
 func (p *Pipeline) Leave(q *Queue) {
 	p.freeze()
 	defer p.unfreeze()
-	p.ways.leave(q, p.seq)
+	p.chain.leave(q, p.seq)
 }
 
 // SetProcessors replaces the processors of all exporters, in one step. A processor that is
@@ -151,7 +151,7 @@ func (p *Pipeline) Leave(q *Queue) {
 func (p *Pipeline) SetProcessors(list []*Queue) {
 	p.freeze()
 	defer p.unfreeze()
-	p.ways.setProcessors(list)
+	p.chain.setProcessors(list)
 }
 
 // freeze stops all movement of spans until unfreeze, so that the list of queues can
@@ -177,7 +177,7 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	defer p.mu.Unlock()
 	p.seq++
 	now := time.Now()
-	first := p.ways.next(nil, nil, p.seq)
+	first := p.chain.next(nil, nil, p.seq)
 	o.receipt.expect(uint64(spans * len(first)))
 	o.left = len(first)
 	if len(first) == 0 {
@@ -185,9 +185,9 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	}
 	for _, q := range first {
 		b.Retain()
-		q.putLocked(&Item{Batch: b, claim: &claim{of: o, left: spans}, spans: spans, seq: p.seq, sealed: now, arrived: now})
+		q.putLocked(&Item{Batch: b, delivery: &delivery{origin: o, left: spans}, spans: spans, seq: p.seq, sealed: now, arrived: now})
 	}
-	p.cfg.Recent.note(&p.ways, now, b.data, first)
+	p.cfg.Recent.note(&p.chain, now, b.data, first)
 	b.Release()
 	p.makeRoomLocked(now)
 }
@@ -196,20 +196,20 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 // within its bound. The queue that holds the most bytes gives up the bytes of batches that
 // are in the spool. If it has none, it loses its oldest batch. Batches in flight stay.
 func (p *Pipeline) makeRoomLocked(now time.Time) {
-	held := func(q *Queue) int64 { return q.books.held }
+	held := func(q *Queue) int64 { return q.ledger.held }
 	for p.mem.encoded.Load() > p.mem.backlog {
-		if q := largest(p.ways.all, held, (*backlog).unloadable); q != nil {
+		if q := largest(p.chain.all, held, (*backlog).unloadable); q != nil {
 			p.Spool.unloadLocked(q, q.items.unloadable())
 			continue
 		}
-		q := largest(p.ways.all, held, (*backlog).oldest)
+		q := largest(p.chain.all, held, (*backlog).oldest)
 		if q == nil {
 			break
 		}
 		q.dropOldestLocked(now, reasonQueueFull)
 	}
 	for p.Spool.over() {
-		q := largest(p.ways.all, func(q *Queue) int64 { return q.books.stored }, (*backlog).oldestStored)
+		q := largest(p.chain.all, func(q *Queue) int64 { return q.ledger.stored }, (*backlog).oldestStored)
 		if q == nil {
 			return
 		}
@@ -235,9 +235,9 @@ func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for _, q := range p.ways.next(nil, nil, p.seq+1) {
-		q.books.accepted += spans
-		q.books.dropped[why] += spans
+	for _, q := range p.chain.next(nil, nil, p.seq+1) {
+		q.ledger.accepted += spans
+		q.ledger.dropped[why] += spans
 		q.failures.Dropped(now, spans, why.String())
 	}
 }
@@ -246,8 +246,8 @@ func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 // gRPC. A plugin that has left the list has a share until its connections are closed.
 func (p *Pipeline) shareLocked() int64 {
 	plugins := 0
-	for _, q := range p.ways.all {
-		if !q.place.left || len(q.lanes) > 0 {
+	for _, q := range p.chain.all {
+		if !q.stage.left || len(q.lanes) > 0 {
 			plugins++
 		}
 	}
@@ -259,7 +259,7 @@ func (p *Pipeline) shareLocked() int64 {
 func (p *Pipeline) LogNotes() {
 	p.Spool.work()
 	p.mu.Lock()
-	all := p.ways.all
+	all := p.chain.all
 	p.mu.Unlock()
 	for _, q := range all {
 		q.failures.Write()

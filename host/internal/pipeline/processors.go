@@ -13,7 +13,7 @@ import (
 )
 
 // A processor has a queue as an exporter has. An answer of the processor ends the way of
-// the item in this queue, and puts an item with the result on the next queues (ways.go).
+// the item in this queue, and puts an item with the result on the next queues (chain.go).
 // The new item keeps the id, the place in the order of sealing, and the time of sealing.
 // So Flush and Shutdown wait for the whole way.
 //
@@ -25,7 +25,7 @@ import (
 // at most so long in the queue.
 func NewProcessor(p *Pipeline, name string, f *failures.Log, patience time.Duration) *Queue {
 	q := NewQueue(p, name, f)
-	q.place.processor, q.place.patience = true, patience
+	q.stage.processor, q.stage.patience = true, patience
 	return q
 }
 
@@ -81,20 +81,20 @@ func processedLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 		defer b.Release()
 	}
 	missing := uint64(it.Left() - spans)
-	if rest := q.books.filterEach(ans.Filtered, missing); rest > 0 {
-		q.books.filter(q.name, rest)
+	if rest := q.ledger.filterEach(ans.Filtered, missing); rest > 0 {
+		q.ledger.filter(q.name, rest)
 	}
 	if ans.Unread != "" {
 		q.failures.Failed(now, CodeUnread, "a part of the processor's answer cannot be read", ans.Unread)
 	} else {
 		q.failures.Delivered(now)
 	}
-	q.books.delivered += uint64(spans)
+	q.ledger.delivered += uint64(spans)
 	if spans == 0 {
 		q.doneLocked(it, Outcome{Filtered: missing})
 		return
 	}
-	it.claim.of.receipt.add(Outcome{Filtered: missing})
+	it.delivery.origin.receipt.add(Outcome{Filtered: missing})
 	passLocked(now, q, it, &Item{Batch: b, spans: spans, part: it.part, from: it.from})
 	q.doneLocked(it, Outcome{})
 	q.p.makeRoomLocked(now) // the result may be larger
@@ -113,7 +113,7 @@ func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 		next.Batch, next.part = newBatch(q.p.mem, data), fmt.Sprintf("%s.%d", it.part, it.parts+1)
 		defer next.Batch.Release()
 	}
-	q.books.bypassed[why] += uint64(next.spans)
+	q.ledger.bypassed[why] += uint64(next.spans)
 	q.failures.Failed(now, why.String(), "spans go on without the processor", "reason "+why.String())
 	passLocked(now, q, it, next)
 	q.doneLocked(it, Outcome{})
@@ -122,16 +122,16 @@ func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 
 // passLocked puts copies of next, which is the rest of it, on the queues after q.
 func passLocked(now time.Time, q *Queue, it, next *Item) {
-	of := it.claim.of
-	queues := q.p.ways.next(append(slices.Clip(it.claim.passed), q), q.place.exporter, it.seq)
-	of.receipt.pass(uint64(next.spans), len(queues))
-	if q.place.exporter == nil {
-		q.p.cfg.Recent.note(&q.p.ways, now, next.Batch.data, queues)
+	origin := it.delivery.origin
+	queues := q.p.chain.next(append(slices.Clip(it.delivery.passed), q), q.stage.exporter, it.seq)
+	origin.receipt.pass(uint64(next.spans), len(queues))
+	if q.stage.exporter == nil {
+		q.p.cfg.Recent.note(&q.p.chain, now, next.Batch.data, queues)
 	}
-	it.claim.passLocked(q, it.Left(), next.spans, queues)
+	it.delivery.passLocked(q, it.Left(), next.spans, queues)
 	for _, to := range queues {
 		one := *next
-		one.claim, one.seq, one.sealed, one.arrived = it.claim.next[to], it.seq, it.sealed, now
+		one.delivery, one.seq, one.sealed, one.arrived = it.delivery.next[to], it.seq, it.sealed, now
 		one.Batch.Retain()
 		to.putLocked(&one)
 	}

@@ -18,12 +18,12 @@ type Queue struct {
 	p        *Pipeline
 	name     string // of the plugin
 	failures *failures.Log
-	place    place
+	stage    stage
 
 	changed  *sync.Cond // an item was put, settled, or became due
 	items    backlog
 	inFlight map[*Item]struct{}
-	books    ledger
+	ledger   ledger
 	timer    *time.Timer // fires when the next item becomes due, or too old
 	// heldUntil is the end of a pause that the back end asked for.
 	heldUntil time.Time
@@ -44,7 +44,7 @@ type ending struct {
 // NewQueue returns an empty queue for the exporter of a name, which must join p. It
 // reports its failures to f.
 func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
-	q := &Queue{p: p, name: name, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, books: newLedger()}
+	q := &Queue{p: p, name: name, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, ledger: newLedger()}
 	q.timer = time.AfterFunc(time.Hour, q.due)
 	q.timer.Stop()
 	return q
@@ -56,8 +56,8 @@ func (q *Queue) putLocked(it *Item) {
 		t.addLocked(it)
 	}
 	q.items.push(it)
-	q.books.accepted += uint64(it.Left())
-	q.books.add(it)
+	q.ledger.accepted += uint64(it.Left())
+	q.ledger.add(it)
 	switch {
 	case q.ending.over:
 		q.expireLocked(it.arrived)
@@ -81,7 +81,7 @@ func (q *Queue) due() {
 
 // armLocked sets the timer to the next moment at which an item or a pause becomes due.
 func (q *Queue) armLocked(now time.Time) {
-	next := q.items.wake(now, q.p.cfg.MaxAge, q.place.patience)
+	next := q.items.wake(now, q.p.cfg.MaxAge, q.stage.patience)
 	if next.IsZero() {
 		return
 	}
@@ -146,7 +146,7 @@ func (q *Queue) expireLocked(now time.Time) {
 			q.dropOldestLocked(now, reasonShutdown)
 		case now.Sub(oldest.sealed) >= q.p.cfg.MaxAge:
 			q.dropOldestLocked(now, reasonMaxAge)
-		case !now.Before(oldest.tooOld(q.p.cfg.MaxAge, q.place.patience)):
+		case !now.Before(oldest.tooOld(q.p.cfg.MaxAge, q.stage.patience)):
 			q.dropOldestLocked(now, reasonTimeout)
 		default:
 			return
@@ -164,11 +164,11 @@ func (q *Queue) dropOldestLocked(now time.Time, why reason) {
 // dropLocked counts an item as dropped, or bypasses the processor if it fails open. The
 // item must not be in the backlog or in flight.
 func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
-	if q.place.patience > 0 && bypassLocked(now, q, it, why) {
+	if q.stage.patience > 0 && bypassLocked(now, q, it, why) {
 		return
 	}
 	spans := uint64(it.Left())
-	q.books.dropped[why] += spans
+	q.ledger.dropped[why] += spans
 	q.failures.Dropped(now, spans, why.String())
 	q.doneLocked(it, Outcome{Dropped: spans})
 }
@@ -178,18 +178,18 @@ func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
 func (q *Queue) Load() (spans uint64, retries int) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
-	return q.books.waiting, len(q.items.again)
+	return q.ledger.waiting, len(q.items.again)
 }
 
 // doneLocked releases an item whose spans are in the ledger. o is their outcome, zero if
 // they were moved to parts or to the next queues.
 func (q *Queue) doneLocked(it *Item, o Outcome) {
 	if o != (Outcome{}) {
-		it.claim.settleLocked(it.Left(), o.Dropped > 0)
-		it.claim.of.receipt.add(o)
+		it.delivery.settleLocked(it.Left(), o.Dropped > 0)
+		it.delivery.origin.receipt.add(o)
 		q.p.Spool.settleLocked(q, it)
 	}
-	q.books.remove(it)
+	q.ledger.remove(it)
 	giveUp(q.p.mem, it)
 	q.changed.Broadcast()
 	q.p.settled.Broadcast()
@@ -223,17 +223,17 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	}
 	whole.parts++
 	part := &Item{
-		Batch:  newBatch(q.p.mem, data),
-		claim:  whole.claim,
-		spans:  spans,
-		seq:    whole.seq,
-		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
-		from:   whole.from + whole.cut,
-		sealed: whole.sealed, arrived: whole.arrived,
+		Batch:    newBatch(q.p.mem, data),
+		delivery: whole.delivery,
+		spans:    spans,
+		seq:      whole.seq,
+		part:     fmt.Sprintf("%s.%d", whole.part, whole.parts),
+		from:     whole.from + whole.cut,
+		sealed:   whole.sealed, arrived: whole.arrived,
 		// The span that causes the crashes may be in this part or in another.
 		suspect: whole.suspect,
 	}
-	q.books.held += part.Batch.Size()
+	q.ledger.held += part.Batch.Size()
 	whole.cut += spans // they are the part's now; waiting stays
 	if whole.Left() == 0 {
 		q.items.remove(whole)
@@ -258,18 +258,18 @@ func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 // an error of the plugin, and are reduced.
 func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	left := uint64(it.Left())
-	rest := q.books.filterEach(ans.Filtered, left)
+	rest := q.ledger.filterEach(ans.Filtered, left)
 	filtered := left - rest
 	rejected := min(ans.Rejected, rest)
 	left = rest - rejected
-	q.books.delivered += left
+	q.ledger.delivered += left
 	if ans.Unread != "" {
 		q.failures.Failed(now, CodeUnread, "plugin's answer cannot be read; it counts as delivered", ans.Unread)
 	}
 	remark := cmp.Or(ans.Remark, "it gave no reason")
 	switch {
 	case rejected > 0:
-		q.books.rejected[codePartial] += rejected
+		q.ledger.rejected[codePartial] += rejected
 		q.failures.Rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
 	case ans.Remark != "" || ans.Rejected > 0: // of spans that were filtered, or of none
 		q.failures.Failed(now, codePartial, "back end's remark on a batch that it took", remark)
@@ -294,8 +294,8 @@ func isEmpty(q *Queue, seq uint64) bool {
 // in the processors in front of it. A stopping queue does not wait for a processor that
 // cannot be started, unless its batches go on without it.
 func (q *Queue) settledLocked(seq uint64) bool {
-	for _, u := range q.p.ways.all {
-		waivable := q.ending.hasty && u.ending.hopeless && u.place.patience == 0
+	for _, u := range q.p.chain.all {
+		waivable := q.ending.hasty && u.ending.hopeless && u.stage.patience == 0
 		if !waivable && feeds(u, q) && !isEmpty(u, seq) {
 			return false
 		}
@@ -316,7 +316,7 @@ func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause
 			cause = errHopeless
 		}
 		if cause != nil {
-			return q.books.waiting, cause
+			return q.ledger.waiting, cause
 		}
 		q.p.settled.Wait()
 	}

@@ -51,8 +51,8 @@ func (r *Recent) Batches() [][]byte {
 
 // note keeps a batch that the processors of all exporters are done with. The caller holds
 // the pipeline's mutex. next are the next queues of the batch.
-func (r *Recent) note(w *ways, now time.Time, batch []byte, next []*Queue) {
-	if r != nil && len(next) > 0 && !slices.Contains(w.processors, next[0]) {
+func (r *Recent) note(c *chain, now time.Time, batch []byte, next []*Queue) {
+	if r != nil && len(next) > 0 && !slices.Contains(c.processors, next[0]) {
 		r.add(now, batch)
 	}
 }

@@ -33,8 +33,8 @@ func (p *Pipeline) Stats() Stats {
 	s.Spool = p.Spool.stats()
 	s.PushedBack = p.consumer.pushedBack
 	undrained := p.statsLocked(&s)
-	first := p.ways.next(nil, nil, p.seq+1)
-	for _, q := range p.ways.all {
+	first := p.chain.next(nil, nil, p.seq+1)
+	for _, q := range p.chain.all {
 		n := undrained
 		if !slices.Contains(first, q) {
 			n = 0

@@ -23,7 +23,7 @@ import (
 //
 // A batch that could not be written is in memory only, as without a spool.
 
-// origin is what all items of one batch share.
+// origin has the facts that all items of one batch share.
 type origin struct {
 	// instance and number make the id of the batch.
 	instance string
@@ -46,35 +46,35 @@ func (o *origin) add(rec *spool.Record) {
 	}
 }
 
-// claim is the rest of the work of one exporter or processor on a batch. An item and its
-// parts share it.
-type claim struct {
-	of   *origin
-	left int // spans that the exporter is not done with
+// delivery is the progress of one batch at one exporter or processor. An item and its parts
+// share it.
+type delivery struct {
+	origin *origin
+	left   int // spans that the exporter is not done with
 	// loading is true while a lane reads the bytes from the spool, and gone when the
 	// item of the whole batch is no longer in the queue.
 	loading, gone bool
-	// passed are the processors that are done with the batch before this queue. next are
-	// the claims of the queues after a processor, once a part of the batch has passed.
+	// passed are the processors that the batch has passed before this queue. next has a
+	// delivery for each queue after a processor, once a part of the batch has passed it.
 	passed []*Queue
-	next   map[*Queue]*claim
+	next   map[*Queue]*delivery
 }
 
-// passLocked counts spans that the processor q is done with, and adds claims of the queues
-// that get the passed ones of them. The others are filtered.
-func (c *claim) passLocked(q *Queue, spans, passed int, to []*Queue) {
-	if c.next == nil {
-		c.next = map[*Queue]*claim{}
-		c.of.left-- // the next queues count in its place
+// passLocked counts spans that the processor q is done with. It adds a delivery for each
+// queue that gets the passed spans. The other spans are filtered.
+func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
+	if d.next == nil {
+		d.next = map[*Queue]*delivery{}
+		d.origin.left-- // the next queues count in its place
 	}
 	for _, queue := range to {
-		if c.next[queue] == nil {
-			c.next[queue] = &claim{of: c.of, left: c.left, passed: append(slices.Clip(c.passed), q)}
-			c.of.left++
+		if d.next[queue] == nil {
+			d.next[queue] = &delivery{origin: d.origin, left: d.left, passed: append(slices.Clip(d.passed), q)}
+			d.origin.left++
 		}
 	}
-	c.left -= spans
-	for queue, next := range c.next {
+	d.left -= spans
+	for queue, next := range d.next {
 		switch {
 		case !slices.Contains(to, queue):
 			next.settleLocked(spans, false)
@@ -82,8 +82,8 @@ func (c *claim) passLocked(q *Queue, spans, passed int, to []*Queue) {
 			next.settleLocked(spans-passed, false)
 		}
 	}
-	if len(to) == 0 && c.left == 0 && c.of.left == 0 {
-		release(c.of.loads)
+	if len(to) == 0 && d.left == 0 && d.origin.left == 0 {
+		release(d.origin.loads)
 	}
 }
 
@@ -91,29 +91,29 @@ func (c *claim) passLocked(q *Queue, spans, passed int, to []*Queue) {
 // no queue after it. The senders get their room back when one exporter has answered the
 // whole batch, or all exporters have dropped it. An exporter that only drops batches must
 // not make room at the cost of an exporter that works.
-func (c *claim) settleLocked(spans int, dropped bool) {
-	c.left -= spans
-	for _, next := range c.next {
+func (d *delivery) settleLocked(spans int, dropped bool) {
+	d.left -= spans
+	for _, next := range d.next {
 		next.settleLocked(spans, dropped)
 	}
-	if c.left > 0 {
+	if d.left > 0 {
 		return
 	}
-	if c.next == nil { // else the next queues count in its place, if there are any
-		c.of.left--
+	if d.next == nil { // else the next queues count in its place, if there are any
+		d.origin.left--
 	}
-	if c.next == nil && !dropped || c.of.left == 0 {
-		release(c.of.loads)
+	if d.next == nil && !dropped || d.origin.left == 0 {
+		release(d.origin.loads)
 	}
 }
 
 // stored reports whether the batch is in the spool.
-func (it *Item) stored() bool { return it.claim.of.records != nil }
+func (it *Item) stored() bool { return it.delivery.origin.records != nil }
 
 // giveUp gives up the memory of an item that has left its queue.
 func giveUp(m *memory, it *Item) {
 	if it.part == "" {
-		it.claim.gone = true
+		it.delivery.gone = true
 	}
 	if it.Batch != nil {
 		it.Batch.Release()
@@ -183,7 +183,7 @@ func (s *Spool) append(o *origin, spans int, data []byte) *spool.Record {
 	}
 	var names []string
 	s.p.mu.Lock()
-	for _, q := range s.p.ways.queues {
+	for _, q := range s.p.chain.queues {
 		names = append(names, q.name)
 	}
 	s.p.mu.Unlock()
@@ -198,12 +198,12 @@ func (s *Spool) settleLocked(q *Queue, it *Item) {
 	if !it.stored() {
 		return
 	}
-	of := it.claim.of
-	last := it.claim.left == 0
+	origin := it.delivery.origin
+	last := it.delivery.left == 0
 	if last {
-		q.books.stored -= of.bytes
+		q.ledger.stored -= origin.bytes
 	}
-	s.store.Settle(of.records, of.number, q.name, it.from+it.cut, it.Left(), last)
+	s.store.Settle(origin.records, origin.number, q.name, it.from+it.cut, it.Left(), last)
 }
 
 // unloadable reports whether the bytes of an item are in memory and in the spool. The
@@ -212,7 +212,7 @@ func (it *Item) unloadable() bool { return it.Batch != nil && it.part == "" && i
 
 // unloadLocked gives up the bytes of an unloadable item that waits.
 func (s *Spool) unloadLocked(q *Queue, it *Item) {
-	q.books.held += unloadedBytes - it.Batch.Size()
+	q.ledger.held += unloadedBytes - it.Batch.Size()
 	s.p.mem.chargeBatch(unloadedBytes)
 	it.Batch.Release()
 	it.Batch = nil
@@ -221,18 +221,18 @@ func (s *Spool) unloadLocked(q *Queue, it *Item) {
 // loadLocked reads the bytes of an item that waits. It releases the mutex meanwhile. If
 // the bytes cannot be read, the item is dropped.
 func (s *Spool) loadLocked(ctx context.Context, q *Queue, it *Item) {
-	it.claim.loading = true
+	it.delivery.loading = true
 	s.p.mu.Unlock()
-	data, err := s.store.Read(ctx, it.claim.of.records)
+	data, err := s.store.Read(ctx, it.delivery.origin.records)
 	s.p.mu.Lock()
-	it.claim.loading = false
+	it.delivery.loading = false
 	q.changed.Broadcast()
 	switch {
-	case it.claim.gone: // it was too old, or there was no room for it
+	case it.delivery.gone: // it was too old, or there was no room for it
 	case err == nil:
 		it.Batch = newBatch(s.p.mem, data)
 		s.p.mem.chargeBatch(-unloadedBytes)
-		q.books.held += it.Batch.Size() - unloadedBytes
+		q.ledger.held += it.Batch.Size() - unloadedBytes
 	case ctx.Err() == nil:
 		q.failures.Note(slog.LevelError, "a batch of the spool cannot be read", "batch", it.ID(), "spans", it.Left(), "error", err)
 		q.items.remove(it)
@@ -248,12 +248,12 @@ func (s *Spool) Keep(q *Queue) (spans int) {
 	for it := q.items.oldestStored(); it != nil; it = q.items.oldestStored() {
 		spans += it.Left()
 		q.items.remove(it)
-		release(it.claim.of.loads)
-		it.claim.of.receipt.add(Outcome{Spooled: uint64(it.Left())})
-		q.books.remove(it)
+		release(it.delivery.origin.loads)
+		it.delivery.origin.receipt.add(Outcome{Spooled: uint64(it.Left())})
+		q.ledger.remove(it)
 		giveUp(s.p.mem, it)
 	}
-	q.books.spooled += uint64(spans)
+	q.ledger.spooled += uint64(spans)
 	q.p.settled.Broadcast()
 	return spans
 }
@@ -312,23 +312,23 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 		}
 		for name, done := range f.Settled {
 			left := f.Spans - done
-			at := slices.IndexFunc(p.ways.queues, func(q *Queue) bool { return q.name == name })
+			at := slices.IndexFunc(p.chain.queues, func(q *Queue) bool { return q.name == name })
 			if at < 0 {
 				unknown[name] += left
 				s.store.Settle(o.records, o.number, name, done, left, true)
 				continue
 			}
-			q := p.ways.queues[at]
+			q := p.chain.queues[at]
 			it := recovered(f, o, done, now)
 			it.seq = uint64(i)
 			items[q] = append(items[q], it)
 			o.left++
 			p.mem.chargeBatch(unloadedBytes)
-			q.books.add(it)
-			q.books.recovered += uint64(left)
+			q.ledger.add(it)
+			q.ledger.recovered += uint64(left)
 			spans += left
 			if o.loads == nil {
-				o.loads = []*load{{of: &s.senders, bytes: o.bytes}}
+				o.loads = []*load{{senders: &s.senders, bytes: o.bytes}}
 				s.senders.add(o.loads[0])
 			}
 		}
@@ -345,7 +345,7 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 
 // recovered returns an item for a batch of which an exporter is done with some spans.
 func recovered(f spool.Found, o *origin, done int, now time.Time) *Item {
-	it := &Item{claim: &claim{of: o, left: f.Spans - done}, spans: f.Spans, cut: done, sealed: f.Sealed}
+	it := &Item{delivery: &delivery{origin: o, left: f.Spans - done}, spans: f.Spans, cut: done, sealed: f.Sealed}
 	if it.sealed.After(now) { // the clock was set back
 		it.sealed = now
 	}

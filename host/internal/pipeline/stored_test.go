@@ -27,7 +27,7 @@ type spooling struct {
 	queues map[string]*Queue
 }
 
-// newSpooling returns a Pipeline in the place of a process, with the batches of the
+// newSpooling returns the Pipeline of a new process, with the batches of the
 // processes before it.
 func newSpooling(t *testing.T, dir string, change func(*Settings)) *spooling {
 	t.Helper()

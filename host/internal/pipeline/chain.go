@@ -1,0 +1,127 @@
+package pipeline
+
+import (
+	"slices"
+	"time"
+)
+
+// chain has the queues, in the order in which a batch goes through them: first the
+// processors of all exporters, and then each exporter, which may have processors of its own
+// before it. Each delivery lists the processors that the batch has passed. The next queue is
+// the first processor of the present list that the batch has not passed. So a batch skips no
+// processor when the list changes.
+//
+// The pipeline's mutex guards the fields. The slices are replaced, never changed.
+type chain struct {
+	processors []*Queue // of all exporters, in order
+	queues     []*Queue // of exporters
+	gone       []*Queue // of exporters that have left and may still have batches
+	// all are the queues above, the processors of single exporters, and processors that
+	// have left.
+	all []*Queue
+}
+
+// stage is the position of a queue in the chain.
+type stage struct {
+	processor bool
+	patience  time.Duration // of a processor that fails open, else 0
+	// exporter is the exporter that the processor is for, nil for all exporters. own are
+	// the processors of this exporter only, in order.
+	exporter *Queue
+	own      []*Queue
+	left     bool   // the plugin has left the list
+	last     uint64 // the last batch for an exporter that has left
+}
+
+// join adds an exporter with its own processors.
+func (c *chain) join(q *Queue, own []*Queue) {
+	for _, o := range own {
+		o.stage.exporter = q
+	}
+	q.stage.own = own
+	c.queues = append(slices.Clone(c.queues), q)
+	c.all = slices.Concat(c.all, own, []*Queue{q})
+}
+
+// leave removes an exporter. last is the last batch for it.
+func (c *chain) leave(q *Queue, last uint64) {
+	q.stage.last = last
+	for _, o := range append(slices.Clip(q.stage.own), q) {
+		o.stage.left = true
+	}
+	c.queues = without(c.queues, q)
+	c.gone = append(slices.Clone(c.gone), q)
+}
+
+// setProcessors replaces the processors of all exporters.
+func (c *chain) setProcessors(list []*Queue) {
+	for _, q := range c.processors {
+		q.stage.left = !slices.Contains(list, q)
+	}
+	for _, q := range list {
+		if !slices.Contains(c.all, q) {
+			c.all = append(slices.Clone(c.all), q)
+		}
+	}
+	c.processors = slices.Clone(list)
+}
+
+// Inherit takes over the ledger of a queue of the same name, after the end of its plugin.
+// q must not have joined.
+func Inherit(q, before *Queue) {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.ledger.inherit(&before.ledger)
+	c := &q.p.chain
+	c.all, c.gone = without(c.all, before), without(c.gone, before)
+}
+
+func without(list []*Queue, q *Queue) []*Queue {
+	return slices.DeleteFunc(slices.Clone(list), func(other *Queue) bool { return other == q })
+}
+
+// next returns the next queues of a batch that has passed some processors. The batch is for
+// one exporter, or for all exporters if exporter is nil.
+func (c *chain) next(passed []*Queue, exporter *Queue, seq uint64) []*Queue {
+	if exporter != nil {
+		return []*Queue{head(exporter, passed)}
+	}
+	if i := firstNotIn(passed, c.processors); i >= 0 {
+		return c.processors[i : i+1]
+	}
+	var next []*Queue
+	for _, q := range c.queues {
+		next = append(next, head(q, passed))
+	}
+	for _, q := range c.gone {
+		if seq <= q.stage.last && !q.ending.over {
+			next = append(next, head(q, passed))
+		}
+	}
+	return next
+}
+
+// head returns the first own processor of an exporter that a batch has not passed, or the
+// exporter if there is none.
+func head(exporter *Queue, passed []*Queue) *Queue {
+	if i := firstNotIn(passed, exporter.stage.own); i >= 0 {
+		return exporter.stage.own[i]
+	}
+	return exporter
+}
+
+func firstNotIn(passed, list []*Queue) int {
+	return slices.IndexFunc(list, func(q *Queue) bool { return !slices.Contains(passed, q) })
+}
+
+// feeds reports whether a batch may move from one queue to another.
+func feeds(from, to *Queue) bool {
+	f, t := &from.stage, &to.stage
+	switch {
+	case !f.processor || from == to:
+		return false
+	case t.processor && t.exporter == nil:
+		return f.exporter == nil && !t.left
+	}
+	return f.exporter == nil || f.exporter == to || f.exporter == t.exporter
+}
