@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
@@ -306,10 +307,8 @@ func (c *consumer) fitLocked() []byte {
 	if unused := cap(c.open) - len(c.open); unused <= len(c.open)/8 {
 		return c.open
 	}
-	data := make([]byte, len(c.open))
-	copy(data, c.open)
-	c.p.mem.recycle(c.open)
-	return data
+	defer c.p.mem.recycle(c.open)
+	return slices.Clone(c.open)
 }
 
 // statsLocked adds the counts of the consumer to s.
