@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -43,7 +44,7 @@ func TestAttachToAPlainReceiver(t *testing.T) {
 	wantOnce(t, r.path, "s", 10_000)
 	h.wantBooks(0, map[string]uint64{"delivered": 10_000})
 	x := h.Stats().Exporters[0]
-	if !x.Attached || x.Path != r.socket || x.PID != 0 || x.State != StateReady || len(x.Granted) != 0 {
+	if !x.Attached || x.Path != r.socket || x.PID != 0 || x.State != host.StateReady || len(x.Granted) != 0 {
 		t.Errorf("%+v", x)
 	}
 	if want := "msg=\"plugin is ready\" plugin=p0 path=" + r.socket + " attached=true"; !strings.Contains(h.log.String(), want) {
@@ -131,7 +132,7 @@ func TestAttachNeitherConfiguresNorShutsDown(t *testing.T) {
 			return nil
 		}})
 	}, grpc.UnaryInterceptor(seen.intercept))
-	h := startHost(t, func(c *Config) {
+	h := startHost(t, func(c *host.Config) {
 		c.Plugins = "p0=unix://" + strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40").Replace(socket)
 		c.Environ = append(c.Environ, "LANG=C")
 	})
@@ -158,7 +159,7 @@ func TestAttachFlushesAtTheEnd(t *testing.T) {
 	var seen calls
 	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	testplugin.Serve(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
-	h := startHost(t, func(c *Config) { c.StopTimeout = 20 * time.Second }, "unix://"+socket)
+	h := startHost(t, func(c *host.Config) { c.StopTimeout = 20 * time.Second }, "unix://"+socket)
 	h.waitReady(0)
 	if err := h.Shutdown(t.Context()); err != nil {
 		t.Error(err)
@@ -182,7 +183,7 @@ func TestAttachedPluginIsKilledUnderLoad(t *testing.T) {
 func killedUnderLoad(t *testing.T, r *receiver) {
 	t.Helper()
 	r.start()
-	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, r.entry())
+	h := startHost(t, func(c *host.Config) { c.BatchSpans = 50 }, r.entry())
 	for round := range uint64(3) {
 		testplugin.WaitFor(t, "a connection", func() bool { return h.Stats().Exporters[0].Starts > round })
 		before := h.Stats().Exporters[0].Delivered
@@ -190,7 +191,7 @@ func killedUnderLoad(t *testing.T, r *receiver) {
 		load.Go(func() { h.spans(fmt.Sprintf("r%d", round), 2000) })
 		testplugin.WaitFor(t, "a delivery", func() bool { return h.Stats().Exporters[0].Delivered > before })
 		r.kill()
-		testplugin.WaitFor(t, "the loss to be seen", func() bool { return h.Stats().Exporters[0].State != StateReady })
+		testplugin.WaitFor(t, "the loss to be seen", func() bool { return h.Stats().Exporters[0].State != host.StateReady })
 		h.balanced()
 		load.Wait()
 		r.start()
@@ -209,7 +210,7 @@ func TestFrozenAttachedPluginIsLeftAlone(t *testing.T) {
 	t.Parallel() // most of it is timeouts
 	r := newReceiver(t, 0)
 	r.start()
-	h := startHost(t, func(c *Config) { c.ExportTimeout, c.StartTimeout = 200*time.Millisecond, 500*time.Millisecond }, r.entry())
+	h := startHost(t, func(c *host.Config) { c.ExportTimeout, c.StartTimeout = 200*time.Millisecond, 500*time.Millisecond }, r.entry())
 	h.waitReady(0)
 	pid := r.cmd.Process.Pid
 	testplugin.Freeze(t, pid)
@@ -272,7 +273,7 @@ func TestSlowReceiverWithoutHealthIsAlive(t *testing.T) {
 			return nil
 		}})
 	})
-	h := startHost(t, func(c *Config) { c.ExportTimeout = 200 * time.Millisecond }, "unix://"+socket)
+	h := startHost(t, func(c *host.Config) { c.ExportTimeout = 200 * time.Millisecond }, "unix://"+socket)
 	h.spans("s", 10)
 	h.flush()
 	h.wantBooks(0, map[string]uint64{"delivered": 10})
@@ -353,8 +354,8 @@ func TestOnePluginOfTwoHosts(t *testing.T) {
 	t.Parallel() // it waits for processes
 	r := newReceiver(t, 20*time.Millisecond)
 	r.start()
-	flooding := startHost(t, func(c *Config) { c.QueueBytes, c.BatchSpans = 1<<20, 100 }, r.entry())
-	quiet := startHost(t, func(c *Config) { c.QueueBytes = 1 << 20 }, r.entry())
+	flooding := startHost(t, func(c *host.Config) { c.QueueBytes, c.BatchSpans = 1<<20, 100 }, r.entry())
+	quiet := startHost(t, func(c *host.Config) { c.QueueBytes = 1 << 20 }, r.entry())
 	flooding.waitReady(0)
 	quiet.waitReady(0)
 	stop := make(chan struct{})
@@ -370,7 +371,10 @@ func TestOnePluginOfTwoHosts(t *testing.T) {
 			}
 		}
 	})
-	lost := func() uint64 { s := flooding.Stats(); return total(s.Refused) + total(s.Exporters[0].Dropped) }
+	lost := func() uint64 {
+		s := flooding.Stats()
+		return host.Total(s.Refused) + host.Total(s.Exporters[0].Dropped)
+	}
 	testplugin.WaitFor(t, "a flood", func() bool { return lost() > 0 })
 	for round := range 20 {
 		quiet.spans(fmt.Sprintf("q%d", round), 100)
@@ -398,20 +402,20 @@ func TestInspectOfAttachedPlugins(t *testing.T) {
 	var seen calls
 	socket := filepath.Join(testplugin.SocketFolder(t), "p.sock")
 	testplugin.Serve(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
-	cfg := Config{Plugins: "unix://" + socket + ",unix:///nowhere/x.sock", Environ: []string{"LANG=C"}, Context: Context{Job: "01020304"}}
+	cfg := host.Config{Plugins: "unix://" + socket + ",unix:///nowhere/x.sock", Environ: []string{"LANG=C"}, Context: host.Context{Job: "01020304"}}
 	for _, launch := range []bool{false, true} {
-		got := Inspect(t.Context(), cfg, launch)
+		got := host.Inspect(t.Context(), cfg, launch)
 		missing := errors.New("attach to /nowhere/x.sock: there is no such socket; start the plugin there (--listen), or check the path")
-		want := []Inspection{
+		want := []host.Inspection{
 			{Name: "p", Where: "unix://" + socket, Path: socket, Attached: true},
 			{Name: "x", Where: "unix:///nowhere/x.sock", Path: "/nowhere/x.sock", Attached: true, Err: missing},
 		}
 		if launch {
 			want[0].Described = true
-			want[0].About = About{Name: "attached", Version: "1.0", Patterns: []string{"LANG", "SECRET_*"}}
+			want[0].About = host.About{Name: "attached", Version: "1.0", Patterns: []string{"LANG", "SECRET_*"}}
 			want[0].MaxBatchSpans, want[0].MaxBatchBytes, want[0].MaxConcurrency = 30, wire.DefaultMaxBatchBytes, 1
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Inspection{}), cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(host.Inspection{}), cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
 			t.Errorf("launch %v (-want +got):\n%s", launch, diff)
 		}
 	}
@@ -426,7 +430,7 @@ func TestAttachingBacksOff(t *testing.T) {
 		h := fakeHost(t, func(int) (*fakePlugin, error) {
 			dials = append(dials, time.Now())
 			return nil, errors.New("no listener")
-		}, func(c *Config) { c.Plugins = "unix:///fake.sock" })
+		}, func(c *host.Config) { c.Plugins = "unix:///fake.sock" })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		want := firstRestart
@@ -457,13 +461,13 @@ func TestHungAttachedPluginIsDialledAgain(t *testing.T) {
 			p := newFakePlugin(func(ctx context.Context, _ int) error { return hang(ctx) })
 			p.health = hang
 			return p, nil
-		}, func(c *Config) { c.Plugins = "unix:///fake.sock" })
+		}, func(c *host.Config) { c.Plugins = "unix:///fake.sock" })
 		endSpans(h, 10)
 		begun := time.Now()
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took > DefaultExportTimeout+healthTime+longestRestart {
+		if took := time.Since(begun); took > host.DefaultExportTimeout+healthTime+longestRestart {
 			t.Errorf("delivered after %v", took)
 		}
 		if x := h.Stats().Exporters[0]; x.Delivered != 10 || x.Starts != 2 {
@@ -492,7 +496,7 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 			return nil
 		}})
 	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 2 * steadyDial}))
-	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, "unix://"+socket)
+	h := startHost(t, func(c *host.Config) { c.BatchSpans = 50 }, "unix://"+socket)
 	sent := 0
 	testplugin.WaitFor(t, "some connections", func() bool {
 		h.spans(fmt.Sprintf("r%d", sent), 100)
@@ -539,9 +543,9 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 			return nil
 		}})
 	})
-	h := makeHost(t, func(c *Config) { c.ExportTimeout = time.Minute }, "unix://"+socket)
-	connect, conns := h.sup.Connect, make(chan *grpc.ClientConn, 10)
-	h.sup.Connect = func(ctx context.Context, c *supervise.Settings, p supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
+	h := makeHost(t, func(c *host.Config) { c.ExportTimeout = time.Minute }, "unix://"+socket)
+	connect, conns := h.Supervisor().Connect, make(chan *grpc.ClientConn, 10)
+	h.Supervisor().Connect = func(ctx context.Context, c *supervise.Settings, p supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
 		to, err := connect(ctx, c, p, log)
 		if err == nil {
 			conns <- to.Conn().(*grpc.ClientConn)
@@ -585,7 +589,7 @@ func TestShutdownWhileAttaching(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	h := startHost(t, func(c *Config) { c.StartTimeout = time.Hour }, "unix://"+socket)
+	h := startHost(t, func(c *host.Config) { c.StartTimeout = time.Hour }, "unix://"+socket)
 	h.spans("s", 10)
 	conn, err := listener.Accept()
 	if err != nil {
@@ -635,7 +639,7 @@ func TestAttachedPluginThatIsIncompatibleIsTriedAgain(t *testing.T) {
 	})
 	h := startHost(t, nil, "unix://"+socket)
 	h.spans("s", 10)
-	testplugin.WaitFor(t, "the state", func() bool { return h.Stats().Exporters[0].State == StateIncompatible })
+	testplugin.WaitFor(t, "the state", func() bool { return h.Stats().Exporters[0].State == host.StateIncompatible })
 	k.strange.Store(false)
 	h.flush()
 	h.wantBooks(0, map[string]uint64{"delivered": 10})

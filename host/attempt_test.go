@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -23,13 +24,13 @@ import (
 func TestOutputOfFailedStartsIsToldOncePerCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testplugin.Log{}
-		h, err := New(Config{Plugins: "/fake/plugin"}, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		h, err := host.New(host.Config{Plugins: "/fake/plugin"}, host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		if err != nil {
 			t.Fatal(err)
 		}
 		plugin := newFakePlugin(func(context.Context, int) error { return nil })
 		n := 0
-		h.sup.Connect = func(_ context.Context, _ *supervise.Settings, _ supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
+		h.Supervisor().Connect = func(_ context.Context, _ *supervise.Settings, _ supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
 			n++
 			log.With("pid", 100+n).WithGroup("g").Info("plugin's word", "n", n)
 			if n == 7 {
@@ -104,14 +105,14 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel() // most of it is pauses between starts
 			log := &testplugin.Log{}
-			h, err := New(Config{Plugins: pluginList([]string{testplugin.Install(t, mode)}), StartTimeout: time.Minute},
-				WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			h, err := host.New(host.Config{Plugins: pluginList([]string{testplugin.Install(t, mode)}), StartTimeout: time.Minute},
+				host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			if err != nil {
 				t.Fatal(err)
 			}
 			var starts atomic.Int64
-			connect := h.sup.Connect
-			h.sup.Connect = func(ctx context.Context, c *supervise.Settings, p supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
+			connect := h.Supervisor().Connect
+			h.Supervisor().Connect = func(ctx context.Context, c *supervise.Settings, p supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
 				starts.Add(1)
 				return connect(ctx, c, p, log)
 			}
@@ -136,18 +137,18 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 // TestRefusedFileIsNamed: a real plugin that reads no document gets one.
 func TestRefusedFileIsNamed(t *testing.T) {
 	document := file(t, "c.yaml", "a: 1")
-	r := startHost(t, func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"p0": {File: document}} }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *host.Config) { c.PluginConfigs = map[string]host.PluginConfig{"p0": {File: document}} }, testplugin.Install(t, "record"))
 	want := fmt.Sprintf("configuration refused (file %q): the plugin reads no configuration", document)
 	testplugin.WaitFor(t, want, func() bool { return strings.Contains(r.Stats().Exporters[0].LastError, want) })
 }
 
 func TestStartTimeoutSaysWhichAndHowLong(t *testing.T) {
 	silent := testplugin.Install(t, "silent:5m")
-	r := startHost(t, func(c *Config) { c.StartTimeout = 200 * time.Millisecond }, silent)
+	r := startHost(t, func(c *host.Config) { c.StartTimeout = 200 * time.Millisecond }, silent)
 	const want = "no handshake within the start timeout, without output; is it a servetrace plugin? Run it by hand to see (SERVE_TRACING_START_TIMEOUT=200ms)"
 	testplugin.WaitFor(t, want, func() bool { return strings.HasSuffix(r.Stats().Exporters[0].LastError, want) })
-	got := Inspect(t.Context(), Config{Plugins: pluginList([]string{silent}), StartTimeout: 200 * time.Millisecond}, true,
-		WithLogger(slog.New(slog.DiscardHandler)))
+	got := host.Inspect(t.Context(), host.Config{Plugins: pluginList([]string{silent}), StartTimeout: 200 * time.Millisecond}, true,
+		host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err := fmt.Sprint(got[0].Err); !strings.HasSuffix(err, want) {
 		t.Errorf("Inspect: %s, want %s", err, want)
 	}
@@ -192,7 +193,7 @@ func TestFlushOfASilentPluginEnds(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		err := h.ForceFlush(context.Background())
-		if took := time.Since(begun); took < DefaultExportTimeout+healthTime || took > DefaultExportTimeout+2*healthTime || // a heartbeat may come between
+		if took := time.Since(begun); took < host.DefaultExportTimeout+healthTime || took > host.DefaultExportTimeout+2*healthTime || // a heartbeat may come between
 			fmt.Sprint(err) != `flush plugin "plugin": the process has ended` {
 			t.Errorf("ForceFlush = %v after %v", err, took)
 		}
@@ -206,7 +207,7 @@ func TestFlushOfASilentPluginEnds(t *testing.T) {
 // continues the process, so it may still answer Flush before it ends.
 func TestFlushOfAFrozenPluginEnds(t *testing.T) {
 	t.Parallel() // it waits for processes
-	r := startHost(t, func(c *Config) { c.ExportTimeout = 100 * time.Millisecond }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *host.Config) { c.ExportTimeout = 100 * time.Millisecond }, testplugin.Install(t, "record"))
 	r.waitReady(0)
 	pid := r.Stats().Exporters[0].PID
 	testplugin.Freeze(t, pid)

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -8,9 +8,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/servetrace/servetrace/host"
 )
 
-// endedSpans are n finished spans of the usual shape: six attributes.
+// endedSpans returns n ended spans with six attributes.
 func endedSpans(tb testing.TB, n int) []sdktrace.ReadOnlySpan {
 	tb.Helper()
 	recorder := tracetest.NewSpanRecorder()
@@ -26,23 +28,15 @@ func endedSpans(tb testing.TB, n int) []sdktrace.ReadOnlySpan {
 	return recorder.Ended()
 }
 
-// fedHost is a Host that takes spans in and sends them nowhere: its worker is
-// called by hand.
-func fedHost(tb testing.TB) *Host {
+// fedHost returns a Host that accepts spans and is not started: it sends them nowhere. Its
+// full queue loses its oldest batches.
+func fedHost(tb testing.TB) *host.Host {
 	tb.Helper()
-	h, err := New(Config{Plugins: "/no/plugin", QueueBytes: 1 << 30}, WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: "/no/plugin"}, host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return h
-}
-
-// drainAway empties the lists and forgets the batches.
-func drainAway(h *Host) {
-	h.pipeline.Flush()
-	for _, x := range h.plugins {
-		x.Queue.DropRest()
-	}
 }
 
 func TestOnEndDoesNotAllocate(t *testing.T) {
@@ -52,12 +46,12 @@ func TestOnEndDoesNotAllocate(t *testing.T) {
 			h.OnEnd(s)
 		}
 	}
-	for range 4 { // the lists of all shards grow to their usual length
+	for range 4 { // the lists of the spans grow to their usual length
 		feed()
-		drainAway(h)
+		h.Seal()
 	}
-	// Draining allocates a few objects per batch; OnEnd must add none.
-	if got := testing.AllocsPerRun(10, func() { feed(); drainAway(h) }); got > 50 {
+	// Seal allocates a few objects per batch. OnEnd must add none.
+	if got := testing.AllocsPerRun(10, func() { feed(); h.Seal() }); got > 50 {
 		t.Errorf("%v allocations for 1000 spans and their batch, want at most 50", got)
 	}
 	if err := h.Shutdown(context.Background()); err != nil {
@@ -73,14 +67,14 @@ func BenchmarkOnEnd(b *testing.B) {
 		h.OnEnd(spans[i%len(spans)])
 		if i%len(spans) == len(spans)-1 {
 			b.StopTimer()
-			drainAway(h)
+			h.Seal()
 			b.StartTimer()
 		}
 	}
 }
 
-// BenchmarkDrain measures the cost of 1,000 spans for the worker.
-func BenchmarkDrain(b *testing.B) {
+// BenchmarkSeal measures the cost of a batch of 1,000 spans.
+func BenchmarkSeal(b *testing.B) {
 	h, spans := fedHost(b), endedSpans(b, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -89,6 +83,6 @@ func BenchmarkDrain(b *testing.B) {
 			h.OnEnd(s)
 		}
 		b.StartTimer()
-		drainAway(h)
+		h.Seal()
 	}
 }

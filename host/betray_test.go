@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"encoding/base64"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -20,17 +21,17 @@ import (
 func TestSecretsThatThePluginBetrays(t *testing.T) {
 	const ofFile, ofEnv = `s3cr3t/0f+a "f1l3" <&>`, `of-the-start-s3cr3t`
 	path, dir := testplugin.Install(t, "betray"), filepath.Join(t.TempDir(), "crashes")
-	var cfg Config
-	r := startHost(t, func(c *Config) {
+	var cfg host.Config
+	r := startHost(t, func(c *host.Config) {
 		c.CrashDir = dir
 		c.PluginEnv = map[string][]string{"p0": {"BETRAYED"}}
 		c.Environ = append(c.Environ, "BETRAYED="+ofEnv)
-		c.PluginConfigs = map[string]PluginConfig{"p0": {Document: []byte("secret: ${file:" + file(t, "secret", ofFile+"\n") + "}\nstart: ${env:BETRAYED}\n")}}
+		c.PluginConfigs = map[string]host.PluginConfig{"p0": {Document: []byte("secret: ${file:" + file(t, "secret", ofFile+"\n") + "}\nstart: ${env:BETRAYED}\n")}}
 		cfg = *c
 	}, path)
 	r.waitReady(0)
 	r.spans("filtered", 3)
-	books := func() ExporterStats { return r.Stats().Exporters[0] }
+	books := func() host.ExporterStats { return r.Stats().Exporters[0] }
 	testplugin.WaitFor(t, "filtered spans", func() bool { return len(books().Filtered) > 0 })
 	var statuses strings.Builder
 	for books().Crashes == 0 {
@@ -38,7 +39,7 @@ func TestSecretsThatThePluginBetrays(t *testing.T) {
 		r.spans("s", 1)
 		testplugin.WaitFor(t, "an answer", func() bool {
 			b := books()
-			return b.Crashes > 0 || total(b.Rejected) > total(before.Rejected)
+			return b.Crashes > 0 || host.Total(b.Rejected) > host.Total(before.Rejected)
 		})
 		fmt.Fprintf(&statuses, "%+v\n", r.Stats())
 	}
@@ -54,7 +55,7 @@ func TestSecretsThatThePluginBetrays(t *testing.T) {
 		})
 		return strings.Contains(report, "panic: ")
 	})
-	about := fmt.Sprintf("%+v", Inspect(t.Context(), cfg, true)[0].About)
+	about := fmt.Sprintf("%+v", host.Inspect(t.Context(), cfg, true)[0].About)
 	for where, text := range map[string]string{
 		"log": r.log.String(), "status": statuses.String(), "crash report": report, "inspection": about,
 	} {

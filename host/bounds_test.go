@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -106,12 +107,12 @@ func TestTroubleOfOneCostsNoOtherASpan(t *testing.T) {
 
 func mixed(t *testing.T, list string, kinds map[string]string, draw func(int) int) {
 	const bound = 4 << 20
-	h, err := New(Config{Plugins: list, QueueBytes: bound, BatchBytes: 64 << 10, MaxAge: time.Minute, ExportTimeout: time.Second},
-		WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: list, QueueBytes: bound, BatchBytes: 64 << 10, MaxAge: time.Minute, ExportTimeout: time.Second},
+		host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.sup.Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
+	h.Supervisor().Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
 		kind, bad := kinds[p.Path]
 		if !bad {
 			return newFakePlugin(func(context.Context, int) error { <-time.After(time.Millisecond); return nil }), nil

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // names returns how often each span of a capture came, up to the batch with the last of
 // want spans.
-func names(t *testing.T, c *Capture, want int) map[string]int {
+func names(t *testing.T, c *host.Capture, want int) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -51,9 +52,9 @@ func names(t *testing.T, c *Capture, want int) map[string]int {
 // spans that it exports. Both are delivered, and none is captured after Close.
 func TestCapture(t *testing.T) {
 	r := startHost(t, withProcessors(t, nil, "a", "b"), testplugin.Install(t, "record"))
-	captures := map[string]*Capture{}
+	captures := map[string]*host.Capture{}
 	for _, plugin := range []string{"a", "b", "p0"} {
-		c, err := OpenCapture(r.Host, plugin)
+		c, err := host.OpenCapture(r.Host, plugin)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +79,7 @@ func TestCapture(t *testing.T) {
 // TestCaptureOfNoPlugin: an unknown name is an error with the names, and so is no name
 // for several plugins. A fifth capture of a plugin is an error, too.
 func TestCaptureOfNoPlugin(t *testing.T) {
-	h, err := New(Config{Plugins: "a=/nosuch/a,b=/nosuch/b"})
+	h, err := host.New(host.Config{Plugins: "a=/nosuch/a,b=/nosuch/b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,19 +87,19 @@ func TestCaptureOfNoPlugin(t *testing.T) {
 		"c": `there is no such plugin: "c"; the plugins are a, b`,
 		"":  "there is no such plugin: name one of a, b",
 	} {
-		if _, err := OpenCapture(h, name); !errors.Is(err, ErrNoPlugin) || err.Error() != want {
+		if _, err := host.OpenCapture(h, name); !errors.Is(err, host.ErrNoPlugin) || err.Error() != want {
 			t.Errorf("OpenCapture(%q): %v, want %s", name, err, want)
 		}
 	}
 	for range 4 {
-		c, err := OpenCapture(h, "a")
+		c, err := host.OpenCapture(h, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	if _, err := OpenCapture(h, "a"); !errors.Is(err, ErrManyCaptures) {
-		t.Errorf("a fifth capture: %v, want %v", err, ErrManyCaptures)
+	if _, err := host.OpenCapture(h, "a"); !errors.Is(err, host.ErrManyCaptures) {
+		t.Errorf("a fifth capture: %v, want %v", err, host.ErrManyCaptures)
 	}
 }
 
@@ -106,7 +107,7 @@ func TestCaptureOfNoPlugin(t *testing.T) {
 func TestCaptureIsBounded(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	r := startHost(t, nil, path)
-	c, err := OpenCapture(r.Host, "")
+	c, err := host.OpenCapture(r.Host, "")
 	if err != nil {
 		t.Fatal(err)
 	}

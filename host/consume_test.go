@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -51,7 +52,7 @@ func TestConsumedSpansArriveBesideEndedSpans(t *testing.T) {
 		r.spans(fmt.Sprintf("own%d", i), 1)
 		request := requestOf(t, fmt.Sprintf("sent%d", i), 7, 10)
 		taken, err := r.Consume(request, "me")
-		if want := (Taken{Spans: 7}); taken != want || err != nil {
+		if want := (host.Taken{Spans: 7}); taken != want || err != nil {
 			t.Fatalf("Consume: %+v, %v; want %+v", taken, err, want)
 		}
 		clear(request) // the Host has a copy
@@ -79,30 +80,30 @@ func TestConsumedSpansAreSealedByAge(t *testing.T) {
 }
 
 func TestConsumeRefuses(t *testing.T) {
-	r := startHost(t, func(c *Config) { c.QueueBytes, c.MaxSpanBytes = 1<<20, 10_000 }, testplugin.Install(t, "record"))
-	off, err := New(Config{})
+	r := startHost(t, func(c *host.Config) { c.QueueBytes, c.MaxSpanBytes = 1<<20, 10_000 }, testplugin.Install(t, "record"))
+	off, err := host.New(host.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	good := requestOf(t, "s", 1, 1)
-	if _, err := off.Consume(good, ""); !errors.Is(err, ErrClosed) {
+	if _, err := off.Consume(good, ""); !errors.Is(err, host.ErrClosed) {
 		t.Errorf("no plugins: %v, want ErrClosed", err)
 	}
-	if _, err := r.Consume(good[:len(good)-1], ""); !errors.Is(err, ErrMalformed) {
+	if _, err := r.Consume(good[:len(good)-1], ""); !errors.Is(err, host.ErrMalformed) {
 		t.Errorf("a request cut short: %v, want ErrMalformed", err)
 	}
-	if _, err := r.Consume(requestOf(t, "s", 60, 9000), ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), EnvQueueBytes) {
+	if _, err := r.Consume(requestOf(t, "s", 60, 9000), ""); !errors.Is(err, host.ErrTooLarge) || !strings.Contains(err.Error(), host.EnvQueueBytes) {
 		t.Errorf("a request of 540 kB: %v, want ErrTooLarge and the setting", err)
 	}
 	many := bytes.Repeat([]byte{0x0a, 4, 0x12, 2, 0x12, 0}, 1<<16+1)
-	if _, err := r.Consume(many, ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "65537 spans, at most 65536") {
+	if _, err := r.Consume(many, ""); !errors.Is(err, host.ErrTooLarge) || !strings.Contains(err.Error(), "65537 spans, at most 65536") {
 		t.Errorf("a request of 65,537 spans: %v, want ErrTooLarge and the limit", err)
 	}
 	mixed := append(requestOf(t, "large", 2, 10_000), requestOf(t, "small", 3, 10)...)
-	if taken, err := r.Consume(mixed, ""); taken != (Taken{Spans: 3, TooLarge: 2}) || err != nil {
+	if taken, err := r.Consume(mixed, ""); taken != (host.Taken{Spans: 3, TooLarge: 2}) || err != nil {
 		t.Errorf("large and small spans: %+v, %v", taken, err)
 	}
-	if taken, err := r.Consume(requestOf(t, "large", 2, 10_000), ""); taken != (Taken{TooLarge: 2}) || err != nil {
+	if taken, err := r.Consume(requestOf(t, "large", 2, 10_000), ""); taken != (host.Taken{TooLarge: 2}) || err != nil {
 		t.Errorf("only large spans: %+v, %v", taken, err)
 	}
 	r.flush()
@@ -111,7 +112,7 @@ func TestConsumeRefuses(t *testing.T) {
 		t.Errorf("%d spans ended, refused %v, %d pushed back; want 7, 4 too large, and none", s.Ended, s.Refused, s.PushedBack)
 	}
 	_ = r.Shutdown(t.Context())
-	if _, err := r.Consume(good, ""); !errors.Is(err, ErrClosed) {
+	if _, err := r.Consume(good, ""); !errors.Is(err, host.ErrClosed) {
 		t.Errorf("after Shutdown: %v, want ErrClosed", err)
 	}
 }
@@ -119,9 +120,9 @@ func TestConsumeRefuses(t *testing.T) {
 // TestConsumeRefusesWhatNeverFitsTheSpool: a request for which the spool never has room is
 // refused for good. Else its sender would send it for ever.
 func TestConsumeRefusesWhatNeverFitsTheSpool(t *testing.T) {
-	r := startHost(t, func(c *Config) { c.SpoolDir, c.SpoolBytes = t.TempDir(), 8<<20 }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *host.Config) { c.SpoolDir, c.SpoolBytes = t.TempDir(), 8<<20 }, testplugin.Install(t, "record"))
 	request := requestOf(t, "s", 7, 900_000)
-	if _, err := r.Consume(request, ""); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), EnvSpoolBytes) {
+	if _, err := r.Consume(request, ""); !errors.Is(err, host.ErrTooLarge) || !strings.Contains(err.Error(), host.EnvSpoolBytes) {
 		t.Errorf("a request of %d bytes: %v, want ErrTooLarge and the setting", len(request), err)
 	}
 }
@@ -130,12 +131,12 @@ func TestConsumeRefusesWhatNeverFitsTheSpool(t *testing.T) {
 // pushed back before any batch is dropped, and a greedy sender leaves room for others. All
 // that was accepted arrives in the end.
 func TestConsumePushesBackAndDropsNothing(t *testing.T) {
-	r := makeHost(t, func(c *Config) { c.QueueBytes = 1 << 20 }, testplugin.Install(t, "record"))
+	r := makeHost(t, func(c *host.Config) { c.QueueBytes = 1 << 20 }, testplugin.Install(t, "record"))
 	fill := func(sender string) (accepted int) {
 		for {
 			_, err := r.Consume(requestOf(t, sender, 3, 300), sender)
 			if err != nil {
-				if !errors.Is(err, ErrFull) {
+				if !errors.Is(err, host.ErrFull) {
 					t.Fatalf("error %v, want ErrFull", err)
 				}
 				return accepted
@@ -175,7 +176,7 @@ func TestConsumePushesBackAndDropsNothing(t *testing.T) {
 // TestOneDeadExporterPushesNothingBack has two plugins, one of which takes nothing.
 func TestOneDeadExporterPushesNothingBack(t *testing.T) {
 	good := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { c.QueueBytes = 1 << 20 }, good, testplugin.Install(t, "hang"))
+	r := startHost(t, func(c *host.Config) { c.QueueBytes = 1 << 20 }, good, testplugin.Install(t, "hang"))
 	sent := 0
 	for range 100 {
 		_, err := r.Deliver(withTimeout(t, time.Millisecond), requestOf(t, "s", 10, 3000), "me")
@@ -202,7 +203,7 @@ func TestDeliverReturnsTheOutcomeOfAllExporters(t *testing.T) {
 		testplugin.Install(t, "record"), testplugin.Install(t, "partial:2"), testplugin.Install(t, "filter:s-1"),
 		testplugin.Install(t, "permanent"), testplugin.Install(t, "small:3"))
 	got, err := r.Deliver(withTimeout(t, time.Minute), requestOf(t, "s", 10, 10), "me")
-	want := Outcome{Taken: Taken{Spans: 10}, Delivered: 10 + 8 + 9 + 10, Rejected: 2 + 10, Filtered: 1}
+	want := host.Outcome{Taken: host.Taken{Spans: 10}, Delivered: 10 + 8 + 9 + 10, Rejected: 2 + 10, Filtered: 1}
 	if got != want || err != nil {
 		t.Errorf("Deliver: %+v, %v; want %+v", got, err, want)
 	}
@@ -247,8 +248,8 @@ func TestDeliverKeepsTheSpansWhenTheSenderGoes(t *testing.T) {
 }
 
 func TestDeliverEndsWithTheHost(t *testing.T) {
-	r := startHost(t, func(c *Config) { c.StopTimeout = 300 * time.Millisecond }, testplugin.Install(t, "hang"))
-	outcome := make(chan Outcome, 1)
+	r := startHost(t, func(c *host.Config) { c.StopTimeout = 300 * time.Millisecond }, testplugin.Install(t, "hang"))
+	outcome := make(chan host.Outcome, 1)
 	go func() {
 		o, err := r.Deliver(context.Background(), requestOf(t, "s", 4, 10), "me")
 		if err != nil {

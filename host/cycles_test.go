@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -70,7 +71,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 			})
 			time.AfterFunc(10*time.Second, func() { plugin.Kill("test") }) // where it gets no batch
 			return plugin, nil
-		}, func(c *Config) { c.MaxAge = time.Hour })
+		}, func(c *host.Config) { c.MaxAge = time.Hour })
 		spans := 0
 		until := func(n int) {
 			for int(starts.Load()) < n {
@@ -90,7 +91,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 		if err := stats.Check(); err != nil || stats.Ended != uint64(spans) || stats.Bytes != 0 {
 			t.Errorf("%d spans ended, %d in the books, %d bytes in use: %v", spans, stats.Ended, stats.Bytes, err)
 		}
-		if x.Crashes < uint64(cycles)/2 || x.Delivered+total(x.Dropped) != stats.Accepted {
+		if x.Crashes < uint64(cycles)/2 || x.Delivered+host.Total(x.Dropped) != stats.Accepted {
 			t.Errorf("%d crashes in %d cycles, %d delivered and %v dropped of %d", x.Crashes, cycles, x.Delivered, x.Dropped, stats.Accepted)
 		}
 		if got := runtime.NumGoroutine(); got > goroutines+5 {
@@ -131,13 +132,13 @@ func TestRealCyclesLeaveNothing(t *testing.T) {
 	cycles := cyclesOf(t, 200)
 	sockets := testplugin.SocketFolder(t)
 	path := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { c.Environ = append(c.Environ, "XDG_RUNTIME_DIR="+sockets) }, path)
+	r := startHost(t, func(c *host.Config) { c.Environ = append(c.Environ, "XDG_RUNTIME_DIR="+sockets) }, path)
 	ready := func(after uint64) int {
 		var pid int
 		testplugin.WaitFor(t, "another process", func() bool {
 			x := r.Stats().Exporters[0]
 			pid = x.PID
-			return x.State == StateReady && x.Starts > after
+			return x.State == host.StateReady && x.Starts > after
 		})
 		return pid
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -27,7 +28,7 @@ func runAsHost() {
 	if filepath.Base(os.Args[0]) != hostLink {
 		return
 	}
-	h, err := New(Config{Plugins: "p=" + os.Args[1]}, WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: "p=" + os.Args[1]}, host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		os.Exit(2)
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
@@ -41,14 +42,14 @@ func (described) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 func wantBoundedDescription(t *testing.T, data []byte) {
 	t.Helper()
 	environ := []string{"PATH=/bin", "DD_KEY=canary", "OTEL_X=1", "PLUGIN_PROTOCOL_VERSIONS=1", "BAD_TEXT=\xff"}
-	h, err := New(Config{Plugins: "/no/plugin", Environ: environ}, WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: "/no/plugin", Environ: environ}, host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
+	h.Supervisor().Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
 		return describedPlugin{newFakePlugin(nil), described{data}}, nil
 	}
-	i := h.cfg.inspect(t.Context(), h.plugins[0], true, false)
+	i := h.InspectOnly(t.Context())
 	if i.Err != nil && len(i.Err.Error()) > 4<<10 {
 		t.Errorf("an error of %d bytes", len(i.Err.Error()))
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -45,7 +46,7 @@ func TestExecutableThatCanNotBeReadHoldsUpNobody(t *testing.T) {
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skipf("no leases on this file system: %v", err)
 	}
-	h, err := New(Config{Plugins: path, StartTimeout: time.Minute}, WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: path, StartTimeout: time.Minute}, host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,5 +59,5 @@ func TestExecutableThatCanNotBeReadHoldsUpNobody(t *testing.T) {
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
 		t.Fatal(err)
 	}
-	testplugin.WaitFor(t, "the plugin to be ready", func() bool { return h.Stats().Exporters[0].State == StateReady })
+	testplugin.WaitFor(t, "the plugin to be ready", func() bool { return h.Stats().Exporters[0].State == host.StateReady })
 }

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
 )
 
@@ -17,8 +18,8 @@ type slowDisk struct {
 	hangs chan struct{} // nil: it answers
 }
 
-func (d *slowDisk) configure(t *testing.T, c *Config) {
-	c.PluginConfigs = map[string]PluginConfig{"plugin": {File: file(t, "c.yaml", "a: 1"), Pick: func(text []byte) ([]byte, error) {
+func (d *slowDisk) configure(t *testing.T, c *host.Config) {
+	c.PluginConfigs = map[string]host.PluginConfig{"plugin": {File: file(t, "c.yaml", "a: 1"), Pick: func(text []byte) ([]byte, error) {
 		d.mu.Lock()
 		hangs := d.hangs
 		d.mu.Unlock()
@@ -39,22 +40,22 @@ func (d *slowDisk) silence() (answer func()) {
 func TestDiskThatDoesNotAnswerHoldsUpNoEnd(t *testing.T) {
 	plugin := newFakePlugin(well)
 	disk := &slowDisk{}
-	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *Config) {
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *host.Config) {
 		c.Watch = time.Second
 		disk.configure(t, c)
 	}, func(l *lived) {
 		l.pass(time.Second)
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 		defer disk.silence()()
 		var reload sync.WaitGroup
 		defer reload.Wait()
 		reload.Go(func() { _ = l.Reload(l.t.Context()) }) // it reads the file
 		l.pass(time.Minute)
-		l.wantState(StateReady) // a running plugin goes on
+		l.wantState(host.StateReady) // a running plugin goes on
 		begun := time.Now()
 		_ = l.Shutdown(context.Background()) // its error does not matter
-		if took := time.Since(begun); took > l.cfg.StopTimeout {
-			t.Errorf("Shutdown took %v, and may take %v", took, l.cfg.StopTimeout)
+		if took := time.Since(begun); took > host.DefaultStopTimeout {
+			t.Errorf("Shutdown took %v, and may take %v", took, host.DefaultStopTimeout)
 		}
 	})
 }
@@ -62,11 +63,11 @@ func TestDiskThatDoesNotAnswerHoldsUpNoEnd(t *testing.T) {
 func TestPluginOnDiskThatDoesNotAnswerIsTriedUntilItDoes(t *testing.T) {
 	plugin := newFakePlugin(well)
 	disk := &slowDisk{}
-	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *Config) { disk.configure(t, c) }, func(l *lived) {
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *host.Config) { disk.configure(t, c) }, func(l *lived) {
 		l.pass(time.Second)
 		answer := disk.silence()
 		plugin.die()
-		l.pass(l.cfg.StartTimeout + 3*slowdisk.Patience)
+		l.pass(host.DefaultStartTimeout + 3*slowdisk.Patience)
 		if last := l.plugin().LastError; !strings.Contains(last, "the disk does not answer") {
 			t.Errorf("the last error is %q", last)
 		}
@@ -75,6 +76,6 @@ func TestPluginOnDiskThatDoesNotAnswerIsTriedUntilItDoes(t *testing.T) {
 		}
 		answer()
 		l.pass(time.Minute)
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 	})
 }

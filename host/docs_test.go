@@ -1,9 +1,11 @@
-package host
+package host_test
 
 import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // TestStatesAreDocumented looks up each state in docs/reference/plugin-states.md.
@@ -12,7 +14,7 @@ func TestStatesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for state := StateStarting; state <= StateStopped; state++ {
+	for state := host.StateStarting; state <= host.StateStopped; state++ {
 		if !strings.Contains(string(page), "| `"+state.String()+"` |") {
 			t.Errorf("the page has no row for %s", state)
 		}

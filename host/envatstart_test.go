@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -22,7 +23,7 @@ func TestEnvAtStart(t *testing.T) {
 	variables := []string{"TESTPLUGIN_A=a", "TESTPLUGIN_B=b=c", "MY_C=c"}
 	t.Run("granted", func(t *testing.T) {
 		path := testplugin.Install(t, "snoop:at-start")
-		r := startHost(t, func(c *Config) { c.Environ = append(c.Environ, variables...) }, path)
+		r := startHost(t, func(c *host.Config) { c.Environ = append(c.Environ, variables...) }, path)
 		r.waitReady(0)
 		seen := testplugin.ReadSnooped(t, path)
 		want := []string{"TESTPLUGIN_A=a", "TESTPLUGIN_B=b=c"}
@@ -37,7 +38,7 @@ func TestEnvAtStart(t *testing.T) {
 	})
 	t.Run("lock-down", func(t *testing.T) {
 		path, pin := pinnedPlugin(t, "snoop:at-start")
-		r := startHost(t, func(c *Config) {
+		r := startHost(t, func(c *host.Config) {
 			c.Plugins = "p0=" + path + pin
 			c.Lockdown = true
 			c.Environ = append(c.Environ, variables...)
@@ -66,11 +67,11 @@ func TestEnvAtStartStartsOnceMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			var starts []string
-			h, err := New(Config{Plugins: "/fake/plugin", Environ: test.environ}, WithLogger(slog.New(slog.DiscardHandler)))
+			h, err := host.New(host.Config{Plugins: "/fake/plugin", Environ: test.environ}, host.WithLogger(slog.New(slog.DiscardHandler)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.sup.Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
+			h.Supervisor().Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				environ := slices.DeleteFunc(slices.Clone(p.Environ), func(kv string) bool { return strings.HasPrefix(kv, pluginlist.VarMaxProcs+"=") })
@@ -82,7 +83,7 @@ func TestEnvAtStartStartsOnceMore(t *testing.T) {
 			if err := h.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			testplugin.WaitFor(t, "the plugin to be ready", func() bool { return h.Stats().Exporters[0].State == StateReady })
+			testplugin.WaitFor(t, "the plugin to be ready", func() bool { return h.Stats().Exporters[0].State == host.StateReady })
 			if err := h.Shutdown(t.Context()); err != nil {
 				t.Error(err)
 			}

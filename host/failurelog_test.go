@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -25,7 +26,7 @@ func troubled(t *testing.T, batches int, export func(n int) error) string {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testplugin.Log{}
 		plugin := newFakePlugin(func(_ context.Context, n int) error { return export(n) })
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		for range batches {
 			endSpans(h, 4)
 			time.Sleep(2 * time.Second)
@@ -146,8 +147,8 @@ func TestReasonsAreKeptForTheStatus(t *testing.T) {
 			endSpans(h, 4)
 			time.Sleep(time.Second)
 		}
-		at := func(s time.Duration) time.Time { return begin.Add(DefaultBatchAge + s) }
-		want := []Failure{
+		at := func(s time.Duration) time.Time { return begin.Add(host.DefaultBatchAge + s) }
+		want := []host.Failure{
 			{Code: "UNAVAILABLE", Reason: "down", Calls: 1, First: at(2 * time.Second), Last: at(2 * time.Second)},
 			{Code: "INVALID_ARGUMENT", Reason: "span 2 has no name", Calls: 2, Spans: 8, First: at(0), Last: at(time.Second)},
 		}
@@ -175,14 +176,14 @@ func TestTroubleIsOverWithoutAnotherBatch(t *testing.T) {
 			}
 			return nil
 		})
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		endSpans(h, 4)
 		time.Sleep(calmTime / 2)
-		if got := h.Stats().Exporters[0]; got.State != StateDegraded || got.Delivered != 4 {
+		if got := h.Stats().Exporters[0]; got.State != host.StateDegraded || got.Delivered != 4 {
 			t.Errorf("%v, %d delivered; want degraded, and 4", got.State, got.Delivered)
 		}
 		time.Sleep(2 * heartbeat)
-		if got := h.Stats().Exporters[0].State; got != StateReady {
+		if got := h.Stats().Exporters[0].State; got != host.StateReady {
 			t.Errorf("%v, want ready", got)
 		}
 		wantLines(t, log.String(), map[string]int{"spans are delivered again": 1})
@@ -195,7 +196,7 @@ func TestTroubleIsOverWithoutAnotherBatch(t *testing.T) {
 // TestNoAnswerInTimeSaysSo: the text of gRPC's error would not help an operator.
 func TestNoAnswerInTimeSaysSo(t *testing.T) {
 	log := troubled(t, 10, func(int) error {
-		<-time.After(DefaultExportTimeout + time.Second)
+		<-time.After(host.DefaultExportTimeout + time.Second)
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	})
 	wantLines(t, log, map[string]int{

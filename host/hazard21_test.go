@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -55,7 +56,7 @@ func tinyLimits() {
 func TestHazard21MuchThroughAPluginWithoutLimits(t *testing.T) {
 	t.Parallel()
 	path := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { c.QueueBytes = 64 << 20 }, path)
+	r := startHost(t, func(c *host.Config) { c.QueueBytes = 64 << 20 }, path)
 	r.waitReady(0)
 	for i := range 10 { // 20 MiB, and less at a time than fits
 		r.sized(fmt.Sprintf("s%d", i), 500, 4<<10)
@@ -71,7 +72,7 @@ func TestHazard21OneLargeSpan(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"record", "stock"} { // the SDK's server, and go-plugin's with gRPC's default
 		path := testplugin.Install(t, mode)
-		r := startHost(t, func(c *Config) { c.QueueBytes, c.MaxSpanBytes = 64<<20, mostSpanBytes }, path)
+		r := startHost(t, func(c *host.Config) { c.QueueBytes, c.MaxSpanBytes = 64<<20, mostSpanBytes }, path)
 		r.waitReady(0)
 		r.sized("before", 100, 100)
 		r.sized("s", 3, mostSpanBytes-(64<<10))
@@ -119,7 +120,7 @@ func TestHazard21PlainServerTakesFourMebibytes(t *testing.T) {
 	}}
 	socket := filepath.Join(testplugin.SocketFolder(t), "r.sock")
 	testplugin.Serve(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, server) })
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.Plugins = "unix://" + socket
 		// The largest batches that there may be: full, and then a large span more.
 		c.QueueBytes, c.MaxSpanBytes, c.BatchBytes, c.BatchAge = 64<<20, mostSpanBytes, mostBatchBytes, time.Hour

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -54,7 +55,7 @@ func (r *running) killAndAwait() {
 	}
 	testplugin.WaitFor(r.t, "another process", func() bool {
 		x := r.Stats().Exporters[0]
-		return x.State == StateReady && x.PID != pid
+		return x.State == host.StateReady && x.PID != pid
 	})
 }
 
@@ -98,7 +99,7 @@ func TestHazard22ExportInFlightAtShutdown(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprintf("answered=%t", answered), func(t *testing.T) {
 			path := installOwn(t, "held")
-			r := startHost(t, func(c *Config) {
+			r := startHost(t, func(c *host.Config) {
 				c.ExportTimeout, c.StopTimeout = time.Minute, 500*time.Millisecond
 				if answered {
 					c.StopTimeout = time.Minute
@@ -109,7 +110,7 @@ func TestHazard22ExportInFlightAtShutdown(t *testing.T) {
 			testplugin.WaitFor(t, "the plugin to have the call", func() bool { return exists(path + ".has") })
 			ended := make(chan error, 1)
 			go func() { ended <- r.Shutdown(context.Background()) }()
-			testplugin.WaitFor(t, "the shutdown", func() bool { return r.Stats().Exporters[0].State != StateReady })
+			testplugin.WaitFor(t, "the shutdown", func() bool { return r.Stats().Exporters[0].State != host.StateReady })
 			if answered {
 				if err := os.WriteFile(path+".go", nil, 0o600); err != nil {
 					t.Fatal(err)
@@ -133,13 +134,13 @@ func TestHazard22ExportInFlightAtShutdown(t *testing.T) {
 // never meets the old one.
 func TestHazard27NextHostStartsItsOwnPlugin(t *testing.T) {
 	c := newChain(t, pointReceived)
-	host := exec.Command(filepath.Join(c.dir, ownPrefix+"sender"), c.relay)
-	host.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+c.dir)
-	out, err := host.StdoutPipe()
+	dying := exec.Command(filepath.Join(c.dir, ownPrefix+"sender"), c.relay)
+	dying.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+c.dir)
+	out, err := dying.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := host.Start(); err != nil {
+	if err := dying.Start(); err != nil {
 		t.Fatal(err)
 	}
 	var old int
@@ -147,9 +148,9 @@ func TestHazard27NextHostStartsItsOwnPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.await() // the old plugin is in the middle of a call, and stays there
-	_ = host.Process.Kill()
-	_ = host.Wait() // killed, as wanted
-	r := startHost(t, func(cfg *Config) { cfg.Environ = append(cfg.Environ, "XDG_RUNTIME_DIR="+c.dir) }, c.relay)
+	_ = dying.Process.Kill()
+	_ = dying.Wait() // killed, as wanted
+	r := startHost(t, func(cfg *host.Config) { cfg.Environ = append(cfg.Environ, "XDG_RUNTIME_DIR="+c.dir) }, c.relay)
 	r.waitReady(0)
 	if got := r.Stats().Exporters[0].PID; got == old {
 		t.Errorf("process %d is the old plugin", got)
@@ -179,7 +180,7 @@ func TestHazard28PluginsOfOtherVersions(t *testing.T) {
 // that either does makes spans of its own.
 func TestHazard30NoSpansAboutSpans(t *testing.T) {
 	path := installOwn(t, "tracing")
-	r := startHost(t, func(c *Config) { c.BatchSpans = 10 }, path)
+	r := startHost(t, func(c *host.Config) { c.BatchSpans = 10 }, path)
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r.Host)))
 	t.Cleanup(func() { otel.SetTracerProvider(noop.NewTracerProvider()) })
 	for range 10 {
@@ -243,7 +244,7 @@ func TestHazard32ManyStartsAtOnce(t *testing.T) {
 	for i := range paths {
 		paths[i] = testplugin.Install(t, "record")
 	}
-	r := startHost(t, func(c *Config) { c.StartTimeout, c.StopTimeout = time.Minute, 20*time.Second }, paths...)
+	r := startHost(t, func(c *host.Config) { c.StartTimeout, c.StopTimeout = time.Minute, 20*time.Second }, paths...)
 	r.spans("s", 100)
 	for i := range paths {
 		r.waitReady(i)
@@ -266,7 +267,7 @@ func TestHazard29AnswersThatAreGarbage(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			good := testplugin.Install(t, "record")
-			r := startHost(t, func(c *Config) { c.BatchAge = time.Second }, testplugin.Install(t, mode), good)
+			r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, testplugin.Install(t, mode), good)
 			r.spans("s", 100)
 			r.flush()
 			r.wantBooks(0, want)

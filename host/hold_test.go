@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -31,11 +32,11 @@ func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 			return nil
 		})
 		other := newFakePlugin(func(context.Context, int) error { return nil })
-		h, err := New(Config{Plugins: "a=/fake/plugin,b=/fake/plugin"}, WithLogger(slog.New(slog.DiscardHandler)))
+		h, err := host.New(host.Config{Plugins: "a=/fake/plugin,b=/fake/plugin"}, host.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.sup.Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
+		h.Supervisor().Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
 			return map[string]*fakePlugin{"a": throttled, "b": other}[p.Name], nil
 		}
 		if err := h.Start(t.Context()); err != nil {
@@ -51,7 +52,7 @@ func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 		if got := throttled.called(); got != 1 {
 			t.Errorf("%d calls to the one that wants to be left alone, want 1", got)
 		}
-		if got, want := books[0].HeldUntil, begin.Add(DefaultBatchAge+20*time.Second); !got.Equal(want) {
+		if got, want := books[0].HeldUntil, begin.Add(host.DefaultBatchAge+20*time.Second); !got.Equal(want) {
 			t.Errorf("held until %v, want %v", got, want)
 		}
 		if books[1].Delivered != 10 || !books[1].HeldUntil.IsZero() {
@@ -84,7 +85,7 @@ func TestRetryAfterOfHours(t *testing.T) {
 			endSpans(h, 1)
 			time.Sleep(time.Second)
 		}
-		time.Sleep(DefaultMaxAge)
+		time.Sleep(host.DefaultMaxAge)
 		synctest.Wait()
 		late := 0
 		for _, at := range plugin.calls {

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // running is a started Host with a tracer in front of it.
 type running struct {
-	*Host
+	*host.Host
 	tracer trace.Tracer
 	log    *testplugin.Log
 	t      *testing.T
@@ -40,7 +41,7 @@ type running struct {
 
 // startHost starts a Host with plugins of the given modes. At the end of the test it
 // shuts the Host down and checks the accounting.
-func startHost(t *testing.T, change func(*Config), paths ...string) *running {
+func startHost(t *testing.T, change func(*host.Config), paths ...string) *running {
 	t.Helper()
 	r := makeHost(t, change, paths...)
 	if err := r.Start(t.Context()); err != nil {
@@ -50,9 +51,9 @@ func startHost(t *testing.T, change func(*Config), paths ...string) *running {
 }
 
 // makeHost does the same and does not start the Host.
-func makeHost(t *testing.T, change func(*Config), paths ...string) *running {
+func makeHost(t *testing.T, change func(*host.Config), paths ...string) *running {
 	t.Helper()
-	cfg := Config{
+	cfg := host.Config{
 		Plugins:     pluginList(paths),
 		BatchAge:    20 * time.Millisecond,
 		StopTimeout: time.Second,
@@ -62,7 +63,7 @@ func makeHost(t *testing.T, change func(*Config), paths ...string) *running {
 		change(&cfg)
 	}
 	log := &testplugin.Log{}
-	h, err := New(cfg, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	h, err := host.New(cfg, host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
@@ -72,7 +73,7 @@ func makeHost(t *testing.T, change func(*Config), paths ...string) *running {
 		_ = h.Shutdown(context.Background()) // what it lost is in the books
 		r.balanced()
 		for _, x := range h.Stats().Exporters {
-			if x.Waiting != 0 || x.State != StateStopped {
+			if x.Waiting != 0 || x.State != host.StateStopped {
 				t.Errorf("after Shutdown plugin %q is %v with %d spans waiting", x.Name, x.State, x.Waiting)
 			}
 		}
@@ -156,7 +157,7 @@ func wantOnce(t *testing.T, path, prefix string, n int) {
 
 func (r *running) waitReady(i int) {
 	r.t.Helper()
-	testplugin.WaitFor(r.t, "a ready plugin", func() bool { return r.Stats().Exporters[i].State == StateReady })
+	testplugin.WaitFor(r.t, "a ready plugin", func() bool { return r.Stats().Exporters[i].State == host.StateReady })
 }
 
 func TestDelivers(t *testing.T) {
@@ -194,7 +195,7 @@ func TestAnswers(t *testing.T) {
 		{"stock", map[string]uint64{"delivered": 100}}, // plain OTLP, without Lifecycle
 	} {
 		t.Run(test.mode, func(t *testing.T) {
-			r := startHost(t, func(c *Config) { c.BatchAge = time.Second }, testplugin.Install(t, test.mode))
+			r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, testplugin.Install(t, test.mode))
 			r.spans("s", 100)
 			r.flush()
 			r.wantBooks(0, test.want)
@@ -204,7 +205,7 @@ func TestAnswers(t *testing.T) {
 
 func TestRetryIsTheSameBatch(t *testing.T) {
 	path := testplugin.Install(t, "flaky:2")
-	r := startHost(t, func(c *Config) { c.BatchAge = time.Second }, path)
+	r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, path)
 	r.spans("s", 10)
 	r.flush()
 	got := testplugin.Received(t, path)
@@ -215,7 +216,7 @@ func TestRetryIsTheSameBatch(t *testing.T) {
 
 func TestSplitForSmallPlugin(t *testing.T) {
 	path := testplugin.Install(t, "small:30")
-	r := startHost(t, func(c *Config) { c.BatchAge = time.Second }, path)
+	r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, path)
 	r.spans("s", 100)
 	r.flush()
 	wantOnce(t, path, "s", 100)
@@ -234,14 +235,14 @@ func TestExportersDoNotHurtEachOther(t *testing.T) {
 		return r.books(0)["delivered"] == 5000 && r.books(1)["rejected INVALID_ARGUMENT"] == 5000
 	})
 	wantOnce(t, good, "s", 5000)
-	if got := r.Stats().Exporters[2]; got.Waiting != 5000 || got.State == StateReady {
+	if got := r.Stats().Exporters[2]; got.Waiting != 5000 || got.State == host.StateReady {
 		t.Errorf("the plugin that does not start: %+v, want 5000 waiting", got)
 	}
 }
 
 func TestKilledPluginComesBackWithoutLoss(t *testing.T) {
 	path := testplugin.Install(t, "slow:5ms")
-	r := startHost(t, func(c *Config) { c.BatchSpans = 50 }, path)
+	r := startHost(t, func(c *host.Config) { c.BatchSpans = 50 }, path)
 	r.waitReady(0)
 	for round := range 3 {
 		pid := r.Stats().Exporters[0].PID
@@ -257,7 +258,7 @@ func TestKilledPluginComesBackWithoutLoss(t *testing.T) {
 		r.balanced()
 		testplugin.WaitFor(t, "another process", func() bool {
 			x := r.Stats().Exporters[0]
-			return x.State == StateReady && x.PID != pid
+			return x.State == host.StateReady && x.PID != pid
 		})
 		r.flush() // a batch that was alone in flight at two kills would be quarantined
 	}
@@ -269,7 +270,7 @@ func TestKilledPluginComesBackWithoutLoss(t *testing.T) {
 }
 
 func TestCrashIsLoggedWithItsPanic(t *testing.T) {
-	r := startHost(t, func(c *Config) { c.BatchAge = time.Second }, testplugin.Install(t, "crash:1"))
+	r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, testplugin.Install(t, "crash:1"))
 	r.spans("s", 1)
 	testplugin.WaitFor(t, "the log", func() bool { return strings.Contains(r.log.String(), "panic: testplugin: crash") })
 	testplugin.WaitFor(t, "the cause", func() bool {
@@ -282,7 +283,7 @@ func TestCrashIsLoggedWithItsPanic(t *testing.T) {
 func TestFrozenPluginIsReplaced(t *testing.T) {
 	t.Parallel() // it waits for processes
 	path := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { c.ExportTimeout = 200 * time.Millisecond }, path)
+	r := startHost(t, func(c *host.Config) { c.ExportTimeout = 200 * time.Millisecond }, path)
 	r.waitReady(0)
 	pid := r.Stats().Exporters[0].PID
 	testplugin.Freeze(t, pid)
@@ -350,7 +351,7 @@ func TestCauseIsLoggedWhileTheHostShutsDown(t *testing.T) {
 
 func TestStartDoesNotWait(t *testing.T) {
 	r := startHost(t, nil, testplugin.Install(t, "lateready:300ms"))
-	if got := r.Stats().Exporters[0].State; got != StateStarting {
+	if got := r.Stats().Exporters[0].State; got != host.StateStarting {
 		t.Errorf("state %v right after Start, want starting", got)
 	}
 	r.spans("s", 100)
@@ -394,7 +395,7 @@ func TestFrozenPluginDoesNotHoldShutdown(t *testing.T) {
 
 func TestShutdownDelivers(t *testing.T) {
 	path := testplugin.Install(t, "slow:100ms")
-	r := startHost(t, func(c *Config) { c.BatchSpans, c.StopTimeout = 100, 20*time.Second }, path)
+	r := startHost(t, func(c *host.Config) { c.BatchSpans, c.StopTimeout = 100, 20*time.Second }, path)
 	r.spans("s", 1000)
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown: %v", err)
@@ -419,7 +420,7 @@ func TestForceFlushSaysWhatIsLeft(t *testing.T) {
 
 func TestBoundAndTheOtherExporter(t *testing.T) {
 	good := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.QueueBytes, c.MaxSpanBytes, c.BatchBytes = 4<<20, 1<<20, 64<<10
 	}, good, testplugin.Install(t, "exit"))
 	r.waitReady(0)
@@ -447,7 +448,7 @@ func TestBoundAndTheOtherExporter(t *testing.T) {
 func TestHungExporterCostsNoOther(t *testing.T) {
 	t.Parallel() // it waits for processes
 	good := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { c.QueueBytes = 1 << 20 }, good, testplugin.Install(t, "hang"))
+	r := startHost(t, func(c *host.Config) { c.QueueBytes = 1 << 20 }, good, testplugin.Install(t, "hang"))
 	r.waitReady(0)
 	r.waitReady(1)
 	payload := strings.Repeat("x", 1000)
@@ -464,14 +465,14 @@ func TestPluginThatServesNoMoreIsReplaced(t *testing.T) {
 	r := startHost(t, nil, path)
 	r.spans("s", 10)
 	testplugin.WaitFor(t, "another process", func() bool { return r.Stats().Exporters[0].Starts > 1 })
-	if got := r.Stats().Exporters[0].State; got == StateStopped {
+	if got := r.Stats().Exporters[0].State; got == host.StateStopped {
 		t.Errorf("state %v", got)
 	}
 }
 
 func TestSignalledPluginFinishesItsCalls(t *testing.T) {
 	path := installOwn(t, "held")
-	r := startHost(t, func(c *Config) { c.ExportTimeout = time.Minute }, path)
+	r := startHost(t, func(c *host.Config) { c.ExportTimeout = time.Minute }, path)
 	r.waitReady(0)
 	first := r.Stats().Exporters[0].PID
 	r.spans("before", 10)
@@ -494,7 +495,7 @@ func TestSignalledPluginFinishesItsCalls(t *testing.T) {
 
 func TestOneSpanABatch(t *testing.T) {
 	path := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { c.BatchSpans, c.QueueBytes = 1, 1<<20 }, path, testplugin.Install(t, "exit"))
+	r := startHost(t, func(c *host.Config) { c.BatchSpans, c.QueueBytes = 1, 1<<20 }, path, testplugin.Install(t, "exit"))
 	r.spans("s", 3000)
 	r.balanced()
 	testplugin.WaitFor(t, "the good exporter", func() bool { return r.Stats().Exporters[0].Waiting == 0 })
@@ -509,7 +510,7 @@ func TestOneSpanABatch(t *testing.T) {
 
 func TestVariablesAreGrantedAsDeclared(t *testing.T) {
 	path := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.Environ = append(c.Environ, "TESTPLUGIN_CANARY=tweet", "TESTPLUGINX=no")
 		c.Context.ServiceName = "shop"
 	}, path)
@@ -530,7 +531,9 @@ func TestVariablesAreGrantedAsDeclared(t *testing.T) {
 }
 
 func TestBooksBalanceAtEveryMoment(t *testing.T) {
-	r := startHost(t, func(c *Config) { c.BatchSpans, c.QueueBytes, c.MaxSpanBytes, c.BatchBytes = 64, 1<<20, 64<<10, 64<<10 },
+	r := startHost(t, func(c *host.Config) {
+		c.BatchSpans, c.QueueBytes, c.MaxSpanBytes, c.BatchBytes = 64, 1<<20, 64<<10, 64<<10
+	},
 		testplugin.Install(t, "slow:1ms"), testplugin.Install(t, "crash:5"), testplugin.Install(t, "filter:w0"))
 	var writers sync.WaitGroup
 	for w := range 4 {
@@ -555,7 +558,7 @@ func TestBooksBalanceAtEveryMoment(t *testing.T) {
 }
 
 func TestNotEnabled(t *testing.T) {
-	h, err := New(Config{})
+	h, err := host.New(host.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -568,7 +571,7 @@ func TestNotEnabled(t *testing.T) {
 }
 
 func TestShutdownWithoutStart(t *testing.T) {
-	h, err := New(Config{Plugins: "./p"}, WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: "./p"}, host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/supervise"
@@ -37,43 +38,43 @@ func file(t *testing.T, name, content string) string {
 func TestInspect(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	document := file(t, "record.yaml", "exporter: {}\n")
-	cfg := Config{
+	cfg := host.Config{
 		Plugins:       pluginList([]string{path, testplugin.Install(t, "stock"), testplugin.Install(t, "hello"), "nosuch", testplugin.Install(t, "stock")}),
 		PluginDirs:    []string{"/nowhere"},
-		PluginConfigs: map[string]PluginConfig{"p0": {File: document}, "p4": {Document: []byte("{}")}},
+		PluginConfigs: map[string]host.PluginConfig{"p0": {File: document}, "p4": {Document: []byte("{}")}},
 		Environ:       []string{"TESTPLUGIN_CANARY=tweet", "LANG=C", "SECRET=s", "LANG=C.UTF-8"},
-		Context:       Context{Node: "10.0.0.1", ServiceName: "shop"},
+		Context:       host.Context{Node: "10.0.0.1", ServiceName: "shop"},
 	}
-	procs := Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(pluginlist.DefaultMaxProcs()), Setting: EnvPluginMaxProcs, Default: true}
-	lang := Variable{Name: "LANG", Value: "C.UTF-8", Base: true}
-	got := Inspect(t.Context(), cfg, true, WithLogger(slog.New(slog.DiscardHandler)))
+	procs := host.Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(pluginlist.DefaultMaxProcs()), Setting: host.EnvPluginMaxProcs, Default: true}
+	lang := host.Variable{Name: "LANG", Value: "C.UTF-8", Base: true}
+	got := host.Inspect(t.Context(), cfg, true, host.WithLogger(slog.New(slog.DiscardHandler)))
 	for i := range got { // said below
 		got[i].Path, got[i].Where, got[i].Digest = "", "", ""
 	}
-	want := []Inspection{
+	want := []host.Inspection{
 		{
 			Name: "p0", Described: true, Context: cfg.Context,
-			About: About{
+			About: host.About{
 				Name: "testplugin", Version: "1.2.3", SDK: got[0].About.SDK, Language: "go",
 				Patterns: []string{"TESTPLUGIN_*"},
 			},
-			Variables: []Variable{procs, lang, {Name: "TESTPLUGIN_CANARY", Value: "tweet"}},
+			Variables: []host.Variable{procs, lang, {Name: "TESTPLUGIN_CANARY", Value: "tweet"}},
 			Config:    []byte("exporter: {}\n"), ConfigFile: document,
 			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 		{
-			Name: "p1", Variables: []Variable{procs, lang},
+			Name: "p1", Variables: []host.Variable{procs, lang},
 			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
-		{Name: "p2", Context: cfg.Context, Variables: []Variable{procs, lang}, Err: got[2].Err},
+		{Name: "p2", Context: cfg.Context, Variables: []host.Variable{procs, lang}, Err: got[2].Err},
 		{Name: "p3", Context: cfg.Context, Err: got[3].Err},
 		{
-			Name: "p4", Context: cfg.Context, Variables: []Variable{procs, lang}, Config: []byte("{}"),
+			Name: "p4", Context: cfg.Context, Variables: []host.Variable{procs, lang}, Config: []byte("{}"),
 			Err:           errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin"),
 			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Inspection{}), cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(host.Inspection{}), cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if sdk := got[0].About.SDK; !strings.HasPrefix(sdk, "github.com/servetrace/servetrace/pluginsdk ") {
@@ -92,14 +93,14 @@ func TestInspect(t *testing.T) {
 
 func TestInspectWithoutLaunchLooksAtFilesOnly(t *testing.T) {
 	path := testplugin.Install(t, "child") // writes a record as soon as it starts
-	cfg := Config{
+	cfg := host.Config{
 		Plugins: pluginList([]string{path, "/nowhere/plugin"}),
-		PluginConfigs: map[string]PluginConfig{
+		PluginConfigs: map[string]host.PluginConfig{
 			"p0": {File: "/nowhere/p0.yaml"},
 		},
 		Environ: []string{"LANG=C"},
 	}
-	got := Inspect(t.Context(), cfg, false)
+	got := host.Inspect(t.Context(), cfg, false)
 	if got[0].Path != path || got[0].Where != path || got[0].Described || got[0].MaxConcurrency != 0 || len(got[0].Variables) != 2 {
 		t.Errorf("%+v", got[0])
 	}
@@ -117,11 +118,11 @@ func TestInspectWithoutLaunchLooksAtFilesOnly(t *testing.T) {
 }
 
 func TestInspectOfAFaultyConfig(t *testing.T) {
-	got := Inspect(t.Context(), Config{Plugins: ","}, true)
+	got := host.Inspect(t.Context(), host.Config{Plugins: ","}, true)
 	if len(got) != 1 || got[0].Err == nil || !strings.Contains(got[0].Err.Error(), "names no plugin") {
 		t.Errorf("%+v", got)
 	}
-	if got := Inspect(t.Context(), Config{}, true); len(got) != 0 {
+	if got := host.Inspect(t.Context(), host.Config{}, true); len(got) != 0 {
 		t.Errorf("of an empty list: %+v", got)
 	}
 }
@@ -129,9 +130,9 @@ func TestInspectOfAFaultyConfig(t *testing.T) {
 func TestInspectEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	got := Inspect(ctx, Config{Plugins: pluginList([]string{testplugin.Install(t, "silent:5m")}), StartTimeout: time.Hour}, true,
-		WithLogger(slog.New(slog.DiscardHandler)))
-	if err := fmt.Sprint(got[0].Err); !strings.Contains(err, "no handshake within the start timeout") || strings.Contains(err, EnvStartTimeout) {
+	got := host.Inspect(ctx, host.Config{Plugins: pluginList([]string{testplugin.Install(t, "silent:5m")}), StartTimeout: time.Hour}, true,
+		host.WithLogger(slog.New(slog.DiscardHandler)))
+	if err := fmt.Sprint(got[0].Err); !strings.Contains(err, "no handshake within the start timeout") || strings.Contains(err, host.EnvStartTimeout) {
 		t.Errorf("error %s", err)
 	}
 }
@@ -139,16 +140,16 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 // TestInspectAsksDescribeOnly: no other call reaches a plugin, and the inspection has the
 // variables that are not granted.
 func TestInspectAsksDescribeOnly(t *testing.T) {
-	h, err := New(Config{Plugins: "/fake/plugin"})
+	h, err := host.New(host.Config{Plugins: "/fake/plugin"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	plugin := newFakePlugin(nil)
 	plugin.patterns = []string{"*"}
-	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
+	h.Supervisor().Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
 		return plugin, nil
 	}
-	got := h.cfg.inspect(t.Context(), h.plugins[0], true, false)
+	got := h.InspectOnly(t.Context())
 	if !got.Described || got.Err == nil || !strings.HasPrefix(got.Err.Error(), `describe: the plugin asks for variables "*"`) {
 		t.Errorf("%+v", got)
 	}

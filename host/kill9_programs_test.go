@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -248,8 +249,8 @@ func (c cutter) answers(plugin io.Reader) error {
 func runSender() {
 	// Only the flush below seals the batch. On a slow machine, its age would seal fewer
 	// spans.
-	h, err := New(Config{Plugins: "p=" + os.Args[1], BatchAge: time.Minute, ExportTimeout: time.Minute},
-		WithLogger(slog.New(slog.DiscardHandler)))
+	h, err := host.New(host.Config{Plugins: "p=" + os.Args[1], BatchAge: time.Minute, ExportTimeout: time.Minute},
+		host.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil || h.Start(context.Background()) != nil {
 		os.Exit(2)
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -153,7 +154,7 @@ func (c *chain) wantStored(attempts ...int) {
 func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain {
 	t.Helper()
 	c := newChain(t, point)
-	r := startHost(t, func(cfg *Config) {
+	r := startHost(t, func(cfg *host.Config) {
 		cfg.BatchSpans, cfg.ExportTimeout = spansOfKill, time.Minute
 		cfg.BatchAge = time.Hour // by its age, a batch of a slow machine would have fewer spans
 		// The process is frozen on purpose.
@@ -161,11 +162,11 @@ func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain 
 	}, c.relay)
 	r.waitReady(0)
 	r.spans("first", spansOfKill)
-	r.pipeline.Flush()
+	r.Seal()
 	c.await()
 	second := func() {
 		r.spans("second", spansOfKill)
-		r.pipeline.Flush()
+		r.Seal()
 		r.balanced()
 	}
 	if point == pointAcknowledged { // the plugin takes the next batch, which must not be lost with it
@@ -298,13 +299,13 @@ func TestKill9OfTheHost(t *testing.T) {
 // ready, more often than a crashing plugin may crash before the breaker opens.
 func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel() // most of it is pauses between starts
-	r := startHost(t, func(c *Config) { c.StartTimeout, c.MaxAge = time.Minute, 10*time.Minute }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *host.Config) { c.StartTimeout, c.MaxAge = time.Minute, 10*time.Minute }, testplugin.Install(t, "record"))
 	for n := range crashesToBreak {
 		pid := 0
 		testplugin.WaitFor(t, "another process", func() bool {
 			x := r.Stats().Exporters[0]
 			pid = x.PID
-			return x.State == StateReady && x.Starts == uint64(n+1)
+			return x.State == host.StateReady && x.Starts == uint64(n+1)
 		})
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)

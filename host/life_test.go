@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -18,13 +18,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // lived is a fake Host with its log, for tests of a plugin's life.
 type lived struct {
-	*Host
+	*host.Host
 	t        *testing.T
 	log      *testplugin.Log
 	launches atomic.Int64
@@ -32,14 +33,14 @@ type lived struct {
 
 // live starts a Host, answers its n-th launch by launchFake, and runs test in fake time.
 // The log must have only possible changes of state, and the accounting must balance.
-func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*Config), test func(*lived)) {
+func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*host.Config), test func(*lived)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lived{t: t, log: &testplugin.Log{}}
 		l.Host = fakeHost(t, func(n int) (*fakePlugin, error) {
 			l.launches.Store(int64(n))
 			return launchFake(n)
-		}, change, WithLogger(slog.New(slog.NewTextHandler(l.log, nil))))
+		}, change, host.WithLogger(slog.New(slog.NewTextHandler(l.log, nil))))
 		test(l)
 		_ = l.Shutdown(context.Background()) // what it lost is in the books
 		if err := l.Stats().Check(); err != nil {
@@ -66,9 +67,9 @@ func (l *lived) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (l *lived) plugin() ExporterStats { return l.Stats().Exporters[0] }
+func (l *lived) plugin() host.ExporterStats { return l.Stats().Exporters[0] }
 
-func (l *lived) wantState(want State) {
+func (l *lived) wantState(want host.State) {
 	l.t.Helper()
 	if x := l.plugin(); x.State != want {
 		l.t.Errorf("state %v (%s), want %v", x.State, x.Cause, want)
@@ -106,10 +107,10 @@ func TestDegradedByFailingCallsAndReadyAgain(t *testing.T) {
 			})
 			live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
 				synctest.Wait()
-				l.wantState(StateReady)
+				l.wantState(host.StateReady)
 				endSpans(l.Host, 1)
 				l.pass(time.Second)
-				l.wantState(StateDegraded)
+				l.wantState(host.StateDegraded)
 				if got := l.plugin().Cause; got != status.Convert(fails).Message() {
 					t.Errorf("cause %q", got)
 				}
@@ -118,7 +119,7 @@ func TestDegradedByFailingCallsAndReadyAgain(t *testing.T) {
 					endSpans(l.Host, 1)
 					l.pass(time.Second)
 				}
-				l.wantState(StateReady)
+				l.wantState(host.StateReady)
 				wantLines(t, l.log.String(), map[string]int{"plugin is degraded": 1, "again=true": 1})
 			})
 		})
@@ -136,12 +137,12 @@ func TestMissedHeartbeatDegradesAndAnAnswerRestores(t *testing.T) {
 	}
 	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
 		l.pass(2*heartbeat + healthTime + time.Second)
-		l.wantState(StateDegraded)
+		l.wantState(host.StateDegraded)
 		if got, want := l.plugin().Cause, "no answer to a health check within 2s"; got != want {
 			t.Errorf("cause %q, want %q", got, want)
 		}
 		l.pass(3 * heartbeat)
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 		if plugin.dumps.Load() != 0 || l.plugin().Starts != 1 {
 			t.Error("a plugin that answered in the end was put down")
 		}
@@ -169,13 +170,13 @@ func TestRejectionsInPartAreNoReasonToStayDegraded(t *testing.T) {
 	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
 		endSpans(l.Host, 2)
 		l.pass(time.Second)
-		l.wantState(StateDegraded)
+		l.wantState(host.StateDegraded)
 		up.Store(true)
 		for range 20 {
 			endSpans(l.Host, 2)
 			l.pass(time.Second)
 		}
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 	})
 }
 
@@ -190,12 +191,12 @@ func TestFrozenIdlePluginIsDumpedAndRestarted(t *testing.T) {
 		return newFakePlugin(well), nil
 	}, nil, func(l *lived) {
 		l.pass(2 * (heartbeat + healthTime))
-		if got := l.plugin(); got.Starts != 1 || got.State != StateDegraded {
+		if got := l.plugin(); got.Starts != 1 || got.State != host.StateDegraded {
 			t.Errorf("%v after two missed heartbeats, %d starts", got.State, got.Starts)
 		}
 		l.pass(heartbeat + healthTime + time.Second)
 		x := l.plugin()
-		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Crashes != 1 || x.State != StateReady {
+		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Crashes != 1 || x.State != host.StateReady {
 			t.Errorf("%d dumps, %d starts, %d crashes, %v; want 1, 2, 1, ready", frozen.dumps.Load(), x.Starts, x.Crashes, x.State)
 		}
 	})
@@ -215,7 +216,7 @@ func TestCallWithoutAnswerIsEnough(t *testing.T) {
 	}, nil, func(l *lived) {
 		endSpans(l.Host, 3)
 		// A heartbeat may be under way when the call's time is over.
-		l.pass(DefaultBatchAge + DefaultExportTimeout + 2*healthTime + time.Second)
+		l.pass(host.DefaultBatchAge + host.DefaultExportTimeout + 2*healthTime + time.Second)
 		x := l.plugin()
 		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Delivered != 3 {
 			t.Errorf("%d dumps, %d starts, %d delivered; want 1, 2, 3", frozen.dumps.Load(), x.Starts, x.Delivered)
@@ -274,15 +275,15 @@ func TestHazard07CrashLoopsBreak(t *testing.T) {
 					endSpans(l.Host, 1)
 					l.pass(time.Second)
 				}
-				l.wantState(StateBroken)
+				l.wantState(host.StateBroken)
 				before := l.launches.Load()
 				for range 3600 {
 					endSpans(l.Host, 1)
 					l.pass(time.Second)
 				}
-				l.wantState(StateBroken)
+				l.wantState(host.StateBroken)
 				if got := l.launches.Load() - before; got < 115 || got > 120 {
-					t.Errorf("%d launches in an hour, want one each %v", got, DefaultMaxAge/2)
+					t.Errorf("%d launches in an hour, want one each %v", got, host.DefaultMaxAge/2)
 				}
 				l.wantAtMost("level=ERROR", 3*causesLogged+2)
 				l.wantAtMost("plugin is ready", causesLogged+1)
@@ -313,27 +314,27 @@ func TestProbeThatLivesClosesTheBreaker(t *testing.T) {
 	}
 	live(t, launchFake, nil, func(l *lived) {
 		l.pass(10 * time.Second)
-		l.wantState(StateBroken)
+		l.wantState(host.StateBroken)
 		good.Store(true)
 		before := l.launches.Load()
 		if err := l.Reload(l.t.Context()); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 		if got := l.launches.Load() - before; got != 1 {
 			t.Errorf("%d launches by Reload, want one at once", got)
 		}
 		good.Store(false)
 		last.Kill("")
 		l.pass(10 * time.Second)
-		l.wantState(StateBroken)
+		l.wantState(host.StateBroken)
 		good.Store(true)
 		l.pass(pauseOfBroken + steadyTime)
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 		last.Kill("")
 		synctest.Wait()
-		l.wantState(StateBackingOff)
+		l.wantState(host.StateBackingOff)
 	})
 }
 
@@ -350,7 +351,7 @@ func killOf(n int) launch.Report {
 // TestNoBatchAgesOutBeforeTheProbe: five processes crash at once, so that the breaker
 // opens. Spans that end from then on wait for the probe, and are delivered.
 func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
-	for _, maxAge := range []time.Duration{4 * time.Second, 30 * time.Second, DefaultMaxAge, 10 * time.Minute} {
+	for _, maxAge := range []time.Duration{4 * time.Second, 30 * time.Second, host.DefaultMaxAge, 10 * time.Minute} {
 		t.Run(maxAge.String(), func(t *testing.T) {
 			live(t, func(n int) (*fakePlugin, error) {
 				f := newFakePlugin(well)
@@ -359,14 +360,14 @@ func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
 					time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
 				}
 				return f, nil
-			}, func(c *Config) { c.MaxAge = maxAge }, func(l *lived) {
-				for l.plugin().State != StateBroken {
+			}, func(c *host.Config) { c.MaxAge = maxAge }, func(l *lived) {
+				for l.plugin().State != host.StateBroken {
 					l.pass(100 * time.Millisecond)
 				}
 				stop := l.flow()
 				l.pass(min(pauseOfBroken, maxAge))
 				stop()
-				l.wantState(StateReady)
+				l.wantState(host.StateReady)
 				l.wantAllDelivered()
 			})
 		})
@@ -393,7 +394,7 @@ func TestKillsByOthersLoseNothing(t *testing.T) {
 			}, nil, func(l *lived) {
 				stop := l.flow()
 				for range 600 {
-					if l.pass(time.Second); l.plugin().State == StateBroken {
+					if l.pass(time.Second); l.plugin().State == host.StateBroken {
 						t.Errorf("broken after %d kills", l.plugin().Crashes)
 						break
 					}
@@ -418,15 +419,15 @@ func TestCrashesOfItsOwnBreakThoughOthersKillToo(t *testing.T) {
 		}
 		time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
 		return f, nil
-	}, func(c *Config) { c.MaxAge = 10 * time.Second }, func(l *lived) {
+	}, func(c *host.Config) { c.MaxAge = 10 * time.Second }, func(l *lived) {
 		for l.launches.Load() < 2*crashesToBreak-2 {
-			if l.pass(100 * time.Millisecond); l.plugin().State == StateBroken {
+			if l.pass(100 * time.Millisecond); l.plugin().State == host.StateBroken {
 				t.Errorf("broken after %d ends, of which others caused half", l.plugin().Crashes)
 				return
 			}
 		}
 		l.pass(5*time.Second + 10*time.Millisecond) // the longest pause here, and a life
-		l.wantState(StateBroken)
+		l.wantState(host.StateBroken)
 	})
 }
 
@@ -447,11 +448,11 @@ func TestReloadOfAPluginThatDoesNotStartSaysWhy(t *testing.T) {
 // TestShutdownWaitsForNoPluginThatIsNotRun: its spans are counted as lost, now
 // and not after the time that a flush may take.
 func TestShutdownWaitsForNoPluginThatIsNotRun(t *testing.T) {
-	for reason, want := range map[launch.Reason]State{
-		launch.ReasonUntrusted:     StateUntrusted,
-		launch.ReasonVersion:       StateIncompatible,
-		launch.ReasonNotFound:      StateBackingOff,
-		launch.ReasonNotExecutable: StateBackingOff,
+	for reason, want := range map[launch.Reason]host.State{
+		launch.ReasonUntrusted:     host.StateUntrusted,
+		launch.ReasonVersion:       host.StateIncompatible,
+		launch.ReasonNotFound:      host.StateBackingOff,
+		launch.ReasonNotExecutable: host.StateBackingOff,
 	} {
 		for _, after := range []time.Duration{0, time.Second} {
 			t.Run(fmt.Sprintf("%v after %v", reason, after), func(t *testing.T) {
@@ -499,10 +500,10 @@ func (l *lived) wantLost(after time.Duration, why string) {
 
 // TestHazard18NotTriedUntilTheFileChanges: faults that only another file removes.
 func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
-	for reason, want := range map[launch.Reason]State{
-		launch.ReasonVersion:      StateIncompatible,
-		launch.ReasonArchitecture: StateIncompatible,
-		launch.ReasonUntrusted:    StateUntrusted,
+	for reason, want := range map[launch.Reason]host.State{
+		launch.ReasonVersion:      host.StateIncompatible,
+		launch.ReasonArchitecture: host.StateIncompatible,
+		launch.ReasonUntrusted:    host.StateUntrusted,
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "plugin")
@@ -517,7 +518,7 @@ func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
 					return nil, &launch.Error{Reason: reason, Path: path, Err: errors.New("no")}
 				}
 				return newFakePlugin(well), nil
-			}, func(c *Config) { c.Plugins = path }, func(l *lived) {
+			}, func(c *host.Config) { c.Plugins = path }, func(l *lived) {
 				l.pass(time.Hour)
 				l.wantState(want)
 				if got := l.launches.Load(); got != 1 {
@@ -525,7 +526,7 @@ func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
 				}
 				write("a new one")
 				l.pass(timeBetweenLooks + time.Second)
-				l.wantState(StateReady)
+				l.wantState(host.StateReady)
 			})
 		})
 	}
@@ -537,15 +538,15 @@ func TestStartJitterDelaysTheFirstStartAndNoShutdown(t *testing.T) {
 	live(t, func(int) (*fakePlugin, error) {
 		first = time.Since(begun)
 		return newFakePlugin(well), nil
-	}, func(c *Config) { begun, c.StartJitter = time.Now(), time.Hour }, func(l *lived) {
+	}, func(c *host.Config) { begun, c.StartJitter = time.Now(), time.Hour }, func(l *lived) {
 		l.pass(time.Hour)
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 		if first == 0 || first > time.Hour {
 			t.Errorf("first start after %v", first)
 		}
 	})
 	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil },
-		func(c *Config) { c.StartJitter = 1000 * time.Hour }, func(l *lived) {
+		func(c *host.Config) { c.StartJitter = 1000 * time.Hour }, func(l *lived) {
 			l.pass(time.Second)
 			before := time.Now()
 			_ = l.Shutdown(context.Background())
@@ -572,7 +573,7 @@ func TestPluginWithoutProcessHasNoChangedFile(t *testing.T) {
 		first := newFakePlugin(well)
 		time.AfterFunc(time.Hour, first.die)
 		return first, nil
-	}, func(c *Config) { c.Plugins = path }, func(l *lived) {
+	}, func(c *host.Config) { c.Plugins = path }, func(l *lived) {
 		l.pass(time.Minute)
 		write("a new one")
 		l.pass(time.Minute)
@@ -580,7 +581,7 @@ func TestPluginWithoutProcessHasNoChangedFile(t *testing.T) {
 			t.Error("the status does not report that the file of a running process has changed")
 		}
 		l.pass(time.Hour)
-		l.wantState(StateUntrusted)
+		l.wantState(host.StateUntrusted)
 		if l.plugin().Changed {
 			t.Error("the status reports a changed file, though no process runs")
 		}

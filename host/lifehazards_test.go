@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -114,7 +115,7 @@ func TestUpgradesUnderLoadLoseNothing(t *testing.T) {
 func TestUpgradeToABadPluginLosesNothing(t *testing.T) {
 	good := testplugin.Install(t, "record")
 	plugin := newSwappable(t, good)
-	r := startHost(t, func(c *Config) { c.StartTimeout = time.Minute }, plugin.path)
+	r := startHost(t, func(c *host.Config) { c.StartTimeout = time.Minute }, plugin.path)
 	r.waitReady(0)
 	pid := r.Stats().Exporters[0].PID
 	stop := r.load()
@@ -177,7 +178,7 @@ func TestHazard13SwappedWhileItRuns(t *testing.T) {
 func TestHazard13WatchTakesUpWhatWasSwapped(t *testing.T) {
 	first, second := testplugin.Install(t, "record"), testplugin.Install(t, "record")
 	plugin := newSwappable(t, first)
-	r := startHost(t, func(c *Config) { c.Watch = 50 * time.Millisecond }, plugin.path)
+	r := startHost(t, func(c *host.Config) { c.Watch = 50 * time.Millisecond }, plugin.path)
 	r.waitReady(0)
 	stop := r.load()
 	plugin.become(second)
@@ -194,8 +195,8 @@ func TestHazard13WatchTakesUpWhatWasSwapped(t *testing.T) {
 func TestHazard18MismatchIsNotRetried(t *testing.T) {
 	t.Parallel() // as above
 	plugin := newSwappable(t, testplugin.Install(t, "version:99"))
-	r := startHost(t, func(c *Config) { c.StartTimeout = time.Minute }, plugin.path)
-	testplugin.WaitFor(t, "the state", func() bool { return r.Stats().Exporters[0].State == StateIncompatible })
+	r := startHost(t, func(c *host.Config) { c.StartTimeout = time.Minute }, plugin.path)
+	testplugin.WaitFor(t, "the state", func() bool { return r.Stats().Exporters[0].State == host.StateIncompatible })
 	plugin.become(testplugin.Install(t, "record"))
 	r.waitReady(0)
 	if got := strings.Count(r.log.String(), "is incompatible"); got != 1 {
@@ -220,12 +221,12 @@ func TestHazard19NoProgramForThisMachine(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode  fs.FileMode
 		text  string
-		state State
+		state host.State
 		want  string
 	}{
-		"other machine":  {0o700, foreign.String(), StateIncompatible, "it is built for"},
-		"not executable": {0o600, "#!/bin/sh\n", StateBackingOff, "run: chmod +x"},
-		"bad shebang":    {0o700, "#!/no/such/interpreter\n", StateBackingOff, "interpreter"},
+		"other machine":  {0o700, foreign.String(), host.StateIncompatible, "it is built for"},
+		"not executable": {0o600, "#!/bin/sh\n", host.StateBackingOff, "run: chmod +x"},
+		"bad shebang":    {0o700, "#!/no/such/interpreter\n", host.StateBackingOff, "interpreter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "plugin")
@@ -245,7 +246,7 @@ func TestHazard19NoProgramForThisMachine(t *testing.T) {
 func TestHazard20DeletedSocketIsNoMatter(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	dir := testplugin.SocketFolder(t)
-	r := startHost(t, func(c *Config) { c.Environ = append(c.Environ, "XDG_RUNTIME_DIR="+dir) }, path)
+	r := startHost(t, func(c *host.Config) { c.Environ = append(c.Environ, "XDG_RUNTIME_DIR="+dir) }, path)
 	r.waitReady(0)
 	deleted := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -271,7 +272,7 @@ func TestHazard20DeletedSocketIsNoMatter(t *testing.T) {
 // TestHazard03FrozenPluginLeavesItsStack: it is dumped before it is killed.
 func TestHazard03FrozenPluginLeavesItsStack(t *testing.T) {
 	t.Parallel() // it waits for processes
-	r := startHost(t, func(c *Config) { c.ExportTimeout = 200 * time.Millisecond }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *host.Config) { c.ExportTimeout = 200 * time.Millisecond }, testplugin.Install(t, "record"))
 	r.waitReady(0)
 	testplugin.Freeze(t, r.Stats().Exporters[0].PID)
 	r.spans("s", 10)
@@ -287,12 +288,12 @@ func TestHazard07RealCrashLoop(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel() // most of it is pauses between starts
 			plugin := newSwappable(t, testplugin.Install(t, mode))
-			r := startHost(t, func(c *Config) { c.StartTimeout = time.Minute }, plugin.path)
+			r := startHost(t, func(c *host.Config) { c.StartTimeout = time.Minute }, plugin.path)
 			n := 0
 			testplugin.WaitFor(t, "the breaker", func() bool {
 				r.spans(fmt.Sprint(n), 1)
 				n++
-				return r.Stats().Exporters[0].State == StateBroken
+				return r.Stats().Exporters[0].State == host.StateBroken
 			})
 			if x := r.Stats().Exporters[0]; x.Crashes < crashesToBreak {
 				t.Errorf("broken after %d crashes", x.Crashes)

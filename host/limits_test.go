@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -115,13 +116,13 @@ func TestPartsAreCutAgain(t *testing.T) {
 func TestPartsStayWithinTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 1 << 20
-		h, err := New(Config{Plugins: "/fake/a,/fake/b,/fake/c,/fake/d", QueueBytes: bound, BatchBytes: 32 << 10},
-			WithLogger(slog.New(slog.DiscardHandler)))
+		h, err := host.New(host.Config{Plugins: "/fake/a,/fake/b,/fake/c,/fake/d", QueueBytes: bound, BatchBytes: 32 << 10},
+			host.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		up := make(chan struct{})
-		h.sup.Connect = func(_ context.Context, _ *supervise.Settings, plan supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
+		h.Supervisor().Connect = func(_ context.Context, _ *supervise.Settings, plan supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
 			<-up
 			p := newFakePlugin(func(ctx context.Context, _ int) error {
 				<-ctx.Done()
@@ -138,7 +139,7 @@ func TestPartsStayWithinTheBound(t *testing.T) {
 		}
 		for range 60 {
 			endSpans(h, 280)
-			h.pipeline.Flush()
+			h.Seal()
 		}
 		close(up)
 		most := int64(0)

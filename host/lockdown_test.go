@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // TestLockdownOfTheList: all faults are reported at once, each with the text to write.
@@ -19,7 +21,7 @@ func TestLockdownOfTheList(t *testing.T) {
 	if err := os.Mkdir("folder", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err = Config{
+	err = host.Config{
 		Lockdown:   true,
 		PluginDirs: []string{"/ok", "here"},
 		Plugins: strings.Join([]string{
@@ -38,7 +40,7 @@ SERVE_TRACING_PLUGIN_DIR: folder "here": under lock-down (SERVE_TRACING_LOCKDOWN
 	if fmt.Sprint(err) != want {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
 	}
-	if err := (Config{Lockdown: true, Plugins: "/ok/a" + pin}).Validate(); err != nil {
+	if err := (host.Config{Lockdown: true, Plugins: "/ok/a" + pin}).Validate(); err != nil {
 		t.Error(err)
 	}
 }

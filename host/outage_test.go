@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/host"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -78,12 +79,12 @@ func (b *backEnd) since() (begun []time.Time, most int) {
 }
 
 // host is a started Host in front of it, which seals batches of ten spans.
-func (b *backEnd) host(t *testing.T) *Host {
-	return fakeHost(t, func(int) (*fakePlugin, error) { return b.plugin, nil }, func(c *Config) { c.BatchSpans = 10 })
+func (b *backEnd) host(t *testing.T) *host.Host {
+	return fakeHost(t, func(int) (*fakePlugin, error) { return b.plugin, nil }, func(c *host.Config) { c.BatchSpans = 10 })
 }
 
 // load seals a batch each tenth of a second.
-func load(h *Host, length time.Duration) {
+func load(h *host.Host, length time.Duration) {
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		batches(h, 1)
 		<-time.After(100 * time.Millisecond)
@@ -150,7 +151,7 @@ func TestBatchesThatABackEndMindsMakeNoOutage(t *testing.T) {
 					if got := h.Stats().Exporters[0].Delivered; got != want {
 						t.Errorf("%d spans delivered beside the batches that are put off, want %d", got, want)
 					}
-					time.Sleep(DefaultMaxAge)
+					time.Sleep(host.DefaultMaxAge)
 					synctest.Wait()
 					wantDropped(t, h, map[string]uint64{"max_age": uint64(10 * len(minded))})
 					shutDown(t, h)
@@ -175,7 +176,7 @@ func TestOneBatchAloneMakesNoOutage(t *testing.T) {
 		if got := h.Stats().Exporters[0].Delivered; got != 10 {
 			t.Errorf("%d spans delivered, want those of the second batch", got)
 		}
-		time.Sleep(DefaultMaxAge)
+		time.Sleep(host.DefaultMaxAge)
 		synctest.Wait()
 		shutDown(t, h)
 	})
@@ -263,14 +264,14 @@ func TestBackEndReturnsDuringTheEnd(t *testing.T) {
 
 // TestNewProcessBeginsWithoutAnOutage: it may have another back end.
 func TestNewProcessBeginsWithoutAnOutage(t *testing.T) {
-	for name, next := range map[string]func(t *testing.T, h *Host, first *backEnd){
-		"reload": func(t *testing.T, h *Host, _ *backEnd) {
+	for name, next := range map[string]func(t *testing.T, h *host.Host, first *backEnd){
+		"reload": func(t *testing.T, h *host.Host, _ *backEnd) {
 			t.Helper()
 			if err := h.Reload(t.Context()); err != nil {
 				t.Error(err)
 			}
 		},
-		"crash": func(_ *testing.T, _ *Host, first *backEnd) { first.plugin.die() },
+		"crash": func(_ *testing.T, _ *host.Host, first *backEnd) { first.plugin.die() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -281,7 +282,7 @@ func TestNewProcessBeginsWithoutAnOutage(t *testing.T) {
 						return first.plugin, nil
 					}
 					return second.plugin, nil
-				}, func(c *Config) { c.BatchSpans = 10 })
+				}, func(c *host.Config) { c.BatchSpans = 10 })
 				load(h, 30*time.Second)
 				next(t, h, first)
 				time.Sleep(firstRestart + time.Second)
@@ -316,7 +317,7 @@ func TestOutageWithRealProcesses(t *testing.T) {
 	const sealed = 40
 	for i := range sealed {
 		r.spans(fmt.Sprintf("away%d", i), 5)
-		r.pipeline.Flush()
+		r.Seal()
 	}
 	failed := func() uint64 { return r.Stats().Exporters[0].Answers["UNAVAILABLE"] }
 	testplugin.WaitFor(t, "failed calls", func() bool { return failed() >= outageMisses })

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"fmt"
@@ -10,31 +10,32 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 func TestPluginConfigsOfTheEnvironment(t *testing.T) {
-	cfg, err := ConfigFromEnv(getenv(map[string]string{EnvPlugins: "console,x=./y", EnvPluginConfig: "x=y.yaml"}))
-	if diff := cmp.Diff(map[string]PluginConfig{"x": {File: "y.yaml"}}, cfg.PluginConfigs); diff != "" || err != nil {
+	cfg, err := host.ConfigFromEnv(getenv(map[string]string{host.EnvPlugins: "console,x=./y", host.EnvPluginConfig: "x=y.yaml"}))
+	if diff := cmp.Diff(map[string]host.PluginConfig{"x": {File: "y.yaml"}}, cfg.PluginConfigs); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	_, err = ConfigFromEnv(getenv(map[string]string{EnvPlugins: "console,x=./y", EnvPluginConfig: "y=y.yaml"}))
+	_, err = host.ConfigFromEnv(getenv(map[string]string{host.EnvPlugins: "console,x=./y", host.EnvPluginConfig: "y=y.yaml"}))
 	want := `SERVE_TRACING_PLUGIN_CONFIG: there is no plugin "y"; the plugins of SERVE_TRACING_EXPORTER_PLUGIN are console, x`
 	if fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	for _, off := range []map[string]string{
-		{EnvPluginConfig: "y=y.yaml"},
-		{EnvPluginConfig: "y=y.yaml", EnvPlugins: "y", envSDKDisabled: "true"},
+		{host.EnvPluginConfig: "y=y.yaml"},
+		{host.EnvPluginConfig: "y=y.yaml", host.EnvPlugins: "y", "OTEL_SDK_DISABLED": "true"},
 	} {
-		if _, err := ConfigFromEnv(getenv(off)); err != nil {
+		if _, err := host.ConfigFromEnv(getenv(off)); err != nil {
 			t.Errorf("%v is switched off: %v", off, err)
 		}
 	}
 }
 
 func TestFaultyPluginConfigs(t *testing.T) {
-	err := Config{Plugins: "a,b,unix:///run/d.sock", PluginConfigs: map[string]PluginConfig{
+	err := host.Config{Plugins: "a,b,unix:///run/d.sock", PluginConfigs: map[string]host.PluginConfig{
 		"a": {File: "f", Document: []byte("{}")},
 		"b": {Document: make([]byte, 1<<20+1)},
 		"c": {},
@@ -53,8 +54,8 @@ SERVE_TRACING_PLUGIN_CONFIG: plugin "d" is attached to (unix:///run/d.sock): thi
 // configuration, which may demand redaction.
 func TestPlainReceiverTakesNoConfiguration(t *testing.T) {
 	path := testplugin.Install(t, "stock")
-	r := startHost(t, func(c *Config) {
-		c.PluginConfigs = map[string]PluginConfig{"p0": {Document: []byte("processors: [{redact: {}}]")}}
+	r := startHost(t, func(c *host.Config) {
+		c.PluginConfigs = map[string]host.PluginConfig{"p0": {Document: []byte("processors: [{redact: {}}]")}}
 	}, path)
 	r.spans("s", 10)
 	testplugin.WaitFor(t, "the complaint", func() bool {
@@ -69,7 +70,7 @@ func TestPlainReceiverTakesNoConfiguration(t *testing.T) {
 // present content of the file.
 func TestConfigFileThatComesLater(t *testing.T) {
 	path, document := configPlugin(t), filepath.Join(t.TempDir(), "p.yaml")
-	r := startHost(t, func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"p0": {File: document}} }, path)
+	r := startHost(t, func(c *host.Config) { c.PluginConfigs = map[string]host.PluginConfig{"p0": {File: document}} }, path)
 	r.spans("s", 10)
 	testplugin.WaitFor(t, "the complaint", func() bool { return strings.Contains(r.log.String(), "there is no such file; create it") })
 	write := func(text string) {
@@ -90,7 +91,7 @@ func TestConfigFileThatComesLater(t *testing.T) {
 	}
 	testplugin.WaitFor(t, "another process", func() bool {
 		x := r.Stats().Exporters[0]
-		return x.State == StateReady && x.PID != pid
+		return x.State == host.StateReady && x.PID != pid
 	})
 	r.flush()
 	r.wantBooks(0, map[string]uint64{"delivered": 10})

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -9,15 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // poisoned feeds a plugin that dies of one span with 40 batches of 10 spans, the
 // poison in the middle of them, and waits until nothing waits any more.
-func poisoned(t *testing.T, how string, change func(*Config)) (*running, string) {
+func poisoned(t *testing.T, how string, change func(*host.Config)) (*running, string) {
 	t.Helper()
 	path := testplugin.Install(t, "poison:"+how)
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.BatchSpans = 10
 		c.BatchAge = time.Hour // batches are sealed by their number alone
 		if change != nil {
@@ -89,7 +90,7 @@ func TestPoisonBatchIsQuarantined(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "crashes")
-			r, path := poisoned(t, how, func(c *Config) {
+			r, path := poisoned(t, how, func(c *host.Config) {
 				c.CrashDir = dir
 				c.MaxAge = 5 * time.Minute
 				if how == "freeze" {
@@ -115,7 +116,7 @@ func TestPoisonBatchIsQuarantined(t *testing.T) {
 			if x.Crashes < 2 || x.Crashes > 3 {
 				t.Errorf("%d crashes, want 2 or 3", x.Crashes)
 			}
-			if x.State == StateBroken {
+			if x.State == host.StateBroken {
 				t.Error("one batch has opened the breaker")
 			}
 			wantKept(t, filepath.Join(dir, "p0"), int(x.Crashes), exit)
@@ -170,7 +171,7 @@ func wantKept(t *testing.T, dir string, crashes int, exit string) {
 // not killed, and the batch is given up when it is too old.
 func TestBatchThatSpinsHoldsUpNothing(t *testing.T) {
 	t.Parallel()
-	r, path := poisoned(t, "spin", func(c *Config) {
+	r, path := poisoned(t, "spin", func(c *host.Config) {
 		c.ExportTimeout, c.MaxAge = time.Second, 10*time.Second
 	})
 	r.wantBooks(0, map[string]uint64{"delivered": 400, "dropped max_age": 10})

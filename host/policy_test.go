@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -194,18 +195,18 @@ func (f *fakePlugin) NewStream(context.Context, *grpc.StreamDesc, string, ...grp
 }
 
 // fakeHost returns a started Host with launches that are answered by launchFake.
-func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*Config), opts ...Option) *Host {
+func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*host.Config), opts ...host.Option) *host.Host {
 	t.Helper()
-	cfg := Config{Plugins: "/fake/plugin"}
+	cfg := host.Config{Plugins: "/fake/plugin"}
 	if change != nil {
 		change(&cfg)
 	}
-	h, err := New(cfg, append([]Option{WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	h, err := host.New(cfg, append([]host.Option{host.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var launches atomic.Int64
-	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
+	h.Supervisor().Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
 		return launchFake(int(launches.Add(1)))
 	}
 	if err := h.Start(t.Context()); err != nil {
@@ -214,7 +215,7 @@ func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change 
 	return h
 }
 
-func endSpans(h *Host, n int) {
+func endSpans(h *host.Host, n int) {
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h)).Tracer("test")
 	for i := range n {
 		_, span := tracer.Start(context.Background(), fmt.Sprintf("s-%d", i))
@@ -244,8 +245,8 @@ func TestRetryBacksOffUntilTheBatchIsTooOld(t *testing.T) {
 			want = min(2*want, longestRetry)
 		}
 		last := plugin.calls[len(plugin.calls)-1]
-		if last < DefaultMaxAge-longestRetry || last > DefaultMaxAge+DefaultBatchAge {
-			t.Errorf("last call after %v, want just before %v", last, DefaultMaxAge)
+		if last < host.DefaultMaxAge-longestRetry || last > host.DefaultMaxAge+host.DefaultBatchAge {
+			t.Errorf("last call after %v, want just before %v", last, host.DefaultMaxAge)
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -323,12 +324,12 @@ func TestWaitingForThePluginHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := fakeHost(t, func(int) (*fakePlugin, error) { return nil, errors.New("no such plugin") }, nil)
 		endSpans(h, 5)
-		time.Sleep(DefaultBatchAge + time.Second)
+		time.Sleep(host.DefaultBatchAge + time.Second)
 		synctest.Wait()
 		if got := h.Stats().Exporters[0].Waiting; got != 5 {
 			t.Errorf("%d spans wait, want 5", got)
 		}
-		time.Sleep(DefaultMaxAge)
+		time.Sleep(host.DefaultMaxAge)
 		synctest.Wait()
 		if got := h.Stats().Exporters[0].Dropped["max_age"]; got != 5 {
 			t.Errorf("%d spans dropped for their age, want 5", got)
@@ -346,7 +347,7 @@ func TestBytesThatGRPCHoldsStayCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin := newFakePlugin(func(ctx context.Context, _ int) error { <-ctx.Done(); return status.FromContextError(ctx.Err()).Err() })
 		plugin.hold = true
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, func(c *Config) { c.MaxAge = 15 * time.Second })
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, func(c *host.Config) { c.MaxAge = 15 * time.Second })
 		endSpans(h, 100)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -420,7 +421,7 @@ func TestConcurrencyIsThePlugins(t *testing.T) {
 			return nil
 		})
 		plugin.limits = &pluginv1.Limits{MaxConcurrency: 2}
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, func(c *Config) { c.BatchSpans = 10 })
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, func(c *host.Config) { c.BatchSpans = 10 })
 		endSpans(h, 100)
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
@@ -438,8 +439,8 @@ func TestRefusedSpansAreToldThoughNoneIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin := newFakePlugin(func(context.Context, int) error { return nil })
 		log := &testplugin.Log{}
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, func(c *Config) { c.MaxSpanBytes = 1 },
-			WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, func(c *host.Config) { c.MaxSpanBytes = 1 },
+			host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		endSpans(h, 5)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -462,7 +463,7 @@ func TestTroubleIsToldWhenItBeginsAndWhenItIsOver(t *testing.T) {
 			return nil
 		})
 		log := &testplugin.Log{}
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, host.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		rounds := func(n int) {
 			for range n {
 				endSpans(h, 10)

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -31,15 +32,15 @@ func TestProcessorsUnderLoadWithFaults(t *testing.T) {
 		list = append(list, fmt.Sprintf("p%d=%s", i, sinks[i]))
 	}
 	processors := withProcessors(t, nil, "a", "b")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		processors(c)
 		c.Plugins, c.BatchSpans, c.ExportTimeout, c.StopTimeout, c.MaxAge = strings.Join(list, ","), 50, 2*time.Second, 20*time.Second, 10*time.Minute
 	})
 	for _, name := range []string{"poison-for+a", "poison-for+b", "venom-" + sinks[0], "venom-" + sinks[1], "venom-" + sinks[2]} {
-		r.pipeline.Flush() // so that each is in a batch of its own
+		r.Seal() // so that each is in a batch of its own
 		r.spans(name, 1)
 	}
-	r.pipeline.Flush()
+	r.Seal()
 	stop, ended := make(chan struct{}), 0
 	var load sync.WaitGroup
 	load.Go(func() { ended = r.numberedSpans(stop) })
@@ -56,7 +57,7 @@ func TestProcessorsUnderLoadWithFaults(t *testing.T) {
 	lost := uint64(0)
 	for _, p := range stats.Processors {
 		lost += p.Plugin.Dropped["quarantined"]
-		if other := total(p.Plugin.Dropped) - p.Plugin.Dropped["quarantined"]; other > 0 || p.Plugin.Dropped["quarantined"] == 0 {
+		if other := host.Total(p.Plugin.Dropped) - p.Plugin.Dropped["quarantined"]; other > 0 || p.Plugin.Dropped["quarantined"] == 0 {
 			t.Errorf("processor %s dropped %v, want its poison batch alone", p.Plugin.Name, p.Plugin.Dropped)
 		}
 	}
@@ -74,7 +75,7 @@ func TestProcessorsUnderLoadWithFaults(t *testing.T) {
 				missing++
 			}
 		}
-		if most := lost + x.Dropped["quarantined"]; missing > most || total(x.Dropped) != x.Dropped["quarantined"] || total(x.Rejected) > 0 {
+		if most := lost + x.Dropped["quarantined"]; missing > most || host.Total(x.Dropped) != x.Dropped["quarantined"] || host.Total(x.Rejected) > 0 {
 			t.Errorf("exporter %d: %d of %d spans are missing, %d are in quarantine; dropped %v, rejected %v", i, missing, ended, most, x.Dropped, x.Rejected)
 		}
 	}

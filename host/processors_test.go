@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -17,20 +17,21 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // withProcessors sets processors, each with its configuration, and returns the change of the
 // settings. The processor of name x adds "+x" to the names of spans.
-func withProcessors(t *testing.T, configs map[string]string, names ...string) func(*Config) {
+func withProcessors(t *testing.T, configs map[string]string, names ...string) func(*host.Config) {
 	t.Helper()
 	var list []string
 	for _, name := range names {
 		list = append(list, name+"="+strings.ReplaceAll(installOwn(t, "processor"), "=", "%3D"))
 	}
-	return func(c *Config) {
+	return func(c *host.Config) {
 		c.Processors = strings.Join(list, ",")
-		c.PluginConfigs = map[string]PluginConfig{}
+		c.PluginConfigs = map[string]host.PluginConfig{}
 		for _, name := range names {
 			setConfig(c, name, configs[name])
 		}
@@ -38,16 +39,16 @@ func withProcessors(t *testing.T, configs map[string]string, names ...string) fu
 }
 
 // setConfig sets the configuration of a processor: its suffix, and more keys.
-func setConfig(c *Config, name, more string) {
+func setConfig(c *host.Config, name, more string) {
 	document := fmt.Sprintf(`{"suffix": "+%s"`, name)
 	if more != "" {
 		document += ", " + more
 	}
-	c.PluginConfigs[name] = PluginConfig{Document: []byte(document + "}")}
+	c.PluginConfigs[name] = host.PluginConfig{Document: []byte(document + "}")}
 }
 
 // processor returns the statistics of a processor.
-func (r *running) processor(name string) ProcessorStats {
+func (r *running) processor(name string) host.ProcessorStats {
 	r.t.Helper()
 	for _, p := range r.Stats().Processors {
 		if p.Plugin.Name == name {
@@ -55,7 +56,7 @@ func (r *running) processor(name string) ProcessorStats {
 		}
 	}
 	r.t.Fatalf("no processor %q", name)
-	return ProcessorStats{}
+	return host.ProcessorStats{}
 }
 
 // wantProcessed compares the ledger of a processor.
@@ -125,7 +126,7 @@ func TestProcessorsAnswers(t *testing.T) {
 				t.Parallel() // it waits for processes
 				path := testplugin.Install(t, "record")
 				processors := withProcessors(t, nil, "a")
-				r := startHost(t, func(c *Config) {
+				r := startHost(t, func(c *host.Config) {
 					processors(c)
 					c.BatchAge, c.ProcessorFailOpen = time.Minute, map[string]bool{"a": open}
 				}, path)
@@ -165,7 +166,7 @@ func TestNothingIsExportedBeforeAProcessorIsReady(t *testing.T) {
 
 func TestPluginsInTheWrongList(t *testing.T) {
 	processor := installOwn(t, "processor")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.Plugins, c.Processors = "p0="+processor, "a="+testplugin.Install(t, "record")+",b="+testplugin.Install(t, "stock")
 	})
 	for _, want := range []string{
@@ -176,7 +177,7 @@ func TestPluginsInTheWrongList(t *testing.T) {
 	}
 	testplugin.WaitFor(t, "three incompatible plugins", func() bool {
 		s := r.Stats()
-		return s.Exporters[0].State == StateIncompatible && s.Processors[0].Plugin.State == StateIncompatible && s.Processors[1].Plugin.State == StateIncompatible
+		return s.Exporters[0].State == host.StateIncompatible && s.Processors[0].Plugin.State == host.StateIncompatible && s.Processors[1].Plugin.State == host.StateIncompatible
 	})
 	r.spans("s", 10)
 	testplugin.WaitFor(t, "the spans in the processor", func() bool { return r.processor("a").Plugin.Waiting == 10 })
@@ -193,7 +194,7 @@ func TestFrozenProcessor(t *testing.T) {
 			t.Parallel() // it waits for processes
 			path := testplugin.Install(t, "record")
 			processors := withProcessors(t, nil, "a", "b")
-			r := startHost(t, func(c *Config) {
+			r := startHost(t, func(c *host.Config) {
 				processors(c)
 				c.ExportTimeout, c.ProcessorFailOpen = time.Second, map[string]bool{"": open}
 			}, path)
@@ -225,10 +226,10 @@ func TestFrozenProcessor(t *testing.T) {
 // TestKilledProcessor kills the processors again and again under load.
 func TestKilledProcessor(t *testing.T) {
 	path := testplugin.Install(t, "record")
-	r := startHost(t, func(c *Config) { withProcessors(t, nil, "a", "b")(c); c.BatchSpans = 50 }, path)
+	r := startHost(t, func(c *host.Config) { withProcessors(t, nil, "a", "b")(c); c.BatchSpans = 50 }, path)
 	for round := range 4 {
 		name := string("ab"[round%2])
-		testplugin.WaitFor(t, "a ready processor", func() bool { return r.processor(name).Plugin.State == StateReady })
+		testplugin.WaitFor(t, "a ready processor", func() bool { return r.processor(name).Plugin.State == host.StateReady })
 		before := r.processor(name).Passed
 		r.spans(fmt.Sprintf("r%d", round), 2000)
 		testplugin.WaitFor(t, "a passed span", func() bool { return r.processor(name).Passed > before })
@@ -253,7 +254,7 @@ func TestKilledProcessor(t *testing.T) {
 func TestProcessorsOfOneExporter(t *testing.T) {
 	paths := []string{testplugin.Install(t, "record"), testplugin.Install(t, "record")}
 	processors := withProcessors(t, nil, "a")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		processors(c)
 		c.ExporterProcessors = map[string]string{"p1": "b=" + installOwn(t, "processor") + ",c=" + installOwn(t, "processor")}
 		setConfig(c, "b", "")
@@ -276,7 +277,7 @@ func TestProcessorsOfOneExporter(t *testing.T) {
 func TestShutdownSendsThroughAllStages(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	processors := withProcessors(t, map[string]string{"a": `"slow": "5ms"`, "b": `"slow": "5ms"`}, "a", "b")
-	r := startHost(t, func(c *Config) { processors(c); c.BatchSpans, c.StopTimeout = 10, time.Minute }, path)
+	r := startHost(t, func(c *host.Config) { processors(c); c.BatchSpans, c.StopTimeout = 10, time.Minute }, path)
 	r.spans("s", 1000)
 	testplugin.WaitFor(t, "a delivery", func() bool { return r.Stats().Exporters[0].Delivered > 0 })
 	r.spans("t", 1000)
@@ -296,7 +297,7 @@ func TestShutdownWithAFrozenProcessor(t *testing.T) {
 		t.Run(fmt.Sprintf("open=%v", open), func(t *testing.T) {
 			t.Parallel() // it waits for processes
 			processors := withProcessors(t, nil, "a")
-			r := startHost(t, func(c *Config) {
+			r := startHost(t, func(c *host.Config) {
 				processors(c)
 				c.StopTimeout, c.ProcessorFailOpen = 4*time.Second, map[string]bool{"a": open}
 			}, testplugin.Install(t, "record"))
@@ -332,7 +333,7 @@ func TestReloadChangesProcessors(t *testing.T) {
 	}
 	link("50-redact")
 	sink := installOwn(t, "bytes")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.Plugins, c.Processors, c.BatchSpans, c.StopTimeout = "p0="+sink, folder+"/", 20, 20*time.Second
 	})
 	steps := []func(){

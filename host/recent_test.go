@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -14,8 +15,8 @@ import (
 // bytes.
 func TestRecent(t *testing.T) {
 	for _, most := range []int{1 << 20, 0} {
-		recent := NewRecent(most)
-		h, err := New(Config{Plugins: testplugin.Install(t, "record")}, WithRecent(recent))
+		recent := host.NewRecent(most)
+		h, err := host.New(host.Config{Plugins: testplugin.Install(t, "record")}, host.WithRecent(recent))
 		if err != nil {
 			t.Fatal(err)
 		}

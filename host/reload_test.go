@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
@@ -28,9 +29,9 @@ func TestFileThatChangesDuringAFailedStart(t *testing.T) {
 			t.Error(err)
 		}
 		return nil, &launch.Error{Reason: launch.ReasonVersion, Path: path, Err: errors.New("no")}
-	}, func(c *Config) { c.Plugins = path }, func(l *lived) {
+	}, func(c *host.Config) { c.Plugins = path }, func(l *lived) {
 		l.pass(2 * timeBetweenLooks)
-		l.wantState(StateReady)
+		l.wantState(host.StateReady)
 	})
 }
 
@@ -54,7 +55,7 @@ func TestOldProcessThatEndsIsNotSaidToRun(t *testing.T) {
 				asked := make(chan error, 1)
 				go func() { asked <- l.Reload(context.Background()) }()
 				l.pass(2 * time.Second)
-				l.wantState(StateStarting)
+				l.wantState(host.StateStarting)
 				if x := l.plugin(); x.PID != 0 || !strings.Contains(x.Cause, "fake end") {
 					t.Errorf("process %d, cause %q; want none, and how it ended", x.PID, x.Cause)
 				}
@@ -65,7 +66,7 @@ func TestOldProcessThatEndsIsNotSaidToRun(t *testing.T) {
 					t.Error(err)
 				}
 				l.pass(time.Second)
-				if x := l.plugin(); x.Starts != 2 || x.Crashes != 1 || x.State != StateReady {
+				if x := l.plugin(); x.Starts != 2 || x.Crashes != 1 || x.State != host.StateReady {
 					t.Errorf("%d starts, %d crashes, %v", x.Starts, x.Crashes, x.State)
 				}
 			})
@@ -76,7 +77,7 @@ func TestOldProcessThatEndsIsNotSaidToRun(t *testing.T) {
 // TestReloadEndsTheJitter: an operator asks for a start now.
 func TestReloadEndsTheJitter(t *testing.T) {
 	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil },
-		func(c *Config) { c.StartJitter = 1000 * time.Hour }, func(l *lived) {
+		func(c *host.Config) { c.StartJitter = 1000 * time.Hour }, func(l *lived) {
 			l.pass(time.Second)
 			ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 			defer cancel()
@@ -112,7 +113,7 @@ func TestLeavingPluginDoesNotHoldUpTheOthers(t *testing.T) {
 		f.export = func(ctx context.Context, _ int) error { return silence(f)(ctx) }
 		f.slowEnd = true
 		return f, nil
-	}, func(c *Config) { c.Plugins = dir + "/" }, func(l *lived) {
+	}, func(c *host.Config) { c.Plugins = dir + "/" }, func(l *lived) {
 		synctest.Wait()
 		endSpans(l.Host, 1)
 		l.pass(time.Second)
@@ -146,7 +147,7 @@ func TestShutdownAtAnyMoment(t *testing.T) {
 				f.slow = 150 * time.Millisecond
 				f.export = func(context.Context, int) error { <-time.After(f.slow); return nil }
 				return f, nil
-			}, func(c *Config) {
+			}, func(c *host.Config) {
 				c.Plugins, c.StartJitter, c.Watch = dir+"/", 300*time.Millisecond, 200*time.Millisecond
 			}, func(l *lived) {
 				stop := l.flow()
@@ -162,13 +163,13 @@ func TestShutdownAtAnyMoment(t *testing.T) {
 				l.pass(at)
 				begun := time.Now()
 				_ = l.Shutdown(context.Background()) // what it lost is in the books
-				if took := time.Since(begun); took > DefaultStopTimeout {
+				if took := time.Since(begun); took > host.DefaultStopTimeout {
 					t.Errorf("Shutdown took %v", took)
 				}
 				stop()
 				asked.Wait()
 				for _, x := range l.Stats().Exporters {
-					if x.State != StateStopped || x.Waiting != 0 || x.PID != 0 {
+					if x.State != host.StateStopped || x.Waiting != 0 || x.PID != 0 {
 						t.Errorf("%s: %v, %d spans waiting, process %d", x.Name, x.State, x.Waiting, x.PID)
 					}
 				}
@@ -190,7 +191,7 @@ func TestBooksBalanceWhileTheListChangesConcurrentSafe(t *testing.T) {
 			f.export = func(context.Context, int) error { f.die(); return silence(f)(t.Context()) }
 		}
 		return f, nil
-	}, func(c *Config) {
+	}, func(c *host.Config) {
 		c.Plugins, c.BatchAge, c.QueueBytes = dir+"/", time.Millisecond, 1<<20
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -203,7 +204,7 @@ func TestBooksBalanceWhileTheListChangesConcurrentSafe(t *testing.T) {
 		})
 	}
 	all.Go(func() {
-		before := map[string]ExporterStats{}
+		before := map[string]host.ExporterStats{}
 		for ctx.Err() == nil {
 			stats := h.Stats()
 			if err := stats.Check(); err != nil {

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"crypto/sha256"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -43,7 +44,7 @@ func TestCanarySecretsReachNoPlugin(t *testing.T) {
 	for pattern, variables := range families {
 		t.Run(strings.TrimSuffix(pattern, "*"), func(t *testing.T) {
 			named, other := testplugin.Install(t, "snoop"), testplugin.Install(t, "snoop")
-			r := startHost(t, func(c *Config) {
+			r := startHost(t, func(c *host.Config) {
 				for _, family := range families {
 					c.Environ = append(c.Environ, family...)
 				}
@@ -90,7 +91,7 @@ func canaries(environ []string) []string {
 // the variable.
 func TestPluginsOwnSettingsWin(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.Environ = append(c.Environ, "GOMEMLIMIT=1GiB", "GOMAXPROCS=7", "PLUGIN_UNIX_SOCKET_DIR=/evil", "SERVETRACE_STDOUT_FD=99", "PLUGIN_OTHER=1")
 		c.PluginEnv = map[string][]string{pluginlist.EveryPlugin: {"GOMEMLIMIT", "GOMAXPROCS", "PLUGIN_*", "SERVETRACE_*"}}
 		c.PluginMemoryLimit = map[string]int64{"": 1, "p0": 256 << 20}
@@ -119,10 +120,10 @@ func TestReferencesAreToldToThePluginAlone(t *testing.T) {
 	secretFile := file(t, "token", "canary-of-a-file\n")
 	written := "exporter:\n  token: Bearer ${env:MY_CANARY} # ${env:NONE}\n  file: ${file:" + secretFile + "}\n"
 	document := file(t, "p.yaml", written)
-	var cfg Config
-	r := startHost(t, func(c *Config) {
+	var cfg host.Config
+	r := startHost(t, func(c *host.Config) {
 		c.Environ = append(c.Environ, "MY_CANARY=canary-of-env", "TESTPLUGIN_API_KEY=canary-of-a-key", "https_proxy=http://u:canary-of-a-proxy@localhost:1")
-		c.PluginConfigs = map[string]PluginConfig{"p0": {File: document}}
+		c.PluginConfigs = map[string]host.PluginConfig{"p0": {File: document}}
 		cfg = *c
 	}, path)
 	r.waitReady(0)
@@ -147,7 +148,7 @@ func TestReferencesAreToldToThePluginAlone(t *testing.T) {
 	if !strings.Contains(status, "Bearer <redacted>") {
 		t.Errorf("the status has no error of the plugin: %s", status)
 	}
-	i := Inspect(t.Context(), cfg, false)[0]
+	i := host.Inspect(t.Context(), cfg, false)[0]
 	if string(i.Config) != written || string(i.Document()) != want {
 		t.Errorf("inspected: %q, for the plugin: %q", i.Config, i.Document())
 	}
@@ -163,8 +164,8 @@ func TestReferencesAreToldToThePluginAlone(t *testing.T) {
 // TestFaultyReferenceKeepsThePluginFromBeingReady: the error names the reference.
 func TestFaultyReferenceKeepsThePluginFromBeingReady(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
-	r := startHost(t, func(c *Config) {
-		c.PluginConfigs = map[string]PluginConfig{"p0": {Document: []byte("exporter: {a: '${env:NO_SUCH}'}")}}
+	r := startHost(t, func(c *host.Config) {
+		c.PluginConfigs = map[string]host.PluginConfig{"p0": {Document: []byte("exporter: {a: '${env:NO_SUCH}'}")}}
 	}, path)
 	testplugin.WaitFor(t, "the complaint", func() bool {
 		return strings.Contains(r.log.String(), `configuration: line 1: ${env:NO_SUCH}: the variable is not set, or empty, in the environment of this process; set it`)
@@ -194,12 +195,12 @@ func pinnedPlugin(t *testing.T, mode string) (path, pin string) {
 // declares and the operator names. A configuration can refer to no other variable.
 func TestLockdownGrants(t *testing.T) {
 	path, pin := pinnedPlugin(t, "snoop")
-	r := startHost(t, func(c *Config) {
+	r := startHost(t, func(c *host.Config) {
 		c.Plugins = "p0=" + path + pin
 		c.Lockdown = true
 		c.Environ = append(c.Environ, "TESTPLUGIN_A=a", "TESTPLUGIN_B=b", "MY_C=c")
 		c.PluginEnv = map[string][]string{"p0": {"TESTPLUGIN_A", "MY_*"}}
-		c.PluginConfigs = map[string]PluginConfig{"p0": {Document: []byte("exporter: {c: \"${env:MY_C}\"}\n")}}
+		c.PluginConfigs = map[string]host.PluginConfig{"p0": {Document: []byte("exporter: {c: \"${env:MY_C}\"}\n")}}
 	})
 	r.waitReady(0)
 	seen := testplugin.ReadSnooped(t, path)
@@ -217,8 +218,8 @@ func TestLockdownGrants(t *testing.T) {
 // TestWrongPinIsUntrusted: nothing of it runs.
 func TestWrongPinIsUntrusted(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
-	r := startHost(t, func(c *Config) { c.Plugins = path + pluginlist.PinMark + strings.Repeat("00", 32) })
-	testplugin.WaitFor(t, "the state", func() bool { return r.Stats().Exporters[0].State == StateUntrusted })
+	r := startHost(t, func(c *host.Config) { c.Plugins = path + pluginlist.PinMark + strings.Repeat("00", 32) })
+	testplugin.WaitFor(t, "the state", func() bool { return r.Stats().Exporters[0].State == host.StateUntrusted })
 	if _, err := os.Stat(path + ".snooped"); err == nil {
 		t.Error("it was started")
 	}

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"bufio"
@@ -17,6 +17,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -24,8 +25,8 @@ import (
 // the folder and a prefix for the names of spans. It sends spans in all ways, and prints
 // the prefix and the number of each group of spans that is safe, until it is killed.
 func runSpooling() {
-	h, err := New(Config{Plugins: os.Args[1], SpoolDir: os.Args[2], BatchAge: 5 * time.Millisecond},
-		WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	h, err := host.New(host.Config{Plugins: os.Args[1], SpoolDir: os.Args[2], BatchAge: 5 * time.Millisecond},
+		host.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
 	if err != nil || h.Start(context.Background()) != nil {
 		os.Exit(2)
 	}
@@ -47,7 +48,7 @@ func runSpooling() {
 			switch err := accept(request); {
 			case err == nil:
 				safe(name, spans)
-			case !errors.Is(err, ErrFull):
+			case !errors.Is(err, host.ErrFull):
 				os.Exit(2)
 			}
 			<-time.After(time.Millisecond)
@@ -68,7 +69,7 @@ func runSpooling() {
 				_, span := tracer.Start(context.Background(), fmt.Sprintf("%s-%d", name, k))
 				span.End()
 			}
-			h.pipeline.Flush()
+			h.Seal()
 			safe(name, 3)
 			<-time.After(2 * time.Millisecond)
 		}
@@ -122,7 +123,7 @@ func TestKill9OfTheHostWithASpool(t *testing.T) {
 			safe[name] = spans
 		}
 	}
-	r := startHost(t, func(c *Config) { c.SpoolDir, c.StopTimeout = dir, time.Minute }, paths...)
+	r := startHost(t, func(c *host.Config) { c.SpoolDir, c.StopTimeout = dir, time.Minute }, paths...)
 	r.waitReady(0) // the batches are on the queues before
 	r.flush()
 	for i, path := range paths {

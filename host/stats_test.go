@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
@@ -60,7 +61,7 @@ func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 // A pin is shown before the file was found, and from then on.
 func TestStatsHaveThePin(t *testing.T) {
 	pin := strings.Repeat("0a", 32)
-	h, err := New(Config{Plugins: "pinned=/nowhere/p@sha256:" + pin + ",free=/nowhere/p"})
+	h, err := host.New(host.Config{Plugins: "pinned=/nowhere/p@sha256:" + pin + ",free=/nowhere/p"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +72,13 @@ func TestStatsHaveThePin(t *testing.T) {
 }
 
 func TestLogArgs(t *testing.T) {
-	args, lost := Stats{
+	args, lost := host.Stats{
 		Ended: 9, Refused: map[string]uint64{"queue_full": 1},
-		Processors: []ProcessorStats{{
-			Plugin: ExporterStats{Name: "p", Dropped: map[string]uint64{"max_age": 2}, Filtered: map[string]uint64{"health": 4}},
+		Processors: []host.ProcessorStats{{
+			Plugin: host.ExporterStats{Name: "p", Dropped: map[string]uint64{"max_age": 2}, Filtered: map[string]uint64{"health": 4}},
 			Passed: 5, Bypassed: map[string]uint64{"max_age": 3},
 		}},
-		Exporters: []ExporterStats{{
+		Exporters: []host.ExporterStats{{
 			Name: "x", Delivered: 6, Spooled: 7,
 			Rejected: map[string]uint64{"INTERNAL": 8}, Filtered: map[string]uint64{"sample": 10}, Dropped: map[string]uint64{"shutdown": 20},
 		}},

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // TestShutdownDuringTheEndOfAPluginOfNoUse: a plugin that refused its
@@ -37,9 +39,11 @@ func TestShutdownDuringTheEndOfAPluginOfNoUse(t *testing.T) {
 // TestShutdownDoesNotWaitForARefusedConfiguration: spans wait for a plugin that refuses
 // its configuration, but a further start with it would not deliver them.
 func TestShutdownDoesNotWaitForARefusedConfiguration(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"by the plugin":  nil,
-		"file not there": func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"plugin": {File: "/nowhere/plugin.yaml"}} },
+	for name, change := range map[string]func(*host.Config){
+		"by the plugin": nil,
+		"file not there": func(c *host.Config) {
+			c.PluginConfigs = map[string]host.PluginConfig{"plugin": {File: "/nowhere/plugin.yaml"}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

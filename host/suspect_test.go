@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // errBroken is gRPC's error of a call on a connection that has ended.
@@ -134,8 +136,8 @@ func (w *ward) crash(f *fakePlugin) {
 }
 
 // host is a started Host that seals batches of ten spans.
-func (w *ward) host(change func(*Config)) *Host {
-	return fakeHost(w.t, func(int) (*fakePlugin, error) { return w.process(), nil }, func(c *Config) {
+func (w *ward) host(change func(*host.Config)) *host.Host {
+	return fakeHost(w.t, func(int) (*fakePlugin, error) { return w.process(), nil }, func(c *host.Config) {
 		c.BatchSpans, c.MaxAge = 10, 24*time.Hour
 		if change != nil {
 			change(c)
@@ -144,15 +146,15 @@ func (w *ward) host(change func(*Config)) *Host {
 }
 
 // batches ends the spans of n batches; each is sealed before the next.
-func batches(h *Host, n int) {
+func batches(h *host.Host, n int) {
 	for range n {
 		endSpans(h, 10)
-		h.pipeline.Flush()
+		h.Seal()
 	}
 }
 
 // wantDropped compares the host's dropped spans, and checks the accounting.
-func wantDropped(t *testing.T, h *Host, want map[string]uint64) {
+func wantDropped(t *testing.T, h *host.Host, want map[string]uint64) {
 	t.Helper()
 	s := h.Stats()
 	if err := s.Check(); err != nil {
@@ -163,7 +165,7 @@ func wantDropped(t *testing.T, h *Host, want map[string]uint64) {
 	}
 }
 
-func shutDown(t *testing.T, h *Host) {
+func shutDown(t *testing.T, h *host.Host) {
 	t.Helper()
 	if err := h.Shutdown(context.Background()); err != nil {
 		t.Error(err)
@@ -186,7 +188,7 @@ func TestSuspectsAreSentAloneAndFirst(t *testing.T) {
 			return nil
 		})
 		up := make(chan struct{})
-		h := fakeHost(t, func(int) (*fakePlugin, error) { <-up; return w.process(), nil }, func(c *Config) { c.BatchSpans = 10 })
+		h := fakeHost(t, func(int) (*fakePlugin, error) { <-up; return w.process(), nil }, func(c *host.Config) { c.BatchSpans = 10 })
 		batches(h, 8)
 		close(up)
 		if err := h.ForceFlush(t.Context()); err != nil {
@@ -199,7 +201,7 @@ func TestSuspectsAreSentAloneAndFirst(t *testing.T) {
 			t.Errorf("%d crashes, calls %v, want 3 and %v", w.crashes, got, want)
 		}
 		wantDropped(t, h, map[string]uint64{"quarantined": 10})
-		if x := h.Stats().Exporters[0]; x.Delivered != 70 || x.Quarantined != 1 || x.State != StateReady || h.Stats().Bytes != 0 {
+		if x := h.Stats().Exporters[0]; x.Delivered != 70 || x.Quarantined != 1 || x.State != host.StateReady || h.Stats().Bytes != 0 {
 			t.Errorf("books: %+v, %d bytes charged", x, h.Stats().Bytes)
 		}
 		shutDown(t, h)
@@ -235,7 +237,7 @@ func TestAnswerBeforeTheEndCounts(t *testing.T) {
 				return errBroken
 			}
 			return f, nil
-		}, func(c *Config) { c.BatchSpans = 10 })
+		}, func(c *host.Config) { c.BatchSpans = 10 })
 		batches(h, 2)
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
@@ -287,7 +289,7 @@ func TestSilenceThatIsKilledIsACrash(t *testing.T) {
 			f.limits = &pluginv1.Limits{MaxConcurrency: 1}
 			f.onKill = func() { time.AfterFunc(100*time.Millisecond, func() { w.crash(f) }) }
 			return f, nil
-		}, func(c *Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
+		}, func(c *host.Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
 		batches(h, 3)
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
@@ -319,16 +321,16 @@ func TestSuspectThatGetsAnAnswerIsNoneAnyMore(t *testing.T) {
 					}
 					return answer(ctx)
 				})
-				h := w.host(func(c *Config) { c.MaxAge = time.Minute })
+				h := w.host(func(c *host.Config) { c.MaxAge = time.Minute })
 				batches(h, 1)
 				time.Sleep(5 * time.Second) // the second process has it
 				batches(h, 5)
-				time.Sleep(2 * DefaultExportTimeout)
+				time.Sleep(2 * host.DefaultExportTimeout)
 				synctest.Wait()
 				if got := h.Stats().Exporters[0].Delivered; got != 50 {
 					t.Errorf("%d spans delivered beside one that is sent again, want 50", got)
 				}
-				time.Sleep(time.Minute + DefaultExportTimeout)
+				time.Sleep(time.Minute + host.DefaultExportTimeout)
 				synctest.Wait()
 				wantDropped(t, h, map[string]uint64{"max_age": 10})
 				shutDown(t, h)
@@ -351,13 +353,13 @@ func TestSuspectsGrowOld(t *testing.T) {
 				return nil, errors.New("no such plugin")
 			}
 			return w.process(), nil
-		}, func(c *Config) { c.BatchSpans = 10 })
+		}, func(c *host.Config) { c.BatchSpans = 10 })
 		batches(h, 3)
 		start := time.Now()
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(start); took > DefaultMaxAge+time.Second {
+		if took := time.Since(start); took > host.DefaultMaxAge+time.Second {
 			t.Errorf("ForceFlush took %v", took)
 		}
 		wantDropped(t, h, map[string]uint64{"max_age": 30})
@@ -380,7 +382,7 @@ func TestHostThatStopsSuspectsNothing(t *testing.T) {
 			w.crash(f)
 			return nil
 		}
-		h := w.host(func(c *Config) { c.ExportTimeout = time.Hour })
+		h := w.host(func(c *host.Config) { c.ExportTimeout = time.Hour })
 		batches(h, 1)
 		time.Sleep(time.Second)
 		if err := h.Shutdown(context.Background()); err == nil {
@@ -418,7 +420,7 @@ func TestPartsOfASuspectAreSentAlone(t *testing.T) {
 				return nil
 			}
 			return f, nil
-		}, func(c *Config) { c.BatchSpans = 10 })
+		}, func(c *host.Config) { c.BatchSpans = 10 })
 		batches(h, 2)
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
@@ -447,7 +449,7 @@ func TestPartIsQuarantinedByItself(t *testing.T) {
 			f := w.process()
 			f.limits = &pluginv1.Limits{MaxBatchSpans: 3, MaxConcurrency: 2}
 			return f, nil
-		}, func(c *Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
+		}, func(c *host.Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
 		batches(h, 2)
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
@@ -478,7 +480,7 @@ func TestAttachedPluginHasNoQuarantine(t *testing.T) {
 				return errBroken
 			}
 			return f, nil
-		}, func(c *Config) { c.Plugins, c.BatchSpans = "unix:///fake/socket", 10 })
+		}, func(c *host.Config) { c.Plugins, c.BatchSpans = "unix:///fake/socket", 10 })
 		batches(h, 20)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
@@ -540,7 +542,7 @@ func TestSuspectsAgainstModel(t *testing.T) {
 					f := w.process()
 					f.limits = &pluginv1.Limits{MaxConcurrency: calls}
 					return f, nil
-				}, func(c *Config) { c.BatchSpans, c.MaxAge = 10, 24*time.Hour })
+				}, func(c *host.Config) { c.BatchSpans, c.MaxAge = 10, 24*time.Hour })
 				for range sealed {
 					batches(h, 1)
 					time.Sleep(time.Duration(draw(20)) * time.Millisecond)
@@ -577,7 +579,7 @@ func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 			return nil
 		})
 		up := make(chan struct{})
-		h := fakeHost(t, func(int) (*fakePlugin, error) { <-up; return w.process(), nil }, func(c *Config) { c.BatchSpans = 10 })
+		h := fakeHost(t, func(int) (*fakePlugin, error) { <-up; return w.process(), nil }, func(c *host.Config) { c.BatchSpans = 10 })
 		batches(h, 8)
 		close(up)
 		begun := time.Now()
@@ -588,7 +590,7 @@ func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 			t.Errorf("took %v: the breaker was open", took)
 		}
 		wantDropped(t, h, map[string]uint64{"quarantined": 20})
-		if x := h.Stats().Exporters[0]; w.crashes != 5 || x.Crashes != 5 || x.Delivered != 60 || x.State != StateReady {
+		if x := h.Stats().Exporters[0]; w.crashes != 5 || x.Crashes != 5 || x.Delivered != 60 || x.State != host.StateReady {
 			t.Errorf("%d crashes, %d counted, %d spans delivered, %v; want 5, 5, 60, ready", w.crashes, x.Crashes, x.Delivered, x.State)
 		}
 		shutDown(t, h)
@@ -610,11 +612,11 @@ func TestPluginThatCrashesOnEverythingBreaks(t *testing.T) {
 					f := w.process()
 					f.limits = &pluginv1.Limits{MaxConcurrency: calls}
 					return f, nil
-				}, func(c *Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
+				}, func(c *host.Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
 				batches(h, 10)
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				if x := h.Stats().Exporters[0]; x.State != StateBroken || x.Crashes != crashesToBreak {
+				if x := h.Stats().Exporters[0]; x.State != host.StateBroken || x.Crashes != crashesToBreak {
 					t.Errorf("%v after %d crashes, want broken after %d", x.State, x.Crashes, crashesToBreak)
 				}
 				_ = h.Shutdown(context.Background()) // all is lost

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // flow ends a span every 100 ms of fake time until stop is called.
@@ -72,7 +74,7 @@ func TestUpgradeAfterThreeBatches(t *testing.T) {
 		default:
 			t.Error("the old one has not ended")
 		}
-		if x := l.plugin(); x.Starts != 2 || x.Crashes != 0 || x.State != StateReady {
+		if x := l.plugin(); x.Starts != 2 || x.Crashes != 0 || x.State != host.StateReady {
 			t.Errorf("%d starts, %d crashes, %v", x.Starts, x.Crashes, x.State)
 		}
 		l.wantAllDelivered()
@@ -113,12 +115,12 @@ func TestUpgradeWithoutTraffic(t *testing.T) {
 					t.Errorf("Reload = %v after %v, want nil after %v", err, time.Since(begun), quietOfProof)
 				}
 				l.pass(time.Hour)
-				if x := l.plugin(); x.Starts != 1 || x.State != StateReady || all[0].ended() || all[1].ended() {
+				if x := l.plugin(); x.Starts != 1 || x.State != host.StateReady || all[0].ended() || all[1].ended() {
 					t.Errorf("%d starts, %v; want both processes, and the old one in charge", x.Starts, x.State)
 				}
 				test.then(l, all[0], all[1])
 				l.pass(2 * quietOfProof)
-				if x := l.plugin(); x.Starts != test.starts || x.State != StateReady {
+				if x := l.plugin(); x.Starts != test.starts || x.State != host.StateReady {
 					t.Errorf("%d starts, %v; want %d, ready", x.Starts, x.State, test.starts)
 				}
 				if test.log != waits && all[0].ended() == all[1].ended() {
@@ -209,7 +211,7 @@ func TestUpgradeThatFailsKeepsTheOld(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), `plugin "plugin" is not replaced, the old process goes on: `) {
 					t.Errorf("Reload = %v", err)
 				}
-				if is, ok := errors.AsType[*PluginError](err); !ok || is.Plugin != "plugin" || is.Err == nil {
+				if is, ok := errors.AsType[*host.PluginError](err); !ok || is.Plugin != "plugin" || is.Err == nil {
 					t.Errorf("Reload = %#v, want a PluginError", err)
 				}
 				if got := l.plugin().LastError; err != nil && got != err.Error() {
@@ -219,7 +221,7 @@ func TestUpgradeThatFailsKeepsTheOld(t *testing.T) {
 				l.pass(5 * time.Second)
 				stop()
 				l.wantAllDelivered()
-				if x := l.plugin(); x.Starts != 1 || x.State != StateReady {
+				if x := l.plugin(); x.Starts != 1 || x.State != host.StateReady {
 					t.Errorf("%d starts, %v", x.Starts, x.State)
 				}
 				if failed != nil {
@@ -263,7 +265,7 @@ func TestUpgradeWhileTheBackEndIsDown(t *testing.T) {
 			}, nil, func(l *lived) {
 				stop := l.flow()
 				l.pass(3 * time.Second)
-				l.wantState(StateDegraded)
+				l.wantState(host.StateDegraded)
 				begun := time.Now()
 				err := l.Reload(l.t.Context())
 				if x := l.plugin(); x.Starts != test.starts || (err == nil) != (test.starts == 2) {
@@ -301,7 +303,7 @@ func TestOldCrashesDuringTheUpgrade(t *testing.T) {
 				endSpans(l.Host, 5)
 				l.wantAllDelivered()
 				l.pass(time.Second)
-				if x := l.plugin(); x.Starts != 2 || x.Crashes != 1 || x.State != StateReady {
+				if x := l.plugin(); x.Starts != 2 || x.Crashes != 1 || x.State != host.StateReady {
 					t.Errorf("%d starts, %d crashes, %v", x.Starts, x.Crashes, x.State)
 				}
 			})
@@ -342,7 +344,7 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 				}
 				next(f)
 				return f, nil
-			}, func(c *Config) { c.StartTimeout = time.Second }, func(l *lived) {
+			}, func(c *host.Config) { c.StartTimeout = time.Second }, func(l *lived) {
 				stop := func() {}
 				if name != "no proof yet" {
 					stop = l.flow()
@@ -356,7 +358,7 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 				stop()
 				begun := time.Now()
 				_ = l.Shutdown(context.Background()) // the books have what it lost
-				if took := time.Since(begun); took > DefaultStopTimeout {
+				if took := time.Since(begun); took > host.DefaultStopTimeout {
 					t.Errorf("Shutdown took %v", took)
 				}
 				if err := <-asked; err != nil {
@@ -383,7 +385,7 @@ func TestReloadsAtOnceAreOne(t *testing.T) {
 			t.Errorf("%d launches for five reloads at once", got)
 		}
 		l.pass(time.Minute)
-		if x := l.plugin(); x.State != StateReady || x.Crashes != 0 {
+		if x := l.plugin(); x.State != host.StateReady || x.Crashes != 0 {
 			t.Errorf("%v, %d crashes", x.State, x.Crashes)
 		}
 	})
@@ -402,7 +404,7 @@ func TestWatchReplacesWhatHasChangedAndStaysSo(t *testing.T) {
 			return nil, errors.New("no handshake")
 		}
 		return newFakePlugin(well), nil
-	}, func(c *Config) { c.Plugins, c.Watch = path, 5*time.Second }, func(l *lived) {
+	}, func(c *host.Config) { c.Plugins, c.Watch = path, 5*time.Second }, func(l *lived) {
 		wantStarts := func(launches int64, starts uint64) {
 			t.Helper()
 			if got := l.plugin(); l.launches.Load() != launches || got.Starts != starts {
@@ -449,7 +451,7 @@ func executables(t *testing.T, names ...string) string {
 func TestExportersJoinAndLeaveAtReload(t *testing.T) {
 	dir := executables(t, "a", "b")
 	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil },
-		func(c *Config) { c.Plugins = dir + "/" }, func(l *lived) {
+		func(c *host.Config) { c.Plugins = dir + "/" }, func(l *lived) {
 			reload := func() {
 				t.Helper()
 				if err := l.Reload(l.t.Context()); err != nil {
@@ -500,7 +502,7 @@ func TestExportersJoinAndLeaveAtReload(t *testing.T) {
 func TestFolderThatIsEmptyAtFirst(t *testing.T) {
 	dir := executables(t)
 	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil },
-		func(c *Config) { c.Plugins = dir + "/" }, func(l *lived) {
+		func(c *host.Config) { c.Plugins = dir + "/" }, func(l *lived) {
 			if !l.Enabled() {
 				t.Fatal("not enabled, though a plugin may come")
 			}
@@ -530,7 +532,7 @@ func TestLeavingPluginDoesNotHoldAnything(t *testing.T) {
 		f.export = func(ctx context.Context, _ int) error { return silence(f)(ctx) }
 		f.slowEnd = true
 		return f, nil
-	}, func(c *Config) { c.Plugins = dir + "/" }, func(l *lived) {
+	}, func(c *host.Config) { c.Plugins = dir + "/" }, func(l *lived) {
 		synctest.Wait()
 		endSpans(l.Host, 2)
 		l.pass(time.Second)
@@ -550,14 +552,14 @@ func TestLeavingPluginDoesNotHoldAnything(t *testing.T) {
 		if err := <-asked; err != nil {
 			t.Log(err) // it is over, whatever it says
 		}
-		if x := l.plugin(); x.Dropped["shutdown"] != 2 || x.State != StateStopped {
+		if x := l.plugin(); x.Dropped["shutdown"] != 2 || x.State != host.StateStopped {
 			t.Errorf("dropped %v, %v", x.Dropped, x.State)
 		}
 	})
 }
 
 func TestReloadOfAHostThatDoesNotRun(t *testing.T) {
-	h, err := New(Config{Plugins: "./p"})
+	h, err := host.New(host.Config{Plugins: "./p"})
 	if err != nil {
 		t.Fatal(err)
 	}

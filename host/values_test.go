@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import "time"
 
@@ -30,6 +30,9 @@ const (
 	causesLogged      = 8
 	linesHeld         = 100
 	quietOfProof      = 5 * time.Second
+
+	mostSpanBytes  = 3 << 20 // of MaxSpanBytes
+	mostBatchBytes = 3 << 20 // of BatchBytes
 
 	attachedHung = "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone"
 )
