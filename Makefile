@@ -91,7 +91,7 @@ release: $(NFPM) $(CYCLONEDX) $(if $(COSIGN_KEY),$(COSIGN)) ## Make archives, pa
 
 test-release: ## Make packages and images of this platform, and install, run and remove them: needs root
 	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH)
-	@$(call gotest,test/deploy,-count=1 -run 'Package|Image|Formula|Checksums|Licenses' ./...)
+	@$(call gotest,test/deploy,./...,-count=1 -run 'Package|Image|Formula|Checksums|Licenses')
 
 examples: ## Put the examples into bin/
 	$(BUILD) -o bin/ ./examples/...
@@ -180,7 +180,7 @@ test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of 
 	@$(call gotest,contrib/autoexport,./...)
 	@$(call gotest,test/deploy,./...)
 	@echo "$(GO) -C test/deploy/helm test -timeout 10m $(TESTFLAGS) ./..."; \
-	$(AS_PEERS) $(GO) -C test/deploy/helm test -timeout 10m $(TESTFLAGS) ./...
+	$(AS_PEERS) $(GO) run ./test/gotest -C test/deploy/helm -what 'make $@' -- -timeout 10m $(TESTFLAGS)
 
 # The Collector's packages take long to compile. The modules in the loop
 # are compiled as `make peers` does, also for the linter, so that they are compiled once,
@@ -191,7 +191,7 @@ test-collector: ## Run the Collector's exporters and processors in plugins, and 
 	@$(call gotest,contrib/pluginexporter,./...)
 	@for module in contrib/collectorplugin/examples contrib/ottl; do \
 	  echo "$(GO) -C $$module test -timeout 10m $(TESTFLAGS) ./..."; \
-	  $(AS_PEERS) $(GO) -C $$module test -timeout 10m $(TESTFLAGS) ./... || exit 1; \
+	  $(AS_PEERS) $(GO) run ./test/gotest -C $$module -what 'make $@' -- -timeout 10m $(TESTFLAGS) || exit 1; \
 	done
 
 # BROWSER_SCREENSHOTS names a folder for pictures of the pages.
@@ -232,9 +232,10 @@ test-bench: ## Test the benchmark itself
 
 # The plugins that bin/ holds are not what go test caches by: -count=1.
 test-peers: build ## Run the plugins against the real peers that are built (see peers); the rest is skipped
-	@$(call gotest,test/peers,-count=1 $(PKG))
+	@$(call gotest,test/peers,$(PKG),-count=1)
 
-# gotest runs the tests of packages $(2) in folder $(1), with more flags in $(3).
+# gotest runs the tests of packages $(2) in folder $(1), with more flags in $(3), and
+# reports the progress.
 define gotest
 race=; \
 	if [ '$(RACE)' != no ]; then \
@@ -244,7 +245,7 @@ race=; \
 	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
 	fi; \
 	echo "$(GO) -C $(1) test $$race -timeout 10m $(3) $(TESTFLAGS) $(2)"; \
-	$(GO) -C $(1) test $$race -timeout 10m $(3) $(TESTFLAGS) $(2)
+	$(GO) run ./test/gotest -C $(1) -packages '$(2)' -what 'make $@' -- $$race -timeout 10m $(3) $(TESTFLAGS)
 endef
 
 # docs/internals/hazards.md says how to read what it prints.
@@ -254,7 +255,7 @@ hazards: ## Run the tests of the table in docs/internals/hazards.md and print it
 chaos: build ## Break plugins at random under load, kill a host with a spool 200 times, and break processors for two minutes (CHAOS_SEED=1, CHAOS_DURATION=2m)
 	$(BUILD) -o bin/ ./test/chaos
 	bin/chaos -seed $(CHAOS_SEED) -duration $(CHAOS_DURATION)
-	SERVETRACE_TEST_CYCLES=full $(GO) test -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool|ProcessorsUnderLoadWithFaults)$$' ./host
+	SERVETRACE_TEST_CYCLES=full $(GO) run ./test/gotest -packages ./host -what 'make $@' -- -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool|ProcessorsUnderLoadWithFaults)$$'
 
 # A module of its own: what it builds stays in the cache folder of the user, by version.
 # CLUSTER_TEST='-run TestWholeAppPerPod/scale' names tests; CLUSTER_TEST=-keep leaves the bed.

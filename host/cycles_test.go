@@ -148,6 +148,7 @@ func TestRealCyclesLeaveNothing(t *testing.T) {
 	before, heap := footprintOfSelf(t), heapInUse()
 	var pids []int
 	for n := range cycles {
+		t.Logf("cycle %d of %d", n, cycles) // for make chaos
 		started := r.Stats().Exporters[0].Starts
 		pid := ready(started - 1)
 		pids = append(pids, pid)

@@ -45,7 +45,9 @@ func TestProcessorsUnderLoadWithFaults(t *testing.T) {
 	var load sync.WaitGroup
 	load.Go(func() { ended = r.numberedSpans(stop) })
 	rng := rand.New(rand.NewPCG(1, 2))
-	for round := range cyclesOf(t, 120) {
+	rounds := cyclesOf(t, 120)
+	for round := range rounds {
+		t.Logf("round %d of %d", round, rounds) // for make chaos
 		r.fault(rng, round)
 		r.balanced()
 		<-time.After(time.Second)

@@ -119,6 +119,7 @@ func TestKill9OfTheHostWithASpool(t *testing.T) {
 	paths := []string{testplugin.Install(t, "record"), testplugin.Install(t, "flaky:2"), testplugin.Install(t, "small:4")}
 	safe := map[string]int{}
 	for i := range kills {
+		t.Logf("kill %d of %d", i, kills) // for make chaos
 		for name, spans := range killSpooling(t, pluginList(paths), dir, fmt.Sprintf("run%d", i)) {
 			safe[name] = spans
 		}

@@ -134,12 +134,13 @@ var importTable = []struct {
 	{dir: "test/hazard"},
 	{dir: "test/hazards", may: []string{"test/hazard"}},
 	{dir: "test/size"},
+	{dir: "test/gotest", may: []string{"internal/progress"}},
 	{dir: "test/spans"},  // a comment, and tests
 	{dir: "test/mixed"},  // the same
 	{dir: "test/remote"}, // the same
 	{dir: "test/ray"},    // the same
 	{dir: "test/seeds"},  // the same
-	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
+	{dir: "test/chaos", may: []string{"pluginsdk", "semconv", "internal/progress"}},
 }
 
 func TestImportsFollowTheTable(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/progress"
 )
 
 func main() {
@@ -80,24 +82,39 @@ func chaos(o options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.strike(err != nil)) }()
-	if err := s.open(); err != nil {
+	faults, err := perform(s)
+	if err != nil {
 		return err
 	}
-	span := func(share float64) time.Duration { return time.Duration(share * float64(o.duration)) }
+	return s.judge(faults)
+}
+
+// perform runs the phases and reports the progress.
+func perform(s *stage) ([]fault, error) {
+	const phases = 5
+	longest := s.opts.duration + 2*(recoverTimeout+patience+quiet)
+	report := progress.Start(os.Stderr, "chaos", longest)
+	defer report.End()
+	report.At("start", 0, phases)
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	span := func(share float64) time.Duration { return time.Duration(share * float64(s.opts.duration)) }
+	report.At("calm", 1, phases)
 	s.load.phase("calm", span(calmShare))
 	s.before = s.rest()
-	faults := schedule(o.seed, span(faultsShare), s.plugins)
+	report.At("faults", 2, phases)
+	faults := schedule(s.opts.seed, span(faultsShare), s.plugins)
 	s.load.begin("faults")
 	s.misbehave(faults, span(faultsShare))
 	s.repair()
 	s.load.end()
+	report.At("recovery", 3, phases)
 	s.recovered = s.recover()
+	report.At("after the faults", 4, phases)
 	s.load.phase("after", span(afterShare))
 	s.monitor.settle()
 	s.after = s.rest()
 	s.monitor.end()
-	if err := s.service.terminate(); err != nil {
-		return err
-	}
-	return s.judge(faults)
+	return faults, s.service.terminate()
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/servetrace/servetrace/internal/progress"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -77,20 +78,26 @@ func TestSeeds(t *testing.T) {
 	if *bin == "" {
 		t.Skip("needs the built programs: make seeds")
 	}
+	report := progress.Start(os.Stderr, "make seeds", 0)
+	defer report.End()
 	var ray *raySpans
 	if *ofRay != "" {
+		report.At("record Ray Serve", 0, 0)
 		ray = recordRay(t, "DEFAULT")
 	}
 	var mu sync.Mutex
 	results := map[string]string{}
+	total := 0 // written before the first parallel test runs
 	note := func(t *testing.T, key string) {
 		t.Helper()
+		total++
 		t.Cleanup(func() {
 			mu.Lock()
 			defer mu.Unlock()
 			if results[key] = "pass"; t.Failed() {
 				results[key] = "FAIL"
 			}
+			report.At("", len(results), total)
 		})
 	}
 	t.Run("rows", func(t *testing.T) {
@@ -98,22 +105,22 @@ func TestSeeds(t *testing.T) {
 			for _, r := range s.rows {
 				if r.check != nil {
 					t.Run(fmt.Sprintf("%02d", r.number), func(t *testing.T) {
-						t.Parallel()
 						note(t, r.key(""))
+						t.Parallel()
 						r.check(t)
 					})
 				}
 				if r.function != nil && *python != "" {
 					t.Run(fmt.Sprintf("%02d in Python", r.number), func(t *testing.T) {
-						t.Parallel()
 						note(t, r.key("python"))
+						t.Parallel()
 						r.function(t, runnerEnviron(t))
 					})
 				}
 				if r.ray != nil && ray != nil {
 					t.Run(fmt.Sprintf("%02d on Ray", r.number), func(t *testing.T) {
-						t.Parallel()
 						note(t, r.key("ray"))
+						t.Parallel()
 						r.ray(t, ray)
 					})
 				}
