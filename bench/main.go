@@ -28,6 +28,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/callload"
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/serveload"
@@ -39,7 +40,7 @@ import (
 
 // shapes returns all shapes, in the order in which they run.
 func shapes() []suite.Shape {
-	return slices.Concat(spanpath.Shapes(), serveload.Shapes())
+	return slices.Concat(spanpath.Shapes(), serveload.Shapes(), callload.Shapes())
 }
 
 // The exit statuses.
@@ -57,7 +58,7 @@ var (
 )
 
 func main() {
-	child.Main(sink.Roles, spanpath.Roles, serveload.Roles)
+	child.Main(sink.Roles, spanpath.Roles, serveload.Roles, callload.Roles)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
