@@ -70,9 +70,9 @@ func (c *tally) one(client *http.Client, url string) bool {
 	return false
 }
 
-// checkBooks compares the clients' results with the access log and the spans of a service
+// checkOutcomes compares the clients' results with the access log and the spans of a service
 // that has ended: each served request was answered whole, and all its spans came out.
-func checkBooks(t *testing.T, p *proc, seen *tally, rpc *calls) {
+func checkOutcomes(t *testing.T, p *proc, seen *tally, rpc *calls) {
 	t.Helper()
 	for _, what := range seen.other {
 		t.Errorf("a client got %s", what)
@@ -152,7 +152,7 @@ func drainUnder(t *testing.T, look bool, env ...string) (*tally, *calls) {
 	if look && !strings.Contains(p.log.String(), "min_draining_period=3s") {
 		t.Errorf("the start line has no draining period:\n%s", p.log)
 	}
-	checkBooks(t, p, seen, rpc)
+	checkOutcomes(t, p, seen, rpc)
 	return seen, rpc
 }
 

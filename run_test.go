@@ -383,7 +383,7 @@ func TestPluginThatIsMissingHurtsNothing(t *testing.T) {
 		t.Errorf("exit code %d, want 0: lost spans are not the service's failure", code)
 	}
 	if log := p.log.String(); !strings.Contains(log, `msg="stopped; spans were lost" spans=4 plugin.delivered=0 plugin.dropped=map[shutdown:4]`) {
-		t.Errorf("the log does not close the books:\n%s", log)
+		t.Errorf("the last line has no delivery accounting:\n%s", log)
 	}
 }
 

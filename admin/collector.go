@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // metric is a metric family, as listed in docs/reference/metrics.md.
@@ -291,7 +292,7 @@ func oneIf(is bool) float64 {
 }
 
 func (o scrape) putSpans(x host.ExporterStats) {
-	rejected, filtered, dropped := total(x.Rejected), total(x.Filtered), total(x.Dropped)
+	rejected, filtered, dropped := total.Of(x.Rejected), total.Of(x.Filtered), total.Of(x.Dropped)
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
 	o.put(pluginRecovered, float64(x.Recovered), x.Name)
 	o.put(pluginSpooled, float64(x.Spooled), x.Name)
@@ -326,7 +327,7 @@ func (o scrape) putProcessed(x host.ExporterStats) {
 	o.putEach(pluginBypassed, addCounts(nil, x.Rejected, nil), x.Name)
 	o.putEach(pluginFiltered, addCounts(nil, x.Filtered, nil), x.Name)
 	o.putEach(pluginDropped, addCounts(nil, x.Dropped, nil), x.Name)
-	o.put(pluginLost, float64(total(x.Dropped)), x.Name)
+	o.put(pluginLost, float64(total.Of(x.Dropped)), x.Name)
 	o.put(pluginWaiting, float64(x.Waiting), x.Name)
 }
 

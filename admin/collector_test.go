@@ -105,7 +105,7 @@ func TestScrapeUsesOneSnapshot(t *testing.T) {
 		return r
 	}())
 	if err != nil || n == 0 || taken != 1 {
-		t.Errorf("%d series, books taken %d times, error %v; want some, once, nil", n, taken, err)
+		t.Errorf("%d series, statistics read %d times, error %v; want some, once, nil", n, taken, err)
 	}
 }
 

@@ -250,7 +250,7 @@ func TestRequestsShareSnapshot(t *testing.T) {
 			ask(h, http.MethodGet, []string{"/-/tracing", "/metrics", "/-/tracing.json"}[i%3])
 		}
 		if taken != 1 {
-			t.Errorf("100 requests at once took the books %d times, want once", taken)
+			t.Errorf("100 requests at once read the statistics %d times, want once", taken)
 		}
 		time.Sleep(freshFor)
 		ask(h, http.MethodGet, "/metrics")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/total"
 	"github.com/servetrace/servetrace/internal/waterfall"
 )
 
@@ -126,7 +127,7 @@ func counts(by map[string]uint64) string {
 
 // mean returns the average duration of a call, or "" before the first.
 func (c Calls) mean() string {
-	n := total(c.Ended)
+	n := total.Of(c.Ended)
 	if n == 0 {
 		return ""
 	}

@@ -185,7 +185,7 @@ func big() host.Stats {
 // Clients that do not read delay neither other clients, nor the end, nor readers of the
 // statistics.
 func TestSlowClients(t *testing.T) {
-	var mu sync.Mutex // taken for as long as the books are
+	var mu sync.Mutex // held while the statistics are read
 	var handlers sync.WaitGroup
 	s := newServer(t, func() host.Stats {
 		mu.Lock()
@@ -219,7 +219,7 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 	if !mu.TryLock() {
-		t.Error("the books are held while an answer is being sent")
+		t.Error("the statistics are held while an answer is being sent")
 	} else {
 		mu.Unlock()
 	}

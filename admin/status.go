@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // StatusVersion is the version of the JSON form. New fields keep the version; a removed
@@ -279,7 +280,7 @@ func (s PluginSpans) Done() uint64 {
 }
 
 // Lost returns the number of rejected and dropped spans.
-func (s PluginSpans) Lost() uint64 { return total(s.Rejected) + total(s.Dropped) }
+func (s PluginSpans) Lost() uint64 { return total.Of(s.Rejected) + total.Of(s.Dropped) }
 
 // started is the approximate start time of this process.
 var started = time.Now()
@@ -421,11 +422,4 @@ func notNil(counts map[string]uint64) map[string]uint64 {
 		return map[string]uint64{}
 	}
 	return counts
-}
-
-func total(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

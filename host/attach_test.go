@@ -22,6 +22,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/host/internal/supervise"
+	"github.com/servetrace/servetrace/internal/total"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -42,7 +43,7 @@ func TestAttachToAPlainReceiver(t *testing.T) {
 	h.spans("s", 10_000)
 	h.flush()
 	wantOnce(t, r.path, "s", 10_000)
-	h.wantBooks(0, map[string]uint64{"delivered": 10_000})
+	h.wantCounts(0, map[string]uint64{"delivered": 10_000})
 	x := h.Stats().Exporters[0]
 	if !x.Attached || x.Path != r.socket || x.PID != 0 || x.State != host.StateReady || len(x.Granted) != 0 {
 		t.Errorf("%+v", x)
@@ -68,7 +69,7 @@ func TestAttachToAPluginOfTheSDK(t *testing.T) {
 		h.spans(fmt.Sprintf("h%d", n), 1000)
 		h.flush()
 		wantOnce(t, r.path, fmt.Sprintf("h%d", n), 1000)
-		h.wantBooks(0, map[string]uint64{"delivered": 1000})
+		h.wantCounts(0, map[string]uint64{"delivered": 1000})
 		if got := h.Stats().Exporters[0].Version; got != "1.2.3" {
 			t.Errorf("version %q, want 1.2.3", got)
 		}
@@ -145,7 +146,7 @@ func TestAttachNeitherConfiguresNorShutsDown(t *testing.T) {
 	if err := h.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	h.wantBooks(0, map[string]uint64{"delivered": 100})
+	h.wantCounts(0, map[string]uint64{"delivered": 100})
 	want := []string{pluginv1.Lifecycle_Describe_FullMethodName, wire.ExportMethod, pluginv1.Lifecycle_Flush_FullMethodName}
 	if diff := cmp.Diff(want, seen.methods); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
@@ -197,7 +198,7 @@ func killedUnderLoad(t *testing.T, r *receiver) {
 		r.start()
 	}
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 6000})
+	h.wantCounts(0, map[string]uint64{"delivered": 6000})
 	if got := testplugin.Spans(t, r.path); len(got) != 6000 { // at least once: the answer may have died with the plugin
 		t.Errorf("%d different spans delivered, want 6000", len(got))
 	}
@@ -227,7 +228,7 @@ func TestFrozenAttachedPluginIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 100})
+	h.wantCounts(0, map[string]uint64{"delivered": 100})
 	if got := testplugin.Spans(t, r.path); len(got) != 100 {
 		t.Errorf("%d different spans delivered, want 100", len(got))
 	}
@@ -248,7 +249,7 @@ func TestFrozenAttachedPluginDoesNotHoldShutdown(t *testing.T) {
 	if took := time.Since(begun); took > 4*time.Second { // of 1 s; the machine may be busy
 		t.Errorf("Shutdown took %v", took)
 	}
-	h.wantBooks(0, map[string]uint64{"dropped shutdown": 1000})
+	h.wantCounts(0, map[string]uint64{"dropped shutdown": 1000})
 	if testplugin.Gone(r.cmd.Process.Pid) {
 		t.Error("the plugin was killed")
 	}
@@ -276,7 +277,7 @@ func TestSlowReceiverWithoutHealthIsAlive(t *testing.T) {
 	h := startHost(t, func(c *host.Config) { c.ExportTimeout = 200 * time.Millisecond }, "unix://"+socket)
 	h.spans("s", 10)
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 10})
+	h.wantCounts(0, map[string]uint64{"delivered": 10})
 	if got := h.Stats().Exporters[0].Starts; got != 1 {
 		t.Errorf("%d connections, want 1", got)
 	}
@@ -320,7 +321,7 @@ func TestAttachedPluginIsReplacedGracefully(t *testing.T) {
 	close(complete)
 	stopping.Wait()
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 20})
+	h.wantCounts(0, map[string]uint64{"delivered": 20})
 	mu.Lock()
 	defer mu.Unlock()
 	for name, n := range got {
@@ -342,7 +343,7 @@ func TestAttachedPluginThatComesLater(t *testing.T) {
 	})
 	r.start()
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 10})
+	h.wantCounts(0, map[string]uint64{"delivered": 10})
 	if got := strings.Count(h.log.String(), "cannot be reached at its socket"); got > 2 { // not there; there without a listener
 		t.Errorf("the same causes were logged %d times", got)
 	}
@@ -373,7 +374,7 @@ func TestOnePluginOfTwoHosts(t *testing.T) {
 	})
 	lost := func() uint64 {
 		s := flooding.Stats()
-		return host.Total(s.Refused) + host.Total(s.Exporters[0].Dropped)
+		return total.Of(s.Refused) + total.Of(s.Exporters[0].Dropped)
 	}
 	testplugin.WaitFor(t, "a flood", func() bool { return lost() > 0 })
 	for round := range 20 {
@@ -384,7 +385,7 @@ func TestOnePluginOfTwoHosts(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
-	quiet.wantBooks(0, map[string]uint64{"delivered": 2000})
+	quiet.wantCounts(0, map[string]uint64{"delivered": 2000})
 	got := testplugin.Spans(t, r.path)
 	for round := range 20 {
 		for i := range 100 {
@@ -504,7 +505,7 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 		return h.Stats().Exporters[0].Starts >= 3
 	})
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": uint64(100 * sent)})
+	h.wantCounts(0, map[string]uint64{"delivered": uint64(100 * sent)})
 	mu.Lock()
 	defer mu.Unlock()
 	twice := 0
@@ -574,7 +575,7 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	}
 	stopping.Wait()
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 2})
+	h.wantCounts(0, map[string]uint64{"delivered": 2})
 	if strings.Contains(h.log.String(), attachedHung) {
 		t.Error("the log says that the plugin hangs")
 	}
@@ -603,7 +604,7 @@ func TestShutdownWhileAttaching(t *testing.T) {
 	if took := time.Since(begun); took > 4*time.Second { // of 1 s; the machine may be busy
 		t.Errorf("Shutdown took %v", took)
 	}
-	h.wantBooks(0, map[string]uint64{"dropped shutdown": 10})
+	h.wantCounts(0, map[string]uint64{"dropped shutdown": 10})
 	want := "last_error=\"attach to " + socket + ": no answer yet: the host shuts down\""
 	if !strings.Contains(h.log.String(), want) {
 		t.Errorf("the log does not say %s", want)
@@ -642,7 +643,7 @@ func TestAttachedPluginThatIsIncompatibleIsTriedAgain(t *testing.T) {
 	testplugin.WaitFor(t, "the state", func() bool { return h.Stats().Exporters[0].State == host.StateIncompatible })
 	k.strange.Store(false)
 	h.flush()
-	h.wantBooks(0, map[string]uint64{"delivered": 10})
+	h.wantCounts(0, map[string]uint64{"delivered": 10})
 	wantLines(t, h.log.String(), map[string]int{
 		"is incompatible; the socket is tried again with growing pauses": 1,
 		"until its file changes": 0,

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/total"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -31,15 +32,15 @@ func TestSecretsThatThePluginBetrays(t *testing.T) {
 	}, path)
 	r.waitReady(0)
 	r.spans("filtered", 3)
-	books := func() host.ExporterStats { return r.Stats().Exporters[0] }
-	testplugin.WaitFor(t, "filtered spans", func() bool { return len(books().Filtered) > 0 })
+	counts := func() host.ExporterStats { return r.Stats().Exporters[0] }
+	testplugin.WaitFor(t, "filtered spans", func() bool { return len(counts().Filtered) > 0 })
 	var statuses strings.Builder
-	for books().Crashes == 0 {
-		before := books()
+	for counts().Crashes == 0 {
+		before := counts()
 		r.spans("s", 1)
 		testplugin.WaitFor(t, "an answer", func() bool {
-			b := books()
-			return b.Crashes > 0 || host.Total(b.Rejected) > host.Total(before.Rejected)
+			b := counts()
+			return b.Crashes > 0 || total.Of(b.Rejected) > total.Of(before.Rejected)
 		})
 		fmt.Fprintf(&statuses, "%+v\n", r.Stats())
 	}

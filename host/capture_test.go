@@ -73,7 +73,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("%s: %d spans are missed", plugin, missed)
 		}
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 100})
+	r.wantCounts(0, map[string]uint64{"delivered": 100})
 }
 
 // TestCaptureOfNoPlugin: an unknown name is an error with the names, and so is no name
@@ -127,5 +127,5 @@ func TestCaptureIsBounded(t *testing.T) {
 	if missed := c.Close(); spans == 0 || bytes > 4<<20 || uint64(spans)+missed != 6000 {
 		t.Errorf("%d spans in %d bytes, %d missed; want 6000 in all, and at most 4 MiB", spans, bytes, missed)
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 6000})
+	r.wantCounts(0, map[string]uint64{"delivered": 6000})
 }

@@ -59,7 +59,7 @@ func TestConsumedSpansArriveBesideEndedSpans(t *testing.T) {
 	}
 	r.flush()
 	for i, path := range []string{first, second} {
-		r.wantBooks(i, map[string]uint64{"delivered": 160})
+		r.wantCounts(i, map[string]uint64{"delivered": 160})
 		for k := range 20 {
 			wantOnce(t, path, fmt.Sprintf("own%d", k), 1)
 			wantOnce(t, path, fmt.Sprintf("sent%d", k), 7)
@@ -107,7 +107,7 @@ func TestConsumeRefuses(t *testing.T) {
 		t.Errorf("only large spans: %+v, %v", taken, err)
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 3})
+	r.wantCounts(0, map[string]uint64{"delivered": 3})
 	if s := r.Stats(); s.Ended != 7 || s.Refused["too_large"] != 4 || s.PushedBack != 0 {
 		t.Errorf("%d spans ended, refused %v, %d pushed back; want 7, 4 too large, and none", s.Ended, s.Refused, s.PushedBack)
 	}
@@ -167,7 +167,7 @@ func TestConsumePushesBackAndDropsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": uint64(greedy + second + third)})
+	r.wantCounts(0, map[string]uint64{"delivered": uint64(greedy + second + third)})
 	if again := fill("greedy"); again < greedy/2 {
 		t.Errorf("%d spans are accepted after the delivery, want about %d again", again, greedy)
 	}
@@ -227,7 +227,7 @@ func TestDeliverSurvivesAKillOfThePlugin(t *testing.T) {
 	}
 	r.killAndAwait()
 	all.Wait()
-	r.wantBooks(0, map[string]uint64{"delivered": senders * each * 5})
+	r.wantCounts(0, map[string]uint64{"delivered": senders * each * 5})
 	if got := len(testplugin.Spans(t, path)); got != senders*each*5 {
 		t.Errorf("%d different spans arrived, want %d", got, senders*each*5)
 	}

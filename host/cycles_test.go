@@ -17,6 +17,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/total"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -89,9 +90,9 @@ func TestCyclesLeakNothing(t *testing.T) {
 		stats := h.Stats()
 		x := stats.Exporters[0]
 		if err := stats.Check(); err != nil || stats.Ended != uint64(spans) || stats.Bytes != 0 {
-			t.Errorf("%d spans ended, %d in the books, %d bytes in use: %v", spans, stats.Ended, stats.Bytes, err)
+			t.Errorf("%d spans ended, %d in the accounting, %d bytes in use: %v", spans, stats.Ended, stats.Bytes, err)
 		}
-		if x.Crashes < uint64(cycles)/2 || x.Delivered+host.Total(x.Dropped) != stats.Accepted {
+		if x.Crashes < uint64(cycles)/2 || x.Delivered+total.Of(x.Dropped) != stats.Accepted {
 			t.Errorf("%d crashes in %d cycles, %d delivered and %v dropped of %d", x.Crashes, cycles, x.Delivered, x.Dropped, stats.Accepted)
 		}
 		if got := runtime.NumGoroutine(); got > goroutines+5 {
@@ -164,7 +165,7 @@ func TestRealCyclesLeaveNothing(t *testing.T) {
 		ready(started)
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": uint64(cycles + 1)})
+	r.wantCounts(0, map[string]uint64{"delivered": uint64(cycles + 1)})
 	if got := testplugin.Spans(t, path); len(got) != cycles+1 {
 		t.Errorf("%d different spans delivered, want %d", len(got), cycles+1)
 	}

@@ -6,9 +6,6 @@ import (
 	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
-// Total is total, for tests.
-var Total = total
-
 // Supervisor returns the supervisor of a Host. A test may replace its Connect before Start.
 func (h *Host) Supervisor() *supervise.Supervisor { return h.sup }
 

@@ -65,7 +65,7 @@ func TestHazard21MuchThroughAPluginWithoutLimits(t *testing.T) {
 	for i := range 10 {
 		wantOnce(t, path, fmt.Sprintf("s%d", i), 500)
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 5000})
+	r.wantCounts(0, map[string]uint64{"delivered": 5000})
 }
 
 func TestHazard21OneLargeSpan(t *testing.T) {
@@ -81,7 +81,7 @@ func TestHazard21OneLargeSpan(t *testing.T) {
 		for prefix, n := range map[string]int{"before": 100, "s": 3, "after": 100} {
 			wantOnce(t, path, prefix, n)
 		}
-		r.wantBooks(0, map[string]uint64{"delivered": 203})
+		r.wantCounts(0, map[string]uint64{"delivered": 203})
 	}
 }
 
@@ -97,7 +97,7 @@ func TestHazard21TinyLimits(t *testing.T) {
 	for prefix, n := range map[string]int{"s": 1000, "t": 500, "u": 10} {
 		wantOnce(t, path, prefix, n)
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 1510})
+	r.wantCounts(0, map[string]uint64{"delivered": 1510})
 }
 
 // TestHazard21PlainServerTakesFourMebibytes: every gRPC server accepts 4 MiB, and no
@@ -139,7 +139,7 @@ func TestHazard21PlainServerTakesFourMebibytes(t *testing.T) {
 	if most > 4<<20 || most < 2<<20 {
 		t.Errorf("the largest request had %d bytes, want some mebibytes, at most 4", most)
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 5 * 701})
+	r.wantCounts(0, map[string]uint64{"delivered": 5 * 701})
 }
 
 // taker is a plain OTLP server that takes all.

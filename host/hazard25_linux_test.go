@@ -26,7 +26,7 @@ func TestHazard25MemoryLimit(t *testing.T) {
 	}
 	r.spans("s", 10)
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 10})
+	r.wantCounts(0, map[string]uint64{"delivered": 10})
 	if x := r.Stats().Exporters[0]; x.Crashes != 1 || x.PID == pid {
 		t.Errorf("%d crashes, process %d after %d; want one crash and another process", x.Crashes, x.PID, pid)
 	}

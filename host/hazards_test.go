@@ -118,14 +118,14 @@ func TestHazard22ExportInFlightAtShutdown(t *testing.T) {
 				if err := <-ended; err != nil {
 					t.Errorf("Shutdown: %v", err)
 				}
-				r.wantBooks(0, map[string]uint64{"delivered": 10})
+				r.wantCounts(0, map[string]uint64{"delivered": 10})
 				wantOnce(t, path, "s", 10)
 				return
 			}
 			if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Shutdown = %v, want its deadline", err)
 			}
-			r.wantBooks(0, map[string]uint64{"dropped shutdown": 10})
+			r.wantCounts(0, map[string]uint64{"dropped shutdown": 10})
 		})
 	}
 }
@@ -157,7 +157,7 @@ func TestHazard27NextHostStartsItsOwnPlugin(t *testing.T) {
 	}
 	r.spans("second", spansOfKill)
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": spansOfKill})
+	r.wantCounts(0, map[string]uint64{"delivered": spansOfKill})
 	testplugin.WaitFor(t, "the old plugin's end", func() bool { return testplugin.Gone(old) })
 }
 
@@ -170,7 +170,7 @@ func TestHazard28PluginsOfOtherVersions(t *testing.T) {
 			r := startHost(t, nil, path)
 			r.spans("s", 100)
 			r.flush()
-			r.wantBooks(0, map[string]uint64{"delivered": 100})
+			r.wantCounts(0, map[string]uint64{"delivered": 100})
 			wantOnce(t, path, "s", 100)
 		})
 	}
@@ -187,7 +187,7 @@ func TestHazard30NoSpansAboutSpans(t *testing.T) {
 		r.spans("s", 100)
 		r.flush()
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 1000})
+	r.wantCounts(0, map[string]uint64{"delivered": 1000})
 	if got := r.Stats().Ended; got != 1000 {
 		t.Errorf("%d spans ended, want the program's 1000", got)
 	}
@@ -251,7 +251,7 @@ func TestHazard32ManyStartsAtOnce(t *testing.T) {
 	}
 	r.flush()
 	for i, path := range paths {
-		r.wantBooks(i, map[string]uint64{"delivered": 100})
+		r.wantCounts(i, map[string]uint64{"delivered": 100})
 		wantOnce(t, path, "s", 100)
 	}
 }
@@ -270,8 +270,8 @@ func TestHazard29AnswersThatAreGarbage(t *testing.T) {
 			r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, testplugin.Install(t, mode), good)
 			r.spans("s", 100)
 			r.flush()
-			r.wantBooks(0, want)
-			r.wantBooks(1, map[string]uint64{"delivered": 100})
+			r.wantCounts(0, want)
+			r.wantCounts(1, map[string]uint64{"delivered": 100})
 			wantOnce(t, good, "s", 100)
 			if !strings.Contains(r.log.String(), "level=WARN") {
 				t.Error("the log does not say it")

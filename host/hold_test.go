@@ -48,15 +48,15 @@ func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		books := h.Stats().Exporters
+		counts := h.Stats().Exporters
 		if got := throttled.called(); got != 1 {
 			t.Errorf("%d calls to the one that wants to be left alone, want 1", got)
 		}
-		if got, want := books[0].HeldUntil, begin.Add(host.DefaultBatchAge+20*time.Second); !got.Equal(want) {
+		if got, want := counts[0].HeldUntil, begin.Add(host.DefaultBatchAge+20*time.Second); !got.Equal(want) {
 			t.Errorf("held until %v, want %v", got, want)
 		}
-		if books[1].Delivered != 10 || !books[1].HeldUntil.IsZero() {
-			t.Errorf("the other delivered %d, held until %v", books[1].Delivered, books[1].HeldUntil)
+		if counts[1].Delivered != 10 || !counts[1].HeldUntil.IsZero() {
+			t.Errorf("the other delivered %d, held until %v", counts[1].Delivered, counts[1].HeldUntil)
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()

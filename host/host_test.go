@@ -70,7 +70,7 @@ func makeHost(t *testing.T, change func(*host.Config), paths ...string) *running
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h))
 	r := &running{Host: h, tracer: provider.Tracer("test"), log: log, t: t}
 	t.Cleanup(func() {
-		_ = h.Shutdown(context.Background()) // what it lost is in the books
+		_ = h.Shutdown(context.Background()) // the accounting has the lost spans
 		r.balanced()
 		for _, x := range h.Stats().Exporters {
 			if x.Waiting != 0 || x.State != host.StateStopped {
@@ -104,7 +104,7 @@ func (r *running) spans(prefix string, n int) {
 func (r *running) balanced() {
 	r.t.Helper()
 	if err := r.Stats().Check(); err != nil {
-		r.t.Errorf("books: %v", err)
+		r.t.Errorf("accounting: %v", err)
 	}
 }
 
@@ -117,8 +117,8 @@ func (r *running) flush() {
 	}
 }
 
-// books returns the counts of one exporter that tests compare.
-func (r *running) books(i int) map[string]uint64 {
+// counts returns the counts of one exporter that tests compare.
+func (r *running) counts(i int) map[string]uint64 {
 	r.balanced()
 	x := r.Stats().Exporters[i]
 	got := map[string]uint64{}
@@ -135,10 +135,10 @@ func (r *running) books(i int) map[string]uint64 {
 	return got
 }
 
-func (r *running) wantBooks(i int, want map[string]uint64) {
+func (r *running) wantCounts(i int, want map[string]uint64) {
 	r.t.Helper()
-	if diff := cmp.Diff(want, r.books(i)); diff != "" {
-		r.t.Errorf("books of plugin %d (-want +got):\n%s", i, diff)
+	if diff := cmp.Diff(want, r.counts(i)); diff != "" {
+		r.t.Errorf("counts of plugin %d (-want +got):\n%s", i, diff)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestDelivers(t *testing.T) {
 	r.spans("s", 10_000)
 	r.flush()
 	wantOnce(t, path, "s", 10_000)
-	r.wantBooks(0, map[string]uint64{"delivered": 10_000})
+	r.wantCounts(0, map[string]uint64{"delivered": 10_000})
 	if got := r.Stats().Ended; got != 10_000 {
 		t.Errorf("Ended = %d, want 10000", got)
 	}
@@ -198,7 +198,7 @@ func TestAnswers(t *testing.T) {
 			r := startHost(t, func(c *host.Config) { c.BatchAge = time.Second }, testplugin.Install(t, test.mode))
 			r.spans("s", 100)
 			r.flush()
-			r.wantBooks(0, test.want)
+			r.wantCounts(0, test.want)
 		})
 	}
 }
@@ -232,7 +232,7 @@ func TestExportersDoNotHurtEachOther(t *testing.T) {
 	r := startHost(t, nil, good, bad, testplugin.Install(t, "exit"))
 	r.spans("s", 5000)
 	testplugin.WaitFor(t, "both answers", func() bool {
-		return r.books(0)["delivered"] == 5000 && r.books(1)["rejected INVALID_ARGUMENT"] == 5000
+		return r.counts(0)["delivered"] == 5000 && r.counts(1)["rejected INVALID_ARGUMENT"] == 5000
 	})
 	wantOnce(t, good, "s", 5000)
 	if got := r.Stats().Exporters[2]; got.Waiting != 5000 || got.State == host.StateReady {
@@ -262,7 +262,7 @@ func TestKilledPluginComesBackWithoutLoss(t *testing.T) {
 		})
 		r.flush() // a batch that was alone in flight at two kills would be quarantined
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 6000})
+	r.wantCounts(0, map[string]uint64{"delivered": 6000})
 	got := testplugin.Spans(t, path) // at least once: the answer may have died with the plugin
 	if len(got) != 6000 {
 		t.Errorf("%d different spans delivered, want 6000", len(got))
@@ -312,7 +312,7 @@ func TestPluginThatComesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 10})
+	r.wantCounts(0, map[string]uint64{"delivered": 10})
 	if got := strings.Count(r.log.String(), "plugin is not running"); got != 1 {
 		t.Errorf("the same cause was logged %d times, want once", got)
 	}
@@ -335,7 +335,7 @@ func TestNoUsePlugins(t *testing.T) {
 			if err := r.Shutdown(t.Context()); err == nil || !strings.Contains(err.Error(), `plugin "p0": 10 spans not delivered`) {
 				t.Errorf("Shutdown = %v, want 10 spans not delivered", err)
 			}
-			r.wantBooks(0, map[string]uint64{"dropped shutdown": 10})
+			r.wantCounts(0, map[string]uint64{"dropped shutdown": 10})
 		})
 	}
 }
@@ -343,7 +343,7 @@ func TestNoUsePlugins(t *testing.T) {
 func TestCauseIsLoggedWhileTheHostShutsDown(t *testing.T) {
 	r := startHost(t, nil, "/nowhere/plugin")
 	r.spans("s", 1)
-	_ = r.Shutdown(t.Context()) // the books say it
+	_ = r.Shutdown(t.Context()) // the counts have the lost spans
 	if got := strings.Count(r.log.String(), "there is no such file"); got < 1 {
 		t.Errorf("the cause stands in the log %d times", got)
 	}
@@ -356,7 +356,7 @@ func TestStartDoesNotWait(t *testing.T) {
 	}
 	r.spans("s", 100)
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 100})
+	r.wantCounts(0, map[string]uint64{"delivered": 100})
 }
 
 func TestShutdownIsBounded(t *testing.T) {
@@ -375,7 +375,7 @@ func TestShutdownIsBounded(t *testing.T) {
 			if took := time.Since(begun); took > 4*time.Second {
 				t.Errorf("Shutdown took %v", took)
 			}
-			r.wantBooks(0, map[string]uint64{"dropped shutdown": 10})
+			r.wantCounts(0, map[string]uint64{"dropped shutdown": 10})
 		})
 	}
 }
@@ -386,8 +386,8 @@ func TestFrozenPluginDoesNotHoldShutdown(t *testing.T) {
 	pid := r.Stats().Exporters[0].PID
 	testplugin.Freeze(t, pid)
 	r.spans("s", 10)
-	_ = r.Shutdown(t.Context()) // the books say it
-	r.wantBooks(0, map[string]uint64{"dropped shutdown": 10})
+	_ = r.Shutdown(t.Context()) // the counts have the lost spans
+	r.wantCounts(0, map[string]uint64{"dropped shutdown": 10})
 	if !testplugin.Gone(pid) {
 		t.Errorf("process %d is still there", pid)
 	}
@@ -435,7 +435,7 @@ func TestBoundAndTheOtherExporter(t *testing.T) {
 	if most > 4<<20 {
 		t.Errorf("%d bytes in use, the bound is %d", most, 4<<20)
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 10_000})
+	r.wantCounts(0, map[string]uint64{"delivered": 10_000})
 	dead := r.Stats().Exporters[1]
 	if dead.Dropped["queue_full"] == 0 || dead.Dropped["queue_full"]+dead.Waiting != 10_000 {
 		t.Errorf("the dead exporter: dropped %v, waiting %d; want its oldest dropped", dead.Dropped, dead.Waiting)
@@ -457,7 +457,7 @@ func TestHungExporterCostsNoOther(t *testing.T) {
 		r.balanced()
 		testplugin.WaitFor(t, "the good exporter", func() bool { return r.Stats().Exporters[0].Waiting == 0 })
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 10_000})
+	r.wantCounts(0, map[string]uint64{"delivered": 10_000})
 }
 
 func TestPluginThatServesNoMoreIsReplaced(t *testing.T) {
@@ -486,7 +486,7 @@ func TestSignalledPluginFinishesItsCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 20})
+	r.wantCounts(0, map[string]uint64{"delivered": 20})
 	batches := testplugin.Received(t, path)
 	if len(batches) != 2 || batches[0].PID != first {
 		t.Errorf("%+v delivered, want two batches, the first by process %d: it was killed over its call", batches, first)
@@ -530,7 +530,7 @@ func TestVariablesAreGrantedAsDeclared(t *testing.T) {
 	}
 }
 
-func TestBooksBalanceAtEveryMoment(t *testing.T) {
+func TestAccountingBalancesAtEveryMoment(t *testing.T) {
 	r := startHost(t, func(c *host.Config) {
 		c.BatchSpans, c.QueueBytes, c.MaxSpanBytes, c.BatchBytes = 64, 1<<20, 64<<10, 64<<10
 	},
@@ -545,7 +545,7 @@ func TestBooksBalanceAtEveryMoment(t *testing.T) {
 		select {
 		case <-done:
 			if looks == 0 {
-				t.Error("the books were never looked at")
+				t.Error("the accounting was never read")
 			}
 			if got := r.Stats().Ended; got != 20_000 {
 				t.Errorf("Ended = %d, want 20000", got)
@@ -583,7 +583,7 @@ func TestShutdownWithoutStart(t *testing.T) {
 	}
 	s := h.Stats()
 	if s.Check() != nil || s.Exporters[0].Dropped["shutdown"] != 1 {
-		t.Errorf("books: %+v", s)
+		t.Errorf("accounting: %+v", s)
 	}
 	if err := h.Start(t.Context()); err == nil {
 		t.Error("started after Shutdown")

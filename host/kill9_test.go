@@ -177,7 +177,7 @@ func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain 
 		kill(c, r)
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 2 * spansOfKill})
+	r.wantCounts(0, map[string]uint64{"delivered": 2 * spansOfKill})
 	return c
 }
 
@@ -314,7 +314,7 @@ func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
 		testplugin.WaitFor(t, "the host to see its end", func() bool { return r.Stats().Exporters[0].Crashes == uint64(n+1) })
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": crashesToBreak * spansOfKill})
+	r.wantCounts(0, map[string]uint64{"delivered": crashesToBreak * spansOfKill})
 	if log := r.log.String(); strings.Contains(log, "plugin is broken") {
 		t.Errorf("kills by others have opened the breaker; log:\n%s", log)
 	}

@@ -42,7 +42,7 @@ func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func
 			return launchFake(n)
 		}, change, host.WithLogger(slog.New(slog.NewTextHandler(l.log, nil))))
 		test(l)
-		_ = l.Shutdown(context.Background()) // what it lost is in the books
+		_ = l.Shutdown(context.Background()) // the accounting has the lost spans
 		if err := l.Stats().Check(); err != nil {
 			t.Error(err)
 		}

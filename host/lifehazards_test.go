@@ -92,7 +92,7 @@ func TestUpgradesUnderLoadLoseNothing(t *testing.T) {
 	}
 	n := stop()
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": uint64(n)})
+	r.wantCounts(0, map[string]uint64{"delivered": uint64(n)})
 	got, pids := testplugin.Spans(t, path), map[int]bool{}
 	for name, times := range got {
 		if times != 1 {
@@ -128,7 +128,7 @@ func TestUpgradeToABadPluginLosesNothing(t *testing.T) {
 	}
 	n := stop()
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": uint64(n)})
+	r.wantCounts(0, map[string]uint64{"delivered": uint64(n)})
 	if got := testplugin.Spans(t, good); len(got) != n {
 		t.Errorf("%d different spans of %d came to the old process", len(got), n)
 	}
@@ -185,7 +185,7 @@ func TestHazard13WatchTakesUpWhatWasSwapped(t *testing.T) {
 	testplugin.WaitFor(t, "spans at the second", func() bool { return len(testplugin.Received(t, second)) > 5 })
 	n := stop()
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": uint64(n)})
+	r.wantCounts(0, map[string]uint64{"delivered": uint64(n)})
 	if got := len(testplugin.Spans(t, first)) + len(testplugin.Spans(t, second)); got != n {
 		t.Errorf("%d different spans of %d", got, n)
 	}
@@ -263,7 +263,7 @@ func TestHazard20DeletedSocketIsNoMatter(t *testing.T) {
 		r.spans("s", 100)
 		r.flush()
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 300})
+	r.wantCounts(0, map[string]uint64{"delivered": 300})
 	if got := r.Stats().Exporters[0].Starts; got != 1 {
 		t.Errorf("%d starts", got)
 	}

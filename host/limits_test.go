@@ -54,7 +54,7 @@ func TestPartsAreNotSentAgainWithTheRest(t *testing.T) {
 			t.Errorf("%d spans sent to a successor without limits, want the 70 that are left", sent)
 		}
 		if got := h.Stats(); got.Exporters[0].Delivered != 100 || got.Check() != nil || got.Bytes != 0 {
-			t.Errorf("books: %+v", got)
+			t.Errorf("accounting: %+v", got)
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -103,7 +103,7 @@ func TestPartsAreCutAgain(t *testing.T) {
 			t.Errorf("%d spans in %d calls by %d names, want 100 and a name for each", sent, len(successor.held), len(ids))
 		}
 		if got := h.Stats(); got.Exporters[0].Delivered != 100 || got.Check() != nil || got.Bytes != 0 {
-			t.Errorf("books: %+v", got)
+			t.Errorf("accounting: %+v", got)
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)

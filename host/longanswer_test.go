@@ -55,7 +55,7 @@ func TestLongAnswers(t *testing.T) {
 			h := startHost(t, nil, "unix://"+socket)
 			h.spans("s", 1) // one batch
 			h.flush()
-			h.wantBooks(0, c.want)
+			h.wantCounts(0, c.want)
 			testplugin.WaitFor(t, "the log to say "+c.log, func() bool { return strings.Contains(h.log.String(), c.log) })
 		})
 	}

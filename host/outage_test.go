@@ -334,7 +334,7 @@ func TestOutageWithRealProcesses(t *testing.T) {
 	}
 	c.startBackEnd()
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 10 + 5*sealed})
+	r.wantCounts(0, map[string]uint64{"delivered": 10 + 5*sealed})
 	times := map[string]int{}
 	for _, batch := range c.stored() {
 		for _, span := range batch.Spans {

@@ -94,7 +94,7 @@ func TestConfigFileThatComesLater(t *testing.T) {
 		return x.State == host.StateReady && x.PID != pid
 	})
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": 10})
+	r.wantCounts(0, map[string]uint64{"delivered": 10})
 	if diff := cmp.Diff([]string{"first: 1", "second: 2"}, configsOf(t, path)); diff != "" {
 		t.Errorf("documents (-want +got):\n%s", diff)
 	}

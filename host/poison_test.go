@@ -97,7 +97,7 @@ func TestPoisonBatchIsQuarantined(t *testing.T) {
 					c.ExportTimeout = time.Second
 				}
 			})
-			r.wantBooks(0, map[string]uint64{"delivered": 400, "dropped quarantined": 10})
+			r.wantCounts(0, map[string]uint64{"delivered": 400, "dropped quarantined": 10})
 			want, lost := healthySpans(t, path)
 			if lost != 9 {
 				t.Errorf("%d healthy spans are lost, want the 9 that were in the batch of the poison", lost)
@@ -174,7 +174,7 @@ func TestBatchThatSpinsHoldsUpNothing(t *testing.T) {
 	r, path := poisoned(t, "spin", func(c *host.Config) {
 		c.ExportTimeout, c.MaxAge = time.Second, 10*time.Second
 	})
-	r.wantBooks(0, map[string]uint64{"delivered": 400, "dropped max_age": 10})
+	r.wantCounts(0, map[string]uint64{"delivered": 400, "dropped max_age": 10})
 	want, lost := healthySpans(t, path)
 	if lost != 9 {
 		t.Errorf("%d healthy spans are lost, want 9", lost)

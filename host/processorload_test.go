@@ -17,6 +17,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/total"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -59,7 +60,7 @@ func TestProcessorsUnderLoadWithFaults(t *testing.T) {
 	lost := uint64(0)
 	for _, p := range stats.Processors {
 		lost += p.Plugin.Dropped["quarantined"]
-		if other := host.Total(p.Plugin.Dropped) - p.Plugin.Dropped["quarantined"]; other > 0 || p.Plugin.Dropped["quarantined"] == 0 {
+		if other := total.Of(p.Plugin.Dropped) - p.Plugin.Dropped["quarantined"]; other > 0 || p.Plugin.Dropped["quarantined"] == 0 {
 			t.Errorf("processor %s dropped %v, want its poison batch alone", p.Plugin.Name, p.Plugin.Dropped)
 		}
 	}
@@ -77,7 +78,7 @@ func TestProcessorsUnderLoadWithFaults(t *testing.T) {
 				missing++
 			}
 		}
-		if most := lost + x.Dropped["quarantined"]; missing > most || host.Total(x.Dropped) != x.Dropped["quarantined"] || host.Total(x.Rejected) > 0 {
+		if most := lost + x.Dropped["quarantined"]; missing > most || total.Of(x.Dropped) != x.Dropped["quarantined"] || total.Of(x.Rejected) > 0 {
 			t.Errorf("exporter %d: %d of %d spans are missing, %d are in quarantine; dropped %v, rejected %v", i, missing, ended, most, x.Dropped, x.Rejected)
 		}
 	}

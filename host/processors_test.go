@@ -90,7 +90,7 @@ func TestProcessorsRunInOrder(t *testing.T) {
 				t.Fatalf("exporter %d got span %s %d times, want once; %d names in all", i, name, got[name], len(got))
 			}
 		}
-		r.wantBooks(i, map[string]uint64{"delivered": 1000})
+		r.wantCounts(i, map[string]uint64{"delivered": 1000})
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		r.wantProcessed(name, map[string]uint64{"passed": 1000})
@@ -161,7 +161,7 @@ func TestNothingIsExportedBeforeAProcessorIsReady(t *testing.T) {
 			t.Fatalf("span %q was exported", name)
 		}
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 100})
+	r.wantCounts(0, map[string]uint64{"delivered": 100})
 }
 
 func TestPluginsInTheWrongList(t *testing.T) {
@@ -218,7 +218,7 @@ func TestFrozenProcessor(t *testing.T) {
 			if b := r.processor("b"); open && b.Bypassed["timeout"] == 0 {
 				t.Errorf("%v spans bypassed, want some by timeout", b.Bypassed)
 			}
-			r.wantBooks(0, map[string]uint64{"delivered": 1010})
+			r.wantCounts(0, map[string]uint64{"delivered": 1010})
 		})
 	}
 }
@@ -246,7 +246,7 @@ func TestKilledProcessor(t *testing.T) {
 			}
 		}
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 8000})
+	r.wantCounts(0, map[string]uint64{"delivered": 8000})
 }
 
 // TestProcessorsOfOneExporter are in front of this exporter alone, after the processors of
@@ -284,7 +284,7 @@ func TestShutdownSendsThroughAllStages(t *testing.T) {
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	r.wantBooks(0, map[string]uint64{"delivered": 2000})
+	r.wantCounts(0, map[string]uint64{"delivered": 2000})
 	if got := testplugin.Spans(t, path); got["t-999+a+b"] != 1 || len(got) != 2000 {
 		t.Errorf("%d names were delivered, want 2000 that end in +a+b", len(got))
 	}
@@ -308,14 +308,14 @@ func TestShutdownWithAFrozenProcessor(t *testing.T) {
 			err := r.Shutdown(t.Context())
 			if open {
 				r.wantProcessed("a", map[string]uint64{"passed": 10, "bypassed shutdown": 100})
-				r.wantBooks(0, map[string]uint64{"delivered": 110})
+				r.wantCounts(0, map[string]uint64{"delivered": 110})
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), `plugin "a": 100 spans not delivered`) {
 				t.Errorf("Shutdown = %v, want the spans that wait for the processor", err)
 			}
 			r.wantProcessed("a", map[string]uint64{"passed": 10, "dropped shutdown": 100})
-			r.wantBooks(0, map[string]uint64{"delivered": 10})
+			r.wantCounts(0, map[string]uint64{"delivered": 10})
 		})
 	}
 }
@@ -365,7 +365,7 @@ func TestReloadChangesProcessors(t *testing.T) {
 		r.balanced()
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": uint64(total)})
+	r.wantCounts(0, map[string]uint64{"delivered": uint64(total)})
 	data, err := os.ReadFile(sink + ".bytes")
 	if err != nil || bytes.Contains(data, []byte(canary)) {
 		t.Errorf("%v, or a span was exported unprocessed (%d bytes)", err, len(data))

@@ -82,7 +82,7 @@ func TestReloadEndsTheJitter(t *testing.T) {
 			ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 			defer cancel()
 			err := l.Reload(ctx)
-			synctest.Wait() // it is told that the start has worked before the books are
+			synctest.Wait() // the state follows the end of the start
 			if err != nil || l.plugin().Starts != 1 {
 				t.Errorf("Reload = %v, %d starts", err, l.plugin().Starts)
 			}
@@ -162,7 +162,7 @@ func TestShutdownAtAnyMoment(t *testing.T) {
 				}
 				l.pass(at)
 				begun := time.Now()
-				_ = l.Shutdown(context.Background()) // what it lost is in the books
+				_ = l.Shutdown(context.Background()) // the accounting has the lost spans
 				if took := time.Since(begun); took > host.DefaultStopTimeout {
 					t.Errorf("Shutdown took %v", took)
 				}
@@ -181,9 +181,9 @@ func TestShutdownAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestBooksBalanceWhileTheListChangesConcurrentSafe: plugins come, go and come back under
+// TestAccountingBalancesWhileTheListChangesConcurrentSafe: plugins come, go and come back under
 // load, some of them faulty. The accounting always balances, and no count shrinks.
-func TestBooksBalanceWhileTheListChangesConcurrentSafe(t *testing.T) {
+func TestAccountingBalancesWhileTheListChangesConcurrentSafe(t *testing.T) {
 	dir := executables(t, "a", "b")
 	h := fakeHost(t, func(n int) (*fakePlugin, error) {
 		f := newFakePlugin(well)
@@ -232,7 +232,7 @@ func TestBooksBalanceWhileTheListChangesConcurrentSafe(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	_ = h.Shutdown(context.Background()) // what it lost is in the books
+	_ = h.Shutdown(context.Background()) // the accounting has the lost spans
 	stats := h.Stats()
 	if err := stats.Check(); err != nil || stats.Bytes != 0 {
 		t.Errorf("%d bytes in use at the end: %v", stats.Bytes, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/spool"
 	"github.com/servetrace/servetrace/host/internal/supervise"
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // Stats is the delivery accounting of a Host at one moment. It balances exactly:
@@ -207,12 +208,12 @@ func (s Stats) Plugins() []ExporterStats {
 // number of spans that were lost: refused, rejected or dropped.
 func (s Stats) LogArgs() (args []any, lost uint64) {
 	args = []any{"spans", s.Ended}
-	count := func(name string, counts map[string]uint64, isLoss bool) {
-		if len(counts) > 0 {
-			args = append(args, name, counts)
+	count := func(name string, spans map[string]uint64, isLoss bool) {
+		if len(spans) > 0 {
+			args = append(args, name, spans)
 		}
 		if isLoss {
-			lost += total(counts)
+			lost += total.Of(spans)
 		}
 	}
 	count("refused", s.Refused, true)
@@ -237,18 +238,18 @@ func (s Stats) LogArgs() (args []any, lost uint64) {
 // Check returns an error if the accounting does not balance, which can only be a fault
 // of this package.
 func (s Stats) Check() error {
-	if sum := total(s.Refused) + s.Accepted; sum != s.Ended {
+	if sum := total.Of(s.Refused) + s.Accepted; sum != s.Ended {
 		return fmt.Errorf("%d spans ended, but %d were refused or accepted", s.Ended, sum)
 	}
 	for _, x := range s.Exporters {
-		sum := x.Delivered + total(x.Rejected) + total(x.Filtered) + total(x.Dropped) + x.Spooled + x.Waiting
+		sum := x.Delivered + total.Of(x.Rejected) + total.Of(x.Filtered) + total.Of(x.Dropped) + x.Spooled + x.Waiting
 		if sum != x.Accepted+x.Recovered {
 			return fmt.Errorf("plugin %q: %d spans accepted and %d recovered, but %d accounted for", x.Name, x.Accepted, x.Recovered, sum)
 		}
 	}
 	for _, p := range s.Processors {
 		x := p.Plugin
-		sum := p.Passed + total(p.Bypassed) + total(x.Filtered) + total(x.Dropped) + x.Waiting
+		sum := p.Passed + total.Of(p.Bypassed) + total.Of(x.Filtered) + total.Of(x.Dropped) + x.Waiting
 		if sum != x.Accepted {
 			return fmt.Errorf("processor %q: %d spans accepted, but %d accounted for", x.Name, x.Accepted, sum)
 		}
@@ -300,11 +301,4 @@ func exporterStats(x supervise.Status, q pipeline.QueueStats) ExporterStats {
 		s.Failures = append(s.Failures, Failure(f))
 	}
 	return s
-}
-
-func total(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

@@ -202,7 +202,7 @@ func TestSuspectsAreSentAloneAndFirst(t *testing.T) {
 		}
 		wantDropped(t, h, map[string]uint64{"quarantined": 10})
 		if x := h.Stats().Exporters[0]; x.Delivered != 70 || x.Quarantined != 1 || x.State != host.StateReady || h.Stats().Bytes != 0 {
-			t.Errorf("books: %+v, %d bytes charged", x, h.Stats().Bytes)
+			t.Errorf("accounting: %+v, %d bytes charged", x, h.Stats().Bytes)
 		}
 		shutDown(t, h)
 	})
@@ -246,7 +246,7 @@ func TestAnswerBeforeTheEndCounts(t *testing.T) {
 			t.Errorf("calls by batch: %v, want 1 of the first and 2 of the second", calls)
 		}
 		if got := h.Stats().Exporters[0]; got.Delivered != 20 || got.Answers["OK"] != 2 || got.Answers["LOST"] != 1 || got.Calls.Count != 3 {
-			t.Errorf("books: %+v", got)
+			t.Errorf("accounting: %+v", got)
 		}
 		shutDown(t, h)
 	})
@@ -558,7 +558,7 @@ func TestSuspectsAgainstModel(t *testing.T) {
 				}
 				x := h.Stats().Exporters[0]
 				if x.Delivered != uint64(10*(sealed-len(poison))) || x.Dropped["quarantined"] != uint64(10*len(poison)) || h.Stats().Bytes != 0 {
-					t.Errorf("books with %d batches that crash: %+v; %d bytes charged", len(poison), x, h.Stats().Bytes)
+					t.Errorf("accounting with %d batches that crash: %+v; %d bytes charged", len(poison), x, h.Stats().Bytes)
 				}
 				shutDown(t, h)
 			})

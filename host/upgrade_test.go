@@ -357,7 +357,7 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 				}
 				stop()
 				begun := time.Now()
-				_ = l.Shutdown(context.Background()) // the books have what it lost
+				_ = l.Shutdown(context.Background()) // the counts have the lost spans
 				if took := time.Since(begun); took > host.DefaultStopTimeout {
 					t.Errorf("Shutdown took %v", took)
 				}

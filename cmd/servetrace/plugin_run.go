@@ -112,10 +112,10 @@ func (f runFlags) check() error {
 	return nil
 }
 
-// send starts a plugin, sends the requests and stops the plugin. The books are nil if it
+// send starts a plugin, sends the requests and stops the plugin. The accounting is nil if it
 // did not become ready.
 // A processor plugin's results go to out.
-func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer, opts ...host.Option) (books *books, err error) {
+func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer, opts ...host.Option) (acc *accounting, err error) {
 	session, err := openSession(ctx, cfg, logged, opts...)
 	if cause := over(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("%w: %w", cause, err)
@@ -124,14 +124,14 @@ func send(ctx context.Context, cfg host.Config, requests []request, out, logged 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, session.Stop()) }()
-	books = newBooks(session.Inspection(), requests)
-	if err = sendAll(ctx, session, requests, books, out); err == nil {
+	acc = newAccounting(session.Inspection(), requests)
+	if err = sendAll(ctx, session, requests, acc, out); err == nil {
 		err = session.Finish(ctx)
 	}
 	if cause := over(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return books, err
+	return acc, err
 }
 
 // over returns the cause if ctx has ended, else nil. gRPC uses the clock and may see the
@@ -144,7 +144,7 @@ func over(ctx context.Context) error {
 }
 
 // sendAll sends the requests until the last answer, or until ctx or the plugin ends.
-func sendAll(ctx context.Context, session *host.Session, requests []request, books *books, out io.Writer) error {
+func sendAll(ctx context.Context, session *host.Session, requests []request, acc *accounting, out io.Writer) error {
 	limits := session.Inspection()
 	for _, r := range requests {
 		for sent := 0; sent < r.spans; {
@@ -156,7 +156,7 @@ func sendAll(ctx context.Context, session *host.Session, requests []request, boo
 				data = r.data // unchanged, with empty messages
 			}
 			ans := session.Export(ctx, data)
-			books.settle(spans, ans)
+			acc.settle(spans, ans)
 			if err := writeResult(out, ans.Result); err != nil {
 				return err
 			}

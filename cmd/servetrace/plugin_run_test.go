@@ -78,7 +78,7 @@ func TestSignalLeavesNoProcess(t *testing.T) {
 				t.Errorf("exit code %d, want %d; it said:\n%s", code, exitInterrupted, stderr.String())
 			}
 			if !strings.Contains(stderr.String(), "1 not taken  CANCELLED") {
-				t.Errorf("no books of what was not taken:\n%s", stderr.String())
+				t.Errorf("no accounting of the rejected spans:\n%s", stderr.String())
 			}
 			testplugin.WaitFor(t, "the plugin's end", func() bool { return testplugin.Gone(pid) })
 		})

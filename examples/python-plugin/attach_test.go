@@ -94,7 +94,7 @@ func TestAttach(t *testing.T) {
 		testplugin.WaitFor(t, "the spans of "+id, func() bool { return strings.Count(l.stdout.String(), `"request_id": "`+id+`"`) >= 3 })
 		s.Stop()
 		if !regexp.MustCompile(`msg=stopped .*lines\.delivered=3 .*lines\.filtered=map\[drop:1\]`).MatchString(s.Log.String()) {
-			t.Errorf("the books are not 3 delivered and 1 filtered:\n%s", s.Log)
+			t.Errorf("the accounting does not have 3 delivered and 1 filtered:\n%s", s.Log)
 		}
 	}
 	l.stop(t)

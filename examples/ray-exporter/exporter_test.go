@@ -87,7 +87,7 @@ func wantAccount(t *testing.T, s *hellotest.Service, want string) {
 	t.Helper()
 	got := regexp.MustCompile(`msg="?stopped[^"\n]*?"? (spans=.*)`).FindStringSubmatch(s.Log.String())
 	if got == nil || got[1] != want {
-		t.Errorf("the account of the spans is %q, want %q", got, want)
+		t.Errorf("the delivery accounting is %q, want %q", got, want)
 	}
 }
 

@@ -20,7 +20,7 @@ var importTable = []struct {
 	may []string
 }{
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/stdio", "internal/logqueue", "internal/unread"}},
-	{dir: "admin", may: []string{"host", "internal/printable", "internal/waterfall"}},
+	{dir: "admin", may: []string{"host", "internal/total", "internal/printable", "internal/waterfall"}},
 	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling"}},
 	// The two sides of a call between processes, and what they share.
 	{dir: "serving/internal/callserver", may: []string{
@@ -65,7 +65,7 @@ var importTable = []struct {
 	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/wire", "internal/settings", "internal/stdio", "internal/otlpwire/sdkspan", "internal/gen/...",
+		"internal/total", "internal/launch", "internal/wire", "internal/settings", "internal/stdio", "internal/otlpwire/sdkspan", "internal/gen/...",
 	}},
 	// The supervisor sends the batches of the pipeline, which does not know it.
 	{dir: "host/internal/supervise", may: []string{
@@ -74,7 +74,7 @@ var importTable = []struct {
 	}},
 	{dir: "host/internal/pipeline", may: []string{"host/internal/failures", "host/internal/spool", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan"}},
 	{dir: "host/internal/spool", may: []string{"host/internal/failures", "host/internal/slowdisk"}},
-	{dir: "host/internal/failures"},
+	{dir: "host/internal/failures", may: []string{"internal/total"}},
 	{dir: "host/internal/pluginlist", may: []string{"host/internal/slowdisk", "internal/wire", "internal/spelling", "internal/yamlfile"}},
 	{dir: "host/internal/slowdisk"},
 	{dir: "relay", may: []string{"host", "admin", "internal/reread", "internal/localsocket", "internal/otlpjson", "internal/pywire", "internal/settings", "internal/wire"}},
@@ -82,6 +82,7 @@ var importTable = []struct {
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio", "internal/printable"}},
 	{dir: "internal/proctree"},
 	{dir: "internal/printable"},
+	{dir: "internal/total"},
 	{dir: "internal/progress"},
 	{dir: "internal/stdio"},
 	{dir: "internal/logqueue"},
@@ -123,7 +124,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "pluginsdk/processors", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "deploy/helm", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/progress", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
+		".", "deploy/helm", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/total", "internal/launch", "internal/printable", "internal/progress", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
 		"internal/unread", "internal/spelling", "internal/logqueue", "internal/otlpjson", "internal/otlpwire/...", "internal/waterfall",
 	}},
 	{dir: "deploy/helm"},
@@ -140,7 +141,7 @@ var importTable = []struct {
 	{dir: "test/remote"}, // the same
 	{dir: "test/ray"},    // the same
 	{dir: "test/seeds"},  // the same
-	{dir: "test/chaos", may: []string{"pluginsdk", "semconv", "internal/progress"}},
+	{dir: "test/chaos", may: []string{"pluginsdk", "semconv", "internal/progress", "internal/total"}},
 }
 
 func TestImportsFollowTheTable(t *testing.T) {
@@ -311,11 +312,11 @@ var keeperRules = []struct {
 	{
 		// test/servingtest reads the metrics of serving for tests.
 		imported: "github.com/prometheus", by: []string{"admin", "serving", "test/servingtest"},
-		why: "metrics are made of the host's books, and of what serving counts, each in one place",
+		why: "the metrics show the host's delivery accounting and the counts of serving, each in one place",
 	},
 	{
 		// The OTLP exporter reads the codes of back ends, and gives those of HTTP
-		// one, for the books; which are final is left to pluginsdk. The gRPC proxy
+		// one for the delivery accounting. Package pluginsdk decides which are final. The gRPC proxy
 		// gives codes to clients, and so do the relay and the examples' services.
 		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen", "plugins/otlp", "relay", "serving", "examples/grpc", "examples/instrumented"},
 		why: "gRPC codes of the plugins' contract are known in internal/wire, in one table",

@@ -228,13 +228,13 @@ func TestUnderAHost(t *testing.T) {
 			if err := h.Shutdown(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			books := h.Stats().Exporters[0]
+			x := h.Stats().Exporters[0]
 			ids, _ := a.received()
 			slices.Sort(ids)
-			if n := len(slices.Compact(ids)); n != len(ids) || uint64(n) != books.Delivered || n < test.delivered ||
-				books.Delivered+books.Filtered["datadog.sampler"] != spans {
+			if n := len(slices.Compact(ids)); n != len(ids) || uint64(n) != x.Delivered || n < test.delivered ||
+				x.Delivered+x.Filtered["datadog.sampler"] != spans {
 				t.Errorf("the agent has %d spans, %d of them distinct; %d are delivered, want %d or more; filtered are %v",
-					len(ids), n, books.Delivered, test.delivered, books.Filtered)
+					len(ids), n, x.Delivered, test.delivered, x.Filtered)
 			}
 			if a.hits != spans {
 				t.Errorf("statistics count %d spans, want %d", a.hits, spans)

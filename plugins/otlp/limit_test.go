@@ -54,8 +54,8 @@ func TestLargestBatchesFitAnyServer(t *testing.T) {
 	if err := h.ForceFlush(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if books := h.Stats(); books.Exporters[0].Delivered != uint64(len(sizes)) || books.Check() != nil {
-		t.Errorf("want %d spans delivered, the books have %+v", len(sizes), books)
+	if stats := h.Stats(); stats.Exporters[0].Delivered != uint64(len(sizes)) || stats.Check() != nil {
+		t.Errorf("want %d spans delivered, the accounting has %+v", len(sizes), stats)
 	}
 	if ids, _ := back.received(); len(ids) != len(sizes) {
 		t.Errorf("%d spans arrived, want %d", len(ids), len(sizes))

@@ -73,24 +73,24 @@ func TestReadBooks(t *testing.T) {
 	const log = `time=2026-01-01T00:00:00Z level=INFO msg=serving url=http://127.0.0.1:1
 time=2026-01-01T00:00:01Z level=ERROR msg="stopped; spans were lost" spans=100 refused="map[queue_full:1 too_large:2]" a.delivered=90 a.dropped="map[max_age:3 shutdown:4]" b.c.delivered=97 error="plugin \"a\": 4 spans not delivered"
 `
-	got, err := readBooks(log)
+	got, err := readAccounting(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := books{
+	want := accounting{
 		spans: 100, refused: map[string]uint64{"queue_full": 1, "too_large": 2},
 		plugins: map[string]ledger{
 			"a":   {delivered: 90, dropped: map[string]uint64{"max_age": 3, "shutdown": 4}},
 			"b.c": {delivered: 97},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(books{}, ledger{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(accounting{}, ledger{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, err := readBooks("msg=serving\n"); err == nil {
-		t.Error("a log without books has some")
+	if _, err := readAccounting("msg=serving\n"); err == nil {
+		t.Error("a log without an accounting has one")
 	}
-	if _, err := readBooks("level=INFO msg=stopped spans=many\n"); err == nil {
+	if _, err := readAccounting("level=INFO msg=stopped spans=many\n"); err == nil {
 		t.Error("a count that is no number is taken")
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // status is the part of hello's JSON status that chaos reads.
@@ -43,12 +45,12 @@ type status struct {
 
 // faults returns the errors in the delivery accounting and the memory bound.
 func (s status) faults() (list []string) {
-	if sum := s.Spans.Accepted + total(s.Spans.Refused); sum != s.Spans.Ended {
+	if sum := s.Spans.Accepted + total.Of(s.Spans.Refused); sum != s.Spans.Ended {
 		list = append(list, fmt.Sprintf("%d spans ended, %d refused or accepted", s.Spans.Ended, sum))
 	}
 	for _, p := range s.Plugins {
 		b := p.Spans
-		if sum := b.Delivered + total(b.Rejected) + total(b.Filtered) + total(b.Dropped) + b.Waiting; sum != b.Accepted {
+		if sum := b.Delivered + total.Of(b.Rejected) + total.Of(b.Filtered) + total.Of(b.Dropped) + b.Waiting; sum != b.Accepted {
 			list = append(list, fmt.Sprintf("plugin %q: %d spans accepted, %d accounted for", p.Name, b.Accepted, sum))
 		}
 	}

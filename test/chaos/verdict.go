@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // maxMemory bounds hello's resident memory: the binary and its idle heap, and the
@@ -125,7 +127,7 @@ func (s *stage) acceptedBy(name string) uint64 {
 // judgeBooks checks the delivery accounting against itself, the requests, and the
 // plugins' output.
 func (s *stage) judgeBooks(fail func(string, ...any)) {
-	b, err := readBooks(s.service.text())
+	b, err := readAccounting(s.service.text())
 	if err != nil {
 		fail("%v", err)
 		return
@@ -143,7 +145,7 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 			continue
 		}
 		accepted := s.acceptedBy(p.name)
-		if sum := l.delivered + total(l.rejected) + total(l.filtered) + total(l.dropped); sum != accepted {
+		if sum := l.delivered + total.Of(l.rejected) + total.Of(l.filtered) + total.Of(l.dropped); sum != accepted {
 			fail("plugin %q: %d spans accepted, %d accounted for: %+v", p.name, accepted, sum, l)
 		}
 		back := s.recovered[i].Round(time.Millisecond).String()

@@ -77,8 +77,8 @@ func traffic(ctx context.Context, tracer trace.Tracer, spans int) error {
 	return nil
 }
 
-// serve runs traffic through a host with one plugin, to the end, and gives the
-// plugin's books.
+// serve sends traffic through a host with one plugin until its end, and returns the
+// delivery accounting of the plugin.
 func serve(t *testing.T, plugin string, spans int, environ ...string) host.ExporterStats {
 	t.Helper()
 	var log bytes.Buffer
@@ -118,11 +118,11 @@ func serve(t *testing.T, plugin string, spans int, environ ...string) host.Expor
 }
 
 // delivered checks that all spans were.
-func delivered(t *testing.T, books host.ExporterStats, spans int) {
+func delivered(t *testing.T, x host.ExporterStats, spans int) {
 	t.Helper()
-	if books.Delivered != uint64(spans) || len(books.Rejected)+len(books.Dropped)+len(books.Filtered) != 0 {
+	if x.Delivered != uint64(spans) || len(x.Rejected)+len(x.Dropped)+len(x.Filtered) != 0 {
 		t.Errorf("of %d spans, delivered %d, rejected %v, dropped %v, filtered %v; last error %q",
-			spans, books.Delivered, books.Rejected, books.Dropped, books.Filtered, books.LastError)
+			spans, x.Delivered, x.Rejected, x.Dropped, x.Filtered, x.LastError)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestOTLPClientThatFailed(t *testing.T) {
 	}
 }
 
-// TestOTLPClientPartialSuccess is in the books as that, and nothing comes twice.
+// TestOTLPClientPartialSuccess is counted, and no span is sent twice.
 func TestOTLPClientPartialSuccess(t *testing.T) {
 	back := newBackEnd(t, func(w http.ResponseWriter) {
 		answer, err := proto.Marshal(&coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{
@@ -226,10 +226,10 @@ func TestOTLPClientPartialSuccess(t *testing.T) {
 	})
 	for _, plugin := range []string{"otlp", "guide"} {
 		before := len(back.requests())
-		books := serve(t, plugin, 3, "OTEL_EXPORTER_OTLP_ENDPOINT="+back.URL)
+		x := serve(t, plugin, 3, "OTEL_EXPORTER_OTLP_ENDPOINT="+back.URL)
 		requests := len(back.requests()) - before
-		if books.Delivered != uint64(3-requests) || books.Rejected["PARTIAL_SUCCESS"] != uint64(requests) {
-			t.Errorf("%s: after %d requests, delivered %d and rejected %v; last error %q", plugin, requests, books.Delivered, books.Rejected, books.LastError)
+		if x.Delivered != uint64(3-requests) || x.Rejected["PARTIAL_SUCCESS"] != uint64(requests) {
+			t.Errorf("%s: after %d requests, delivered %d and rejected %v; last error %q", plugin, requests, x.Delivered, x.Rejected, x.LastError)
 		}
 	}
 }

@@ -84,16 +84,16 @@ func TestGRPCAnswers(t *testing.T) {
 					return &coltracepb.ExportTraceServiceResponse{PartialSuccess: c.partial}, c.err
 				})
 				// One span, so that there is one batch.
-				books := serve(t, plugin, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+back.url)
-				if diff := cmp.Diff(c.rejected, books.Rejected); diff != "" {
+				x := serve(t, plugin, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+back.url)
+				if diff := cmp.Diff(c.rejected, x.Rejected); diff != "" {
 					t.Errorf("rejected (-want +got):\n%s", diff)
 				}
 				want := uint64(1)
 				for _, n := range c.rejected {
 					want -= n
 				}
-				if books.Delivered != want || back.calls != c.calls {
-					t.Errorf("%d delivered after %d calls, want %d after %d; last error %q", books.Delivered, back.calls, want, c.calls, books.LastError)
+				if x.Delivered != want || back.calls != c.calls {
+					t.Errorf("%d delivered after %d calls, want %d after %d; last error %q", x.Delivered, back.calls, want, c.calls, x.LastError)
 				}
 			})
 		}

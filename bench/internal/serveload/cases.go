@@ -8,7 +8,7 @@
 //     by the server's own requests. Only the plugin may still have spans to send.
 //  3. The servers take short turns under load, so that a change of the machine's speed
 //     affects all of them.
-//  4. Each server stops and reports its span account. A span that has not arrived at
+//  4. Each server stops and reports its delivery accounting. A span that has not arrived at
 //     the sink is an error, unless the plugin is broken.
 package serveload
 

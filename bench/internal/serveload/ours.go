@@ -69,7 +69,7 @@ func startOurs(ctx context.Context, app string) (*server, error) {
 }
 
 // attributes keeps the log attributes with the addresses of the server and, after its
-// stop, with the span account.
+// stop, with the delivery accounting.
 type attributes struct {
 	slog.Handler
 	mu     sync.Mutex

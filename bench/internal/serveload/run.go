@@ -43,7 +43,7 @@ func (s scene) run(ctx context.Context, env *suite.Env, names []string) (suite.R
 // spansOfRequest is the number of spans of a sampled request.
 const spansOfRequest = 3
 
-// audit compares the span accounts of the servers, except with a broken plugin, with
+// audit compares the delivery accounting of the servers, except with a broken plugin, with
 // the sink's count and with the load. Lost spans are an error.
 func audit(all []*contender, taken uint64) error {
 	delivered, broken := uint64(0), false
@@ -59,13 +59,13 @@ func audit(all []*contender, taken uint64) error {
 		delivered += b.Delivered
 		switch {
 		case b.Ended != b.Delivered:
-			return fmt.Errorf("%s: spans were lost: %d ended, %d delivered by the span account", c.name, b.Ended, b.Delivered)
+			return fmt.Errorf("%s: spans were lost: %d ended, %d counted as delivered", c.name, b.Ended, b.Delivered)
 		case c.row.ratio == "1" && b.Ended != want, (c.row.ratio == "0" || c.row.ratio == "") && b.Ended != 0, b.Ended > want:
 			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.name, b.Ended, c.row.ratio, c.requests, spansOfRequest)
 		}
 	}
 	if !broken && delivered != taken {
-		return fmt.Errorf("spans were lost: %d delivered by the span account, %d received by the sink", delivered, taken)
+		return fmt.Errorf("spans were lost: %d counted as delivered, %d received by the sink", delivered, taken)
 	}
 	return nil
 }

@@ -38,12 +38,12 @@ const (
 	appEcho  = "echo"  // gRPC, unary
 )
 
-// account is the span account of a server.
+// account is the delivery accounting of a server.
 type account struct{ Ended, Delivered uint64 }
 
 // runServer is a server process of a kind with an application. It writes its address,
 // and the number of its allocations for each line of in. When in ends, it stops and
-// writes its span account.
+// writes its delivery accounting.
 func runServer(args []string, in io.Reader, out io.Writer) error {
 	s, err := start(context.Background(), args[0], args[1])
 	if err != nil {

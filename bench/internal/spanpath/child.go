@@ -9,7 +9,7 @@
 //  2. In each turn, it reads the clocks, drives the shape, flushes, and reads the
 //     clocks again. So the CPU time has the making, encoding and delivery of the same
 //     spans. If a shape has several turns, its rows alternate.
-//  3. It compares the number of spans with the sink's count and with the span account
+//  3. It compares the number of spans with the sink's count and with the delivery accounting
 //     of our host. Except in lossy shapes, a lost or repeated span is an error.
 //
 // No load exceeds its row: the SDK's batch processor runs with WithBlocking. Our host
@@ -202,7 +202,7 @@ func (c *measurement) read(ctx context.Context) (r reading, err error) {
 	if c.way.host != nil {
 		r.account = c.way.host.Stats()
 		if err := r.account.Check(); err != nil {
-			return r, fmt.Errorf("span account: %w", err)
+			return r, fmt.Errorf("delivery accounting: %w", err)
 		}
 	}
 	for _, x := range r.account.Plugins() {
@@ -232,7 +232,7 @@ func (c *measurement) delivered(made uint64, before, after reading) (uint64, err
 		return taken, nil
 	}
 	if ended := after.account.Ended - before.account.Ended; ended != made {
-		return 0, fmt.Errorf("%d spans were made, but the span account has %d", made, ended)
+		return 0, fmt.Errorf("%d spans were made, but the delivery accounting has %d", made, ended)
 	}
 	least, sum := made, uint64(0)
 	for i, x := range after.account.Exporters {
@@ -244,7 +244,7 @@ func (c *measurement) delivered(made uint64, before, after reading) (uint64, err
 		}
 	}
 	if !c.row.nowhere && (taken < sum || taken > sum && !c.shape.lossy) {
-		return 0, fmt.Errorf("by the span account %d spans were delivered, but the sink has received %d", sum, taken)
+		return 0, fmt.Errorf("%d spans are counted as delivered, but the sink has received %d", sum, taken)
 	}
 	return least, nil
 }

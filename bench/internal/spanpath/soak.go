@@ -21,7 +21,7 @@ import (
 type SoakResult struct {
 	// samples are of the second half of the outage. The queue fills in the first half.
 	samples []soakSample
-	// account is the host's span account after its shutdown, and taken the sink's count.
+	// account is the host's delivery accounting after its shutdown, and taken the sink's count.
 	// atReturn is the sink's count at the end of the outage.
 	account         host.Stats
 	taken, atReturn uint64
@@ -35,7 +35,7 @@ const mib = 1 << 20
 
 // The kinds of memory. The live heap is of the last collection.
 const (
-	soakQueue      = "host, queue (span account)"
+	soakQueue      = "host, queue (delivery accounting)"
 	soakHeap       = "host, live heap"
 	soakHost       = "host, RSS"
 	soakPlugin     = "plugin, RSS"
@@ -161,9 +161,9 @@ func (r *SoakResult) Report() (text string, ok bool) {
 		add(b.name+", sink down", most <= b.bound && growth <= b.growth, "at most %.1f (bound %g), growth %+.2f (bound %g) from the first quarter to the last", most, b.bound, growth, b.growth)
 	}
 	x, err := r.account.Exporters[0], r.account.Check()
-	add("the span account at the end", err == nil && x.Waiting == 0, "%d ended, refused %v, %d accepted: %d delivered, dropped %v, rejected %v, %d waiting, error %v",
+	add("the delivery accounting at the end", err == nil && x.Waiting == 0, "%d ended, refused %v, %d accepted: %d delivered, dropped %v, rejected %v, %d waiting, error %v",
 		r.account.Ended, r.account.Refused, r.account.Accepted, x.Delivered, x.Dropped, x.Rejected, x.Waiting, err)
-	add("the sink's count", r.taken == x.Delivered, "%d received, %d delivered by the span account", r.taken, x.Delivered)
+	add("the sink's count", r.taken == x.Delivered, "%d received, %d counted as delivered", r.taken, x.Delivered)
 	add("delivered again once the sink is up", r.taken > r.atReturn, "%d spans", r.taken-r.atReturn)
 	add("the plugin", x.Starts == 1 && x.Crashes == 0, "%d starts, %d crashes", x.Starts, x.Crashes)
 	return text, ok

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // Log keeps the failures of one exporter's calls and its lost spans, for the
@@ -220,7 +222,7 @@ func (f *Log) QuietSince(t time.Time) bool {
 // lost returns the spans lost since trouble began as arguments for a line of the log,
 // which is written later: the counts are copied.
 func (t *trouble) lost(more ...any) []any {
-	args := []any{"failed_calls", t.calls, "rejected_meanwhile", sumOf(t.rejected), "dropped_meanwhile", sumOf(t.dropped)}
+	args := []any{"failed_calls", t.calls, "rejected_meanwhile", total.Of(t.rejected), "dropped_meanwhile", total.Of(t.dropped)}
 	if len(t.rejected) > 0 {
 		args = append(args, "rejected_by_code", maps.Clone(t.rejected))
 	}
@@ -302,11 +304,4 @@ func (f *Log) Inherit(before *Log) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.lastAt, f.failures = last, lastAt, failures
-}
-
-func sumOf(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 func TestNamesOfProcessorsAreBounded(t *testing.T) {
@@ -21,7 +23,7 @@ func TestNamesOfProcessorsAreBounded(t *testing.T) {
 	if got := l.filtered["redact"]; got != 2 {
 		t.Errorf("redact has %d spans, want 2", got)
 	}
-	if got := sum(l.filtered); got != 3002 {
+	if got := total.Of(l.filtered); got != 3002 {
 		t.Errorf("%d spans in the ledger, want 3002", got)
 	}
 }
@@ -38,11 +40,4 @@ func TestReasonsAreDocumented(t *testing.T) {
 			t.Errorf("the page has no row for %s", reason)
 		}
 	}
-}
-
-func sum(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/host/internal/failures"
+	"github.com/servetrace/servetrace/internal/total"
 )
 
 // spooling is a Pipeline with a spool and a queue for each of two exporters.
@@ -65,12 +66,7 @@ func (p *spooling) stop() {
 func (p *spooling) balanced() {
 	p.t.Helper()
 	for q, s := range p.Stats().Queues {
-		sum := s.Delivered + s.Spooled + s.Waiting
-		for _, counts := range []map[string]uint64{s.Rejected, s.Filtered, s.Dropped} {
-			for _, n := range counts {
-				sum += n
-			}
-		}
+		sum := s.Delivered + s.Spooled + s.Waiting + total.Of(s.Rejected) + total.Of(s.Filtered) + total.Of(s.Dropped)
 		if sum != s.Accepted+s.Recovered {
 			p.t.Errorf("exporter %s: %d spans accepted and %d recovered, %d accounted for: %+v", q.name, s.Accepted, s.Recovered, sum, s)
 		}

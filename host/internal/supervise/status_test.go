@@ -15,6 +15,7 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/total"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -144,17 +145,10 @@ func FuzzAnswer(f *testing.F) {
 		l.Settle(l.Take(t.Context()), ans)
 		all := x.sup.pipeline.Stats()
 		s := all.Queues[q]
-		if sum := s.Delivered + sumOf(s.Rejected) + sumOf(s.Filtered); sum != 10 || s.Waiting != 0 || all.Bytes != 0 {
+		if sum := s.Delivered + total.Of(s.Rejected) + total.Of(s.Filtered); sum != 10 || s.Waiting != 0 || all.Bytes != 0 {
 			t.Errorf("%d spans booked of 10, %d waiting: %+v", sum, s.Waiting, s)
 		}
 	})
-}
-
-func sumOf(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }
 
 // TestCrashReportIsBounded: a plugin describes itself by giant texts.

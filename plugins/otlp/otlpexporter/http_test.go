@@ -53,7 +53,7 @@ func TestAnswers(t *testing.T) {
 		header  []string // name, value, …
 		body    string
 		kind    string // taken, again or final
-		counted string // the code in the host's books, if final
+		counted string // the code in the delivery accounting, if final
 		after   time.Duration
 		want    string // URL stands for the server's
 	}{

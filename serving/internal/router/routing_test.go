@@ -204,14 +204,14 @@ func TestFailure(t *testing.T) {
 	})
 }
 
-// TestRouterKeepsItsBooks does at random what can be done to a router, from one
+// TestRouterKeepsItsRules calls the methods of a router at random, from one
 // goroutine and with given seeds, and holds after each step: no member runs more
 // than its limit but where that was lowered, free has those with a slot and no
 // others, nobody waits beside a free slot, those that wait are in the order of
 // their arrival, and all that was granted is counted, with its model.
-func TestRouterKeepsItsBooks(t *testing.T) {
+func TestRouterKeepsItsRules(t *testing.T) {
 	for seed := range uint64(200) {
-		b := &books{t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7))}
+		b := &ruled{t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7))}
 		b.router = newRouter(t.Context(), 2, -1, cause.QueueFullError{})
 		b.router.free.draw = b.rand.IntN
 		for range 300 {
@@ -224,7 +224,7 @@ func TestRouterKeepsItsBooks(t *testing.T) {
 	}
 }
 
-type books struct {
+type ruled struct {
 	t       *testing.T
 	seed    uint64
 	rand    *rand.Rand
@@ -239,10 +239,10 @@ type heldSlot struct {
 	model string
 }
 
-func (b *books) model() string { return []string{"", "", "a", "b", "c"}[b.rand.IntN(5)] }
+func (b *ruled) model() string { return []string{"", "", "a", "b", "c"}[b.rand.IntN(5)] }
 
 // step does one thing, as acquire and await would, without their waiting.
-func (b *books) step() {
+func (b *ruled) step() {
 	r := b.router
 	switch b.rand.IntN(9) {
 	case 0, 1, 2:
@@ -286,7 +286,7 @@ func (b *books) step() {
 }
 
 // accept takes the slots that were granted.
-func (b *books) accept() {
+func (b *ruled) accept() {
 	b.waiters = slices.DeleteFunc(b.waiters, func(w queued) bool {
 		select {
 		case m := <-w.granted:
@@ -298,7 +298,7 @@ func (b *books) accept() {
 	})
 }
 
-func (b *books) check() {
+func (b *ruled) check() {
 	r := b.router
 	slots, models := map[*member]int{}, map[*member]int{}
 	for _, h := range b.held {

@@ -6,7 +6,7 @@
 //  1. A test starts a peer (package peer) and a host with the plugin.
 //  2. It sends a span for each field and kind, with a marker in the secret that
 //     is nowhere else.
-//  3. When the host's books say what became of all of them, it looks for each
+//  3. When the delivery accounting has an outcome for each span, it looks for each
 //     marker in the peer's files as they are. Without "redact" they are there,
 //     or the test would show nothing.
 //

@@ -74,7 +74,7 @@ func start(t *testing.T, plugin, document string, environ ...string) *running {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = h.Shutdown(context.WithoutCancel(t.Context())) // what it lost is in the books
+		_ = h.Shutdown(context.WithoutCancel(t.Context())) // the accounting has the lost spans
 		if t.Failed() {
 			t.Logf("the host's log:\n%s", r.log)
 		}
@@ -89,12 +89,12 @@ func (r *running) waitFor(what string, so func() bool) {
 	defer tick.Stop()
 	for end := time.Now().Add(time.Minute); !so(); <-tick.C {
 		if time.Now().After(end) {
-			r.t.Fatalf("no sign of %s within a minute: %+v", what, r.books())
+			r.t.Fatalf("no sign of %s within a minute: %+v", what, r.stats())
 		}
 	}
 }
 
-func (r *running) books() host.ExporterStats { return r.Stats().Exporters[0] }
+func (r *running) stats() host.ExporterStats { return r.Stats().Exporters[0] }
 
 // send sends spans, and waits until the plugin has answered for all of them.
 func (r *running) send(all []planted) (filtered uint64) {
@@ -103,10 +103,10 @@ func (r *running) send(all []planted) (filtered uint64) {
 		r.OnEnd(p.span)
 	}
 	r.waitFor("an answer for all spans", func() bool {
-		b := r.books()
+		b := r.stats()
 		return b.Accepted == uint64(len(all)) && b.Waiting == 0 && b.InFlight == 0
 	})
-	b := r.books()
+	b := r.stats()
 	if len(b.Rejected)+len(b.Dropped) > 0 {
 		r.t.Errorf("rejected %v, dropped %v: %s", b.Rejected, b.Dropped, b.LastError)
 	}
@@ -120,7 +120,7 @@ func (r *running) send(all []planted) (filtered uint64) {
 // report of a crash too.
 func (r *running) keepsItsSecrets() {
 	r.t.Helper()
-	pid := r.books().PID
+	pid := r.stats().PID
 	if err := syscall.Kill(pid, syscall.SIGABRT); err != nil {
 		r.t.Fatal(err)
 	}

@@ -10,9 +10,10 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/total"
 )
 
-type books struct {
+type accounting struct {
 	plugin         string // its name in the list, and its own name
 	processor      bool   // it returns the spans
 	spans, batches int    // to be sent; sent
@@ -29,8 +30,8 @@ type reason struct {
 	spans      int
 }
 
-func newBooks(is host.Inspection, requests []request) *books {
-	b := &books{plugin: fmt.Sprintf("%q", is.Name), processor: is.About.Processor, filtered: map[string]int{}}
+func newAccounting(is host.Inspection, requests []request) *accounting {
+	b := &accounting{plugin: fmt.Sprintf("%q", is.Name), processor: is.About.Processor, filtered: map[string]int{}}
 	if is.Described {
 		b.plugin += fmt.Sprintf(" (%s)", printable.Text(is.About.Name+" "+is.About.Version))
 	}
@@ -44,7 +45,7 @@ func newBooks(is host.Inspection, requests []request) *books {
 const partialSuccess = "PARTIAL_SUCCESS"
 
 // settle adds the answer to a batch. It limits counts to the spans of the batch.
-func (b *books) settle(spans int, ans host.Answer) {
+func (b *accounting) settle(spans int, ans host.Answer) {
 	b.batches++
 	take := func(n int) int {
 		n = min(n, spans)
@@ -89,16 +90,12 @@ func sum(list []reason) (spans int) {
 }
 
 // unsent returns the number of spans in batches that were not sent.
-func (b *books) unsent() int {
-	settled := b.delivered + sum(b.rejected) + sum(b.failed)
-	for _, n := range b.filtered {
-		settled += n
-	}
-	return b.spans - settled
+func (b *accounting) unsent() int {
+	return b.spans - b.delivered - sum(b.rejected) - sum(b.failed) - total.Of(b.filtered)
 }
 
 // verdict returns an error if spans are missing.
-func (b *books) verdict() error {
+func (b *accounting) verdict() error {
 	missing := sum(b.rejected) + sum(b.failed) + b.unsent()
 	if missing == 0 {
 		return nil
@@ -106,7 +103,7 @@ func (b *books) verdict() error {
 	return fmt.Errorf("%d of %s not delivered", missing, counted(b.spans, "span"))
 }
 
-func (b *books) write(w io.Writer, from string) error {
+func (b *accounting) write(w io.Writer, from string) error {
 	if _, err := fmt.Fprintf(w, "%s %s, %s sent to plugin %s:\n",
 		counted(b.spans, "span"), from, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {
 		return err

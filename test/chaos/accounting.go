@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// books is the delivery accounting in hello's last log line.
-type books struct {
+// accounting is the delivery accounting in hello's last log line.
+type accounting struct {
 	spans   uint64
 	refused map[string]uint64
 	// plugins holds the accounting of each plugin by name.
@@ -27,9 +27,9 @@ var (
 	logField = regexp.MustCompile(`([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)`)
 )
 
-// readBooks finds and parses the last line of a log.
-func readBooks(log string) (books, error) {
-	b := books{plugins: map[string]ledger{}}
+// readAccounting finds and parses the last line of a log.
+func readAccounting(log string) (accounting, error) {
+	b := accounting{plugins: map[string]ledger{}}
 	match := lastLine.FindStringSubmatch(log)
 	if match == nil {
 		return b, fmt.Errorf("hello's log has no line with the delivery accounting")
@@ -47,7 +47,7 @@ func readBooks(log string) (books, error) {
 }
 
 // set stores a field. Fields without counts are ignored.
-func (b *books) set(key, value string) (err error) {
+func (b *accounting) set(key, value string) (err error) {
 	switch key {
 	case "spans":
 		b.spans, err = strconv.ParseUint(value, 10, 64)
@@ -92,11 +92,4 @@ func parseCounts(text string) (map[string]uint64, error) {
 		counts[name] = n
 	}
 	return counts, nil
-}
-
-func total(counts map[string]uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }
