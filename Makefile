@@ -11,6 +11,7 @@ GO ?= go
 unexport KUBERNETES_SERVICE_HOST
 
 BUF_VERSION := v1.55.1
+GOTESTSUM_VERSION := v1.13.0
 GOLANGCI_LINT_VERSION := v2.15.0
 NFPM_VERSION := v2.43.4
 CYCLONEDX_VERSION := v1.10.0
@@ -23,6 +24,7 @@ BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 COSIGN := $(TOOLS)/cosign-$(COSIGN_VERSION)/cosign
+GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)/gotestsum
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 PROTOC_GEN_GO_GRPC := $(TOOLS)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)/protoc-gen-go-grpc
@@ -89,7 +91,7 @@ plugins: ## Put the plugins into bin/plugins/, as small as they can be
 release: $(NFPM) $(CYCLONEDX) $(if $(COSIGN_KEY),$(COSIGN)) ## Make archives, packages, images, a Homebrew formula, bills of materials and checksums in bin/release/
 	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) COSIGN=$(COSIGN) deploy/release.sh $(RELEASE)
 
-test-release: ## Make packages and images of this platform, and install, run and remove them: needs root
+test-release: $(GOTESTSUM) ## Make packages and images of this platform, and install, run and remove them: needs root
 	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH)
 	@$(call gotest,test/deploy,./...,-count=1 -run 'Package|Image|Formula|Checksums|Licenses')
 
@@ -169,29 +171,29 @@ seeds: build ## Run all that the project's seeds name, on real Ray Serve too aft
 # the go command about all but the compiler.
 # Many tests wait for processes, so twice as many packages as processors run at a
 # time. host takes longest, so it starts first.
-test: ## Run the tests, with -race wherever a C compiler exists
+test: $(GOTESTSUM) ## Run the tests, with -race wherever a C compiler exists
 	@$(call gotest,.,$(if $(filter ./...,$(PKG)),./host) $(PKG),-p $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 	@echo 'make test: the real peers of test/peers are not part of it: make peers, make test-peers'
 
 # Modules of their own, so that ours depends on none of their packages.
-test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of others, in plugins
+test-contrib: $(GOTESTSUM) ## Run OpenTelemetry's own exporters and processors, and those of others, in plugins
 	@$(call gotest,test/contrib,./...)
 	@$(call gotest,test/contrib/otlp-client-plugin,./...)
 	@$(call gotest,contrib/autoexport,./...)
 	@$(call gotest,test/deploy,./...)
 	@echo "$(GO) -C test/deploy/helm test -timeout 10m $(TESTFLAGS) ./..."; \
-	$(AS_PEERS) $(GO) run ./test/gotest -C test/deploy/helm -what 'make $@' -- -timeout 10m $(TESTFLAGS)
+	$(AS_PEERS) $(call gotestsum,test/deploy/helm) -timeout 10m $(TESTFLAGS) ./...
 
 # The Collector's packages take long to compile. The modules in the loop
 # are compiled as `make peers` does, also for the linter, so that they are compiled once,
 # and without -race.
 AS_PEERS = CGO_ENABLED=0 GOFLAGS='-buildvcs=false -trimpath'
-test-collector: ## Run the Collector's exporters and processors in plugins, and test the exporter for a Collector
+test-collector: $(GOTESTSUM) ## Run the Collector's exporters and processors in plugins, and test the exporter for a Collector
 	@$(call gotest,contrib/collectorplugin,./...)
 	@$(call gotest,contrib/pluginexporter,./...)
 	@for module in contrib/collectorplugin/examples contrib/ottl; do \
 	  echo "$(GO) -C $$module test -timeout 10m $(TESTFLAGS) ./..."; \
-	  $(AS_PEERS) $(GO) run ./test/gotest -C $$module -what 'make $@' -- -timeout 10m $(TESTFLAGS) || exit 1; \
+	  $(AS_PEERS) $(call gotestsum,$$module) -timeout 10m $(TESTFLAGS) ./... || exit 1; \
 	done
 
 # BROWSER_SCREENSHOTS names a folder for pictures of the pages.
@@ -227,15 +229,18 @@ peers: ## Build the real Collector, Datadog agent core and others that test-peer
 
 # Its tests take no figure: they hold statistics, gate, reports, and that no span
 # goes missing.
-test-bench: ## Test the benchmark itself
+test-bench: $(GOTESTSUM) ## Test the benchmark itself
 	@$(call gotest,bench,./...)
 
 # The plugins that bin/ holds are not what go test caches by: -count=1.
-test-peers: build ## Run the plugins against the real peers that are built (see peers); the rest is skipped
+test-peers: build $(GOTESTSUM) ## Run the plugins against the real peers that are built (see peers); the rest is skipped
 	@$(call gotest,test/peers,$(PKG),-count=1)
 
-# gotest runs the tests of packages $(2) in folder $(1), with more flags in $(3), and
-# reports the progress.
+# gotestsum begins the command line of go test in folder $(1). It prints the line of a
+# package when that package has ended, while go test waits for those before it.
+gotestsum = $(GOTESTSUM) --format standard-$(if $(filter -v,$(TESTFLAGS)),verbose,quiet) --raw-command -- $(GO) -C $(1) test -json
+
+# gotest runs the tests of packages $(2) in folder $(1), with more flags in $(3).
 define gotest
 race=; \
 	if [ '$(RACE)' != no ]; then \
@@ -245,7 +250,7 @@ race=; \
 	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
 	fi; \
 	echo "$(GO) -C $(1) test $$race -timeout 10m $(3) $(TESTFLAGS) $(2)"; \
-	$(GO) run ./test/gotest -C $(1) -packages '$(2)' -what 'make $@' -- $$race -timeout 10m $(3) $(TESTFLAGS)
+	$(call gotestsum,$(1)) $$race -timeout 10m $(3) $(TESTFLAGS) $(2)
 endef
 
 # docs/internals/hazards.md says how to read what it prints.
@@ -255,7 +260,7 @@ hazards: ## Run the tests of the table in docs/internals/hazards.md and print it
 chaos: build ## Break plugins at random under load, kill a host with a spool 200 times, and break processors for two minutes (CHAOS_SEED=1, CHAOS_DURATION=2m)
 	$(BUILD) -o bin/ ./test/chaos
 	bin/chaos -seed $(CHAOS_SEED) -duration $(CHAOS_DURATION)
-	SERVETRACE_TEST_CYCLES=full $(GO) run ./test/gotest -packages ./host -what 'make $@' -- -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool|ProcessorsUnderLoadWithFaults)$$'
+	SERVETRACE_TEST_CYCLES=full $(GO) test -v -count=1 -run '^Test(CyclesLeakNothing|RealCyclesLeaveNothing|Hazard32ManyStartsAtOnce|Kill9OfTheHostWithASpool|ProcessorsUnderLoadWithFaults)$$' ./host
 
 # A module of its own: what it builds stays in the cache folder of the user, by version.
 # CLUSTER_TEST='-run TestWholeAppPerPod/scale' names tests; CLUSTER_TEST=-keep leaves the bed.
@@ -359,6 +364,9 @@ $(BUF):
 
 $(GOLANGCI_LINT):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(GOTESTSUM):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
 
 $(NFPM):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)

@@ -135,7 +135,6 @@ var importTable = []struct {
 	{dir: "test/hazard"},
 	{dir: "test/hazards", may: []string{"test/hazard"}},
 	{dir: "test/size"},
-	{dir: "test/gotest", may: []string{"internal/progress"}},
 	{dir: "test/spans"},  // a comment, and tests
 	{dir: "test/mixed"},  // the same
 	{dir: "test/remote"}, // the same
