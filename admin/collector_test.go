@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/test/golden"
 )
 
 // registryOf returns a registry with the collector of these statistics.
@@ -49,7 +50,7 @@ func TestMetricsMatchStats(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	golden(t, "metrics.txt", strings.Join(lines, ""))
+	golden.Compare(t, "metrics.txt", strings.Join(lines, ""))
 }
 
 func TestBuildInfo(t *testing.T) {
@@ -197,7 +198,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 			fmt.Fprintf(&want, "| `%s%s` | %s | %s |\n", m.name, labels, m.kind, m.help)
 		}
 		want.WriteString("\n")
-		if *update {
+		if *golden.Update {
 			if err := os.WriteFile(metricsPage, []byte(before+begin+want.String()+tableEnd+after), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -2,12 +2,10 @@ package admin
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,27 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files, and the table of metrics in docs/reference/metrics.md, anew")
-
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
 
 func TestContentNegotiation(t *testing.T) {
 	const page, data = "text/html; charset=utf-8", "application/json"
@@ -89,7 +68,7 @@ func TestJSONForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "status.json", string(text)+"\n")
+	golden.Compare(t, "status.json", string(text)+"\n")
 }
 
 func TestWithoutPlugins(t *testing.T) {

@@ -114,6 +114,7 @@ var importTable = []struct {
 	{dir: "test/testplugin", may: []string{"pluginsdk"}},
 	{dir: "test/recorded", may: []string{"tracing"}},
 	{dir: "test/spancorpus"},
+	{dir: "test/golden"},
 	{dir: "test/servingtest"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,10 +18,9 @@ import (
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/test/golden"
 	"github.com/servetrace/servetrace/tracing"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // goldenRequests make the spans of one request each, of every family.
 var goldenRequests = map[string]func(r *recorder){
@@ -177,7 +174,7 @@ func TestGoldenSpans(t *testing.T) {
 				r := newRecorder(t, func(c *tracing.Config) { c.Semconv = mode })
 				r.component = r.NewReplica("shop", "D")
 				request(r)
-				checkGolden(t, filepath.Join("testdata", "names", mode, name+".golden"), r.goldenText())
+				golden.Compare(t, filepath.Join("names", mode, name+".golden"), r.goldenText())
 				for _, s := range r.exporter.GetSpans() {
 					schema := semconv.SchemaURL
 					if mode == tracing.SemconvRay {
@@ -224,25 +221,5 @@ func TestFinerNames(t *testing.T) {
 		if diff := gocmp.Diff(tc.keys, got); diff != "" {
 			t.Errorf("http %q, rpc %q (-want +got):\n%s", tc.http, tc.rpc, diff)
 		}
-	}
-}
-
-func checkGolden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/spans -update writes the golden files)", err)
-	}
-	if diff := gocmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/test/golden"
 )
 
 // analysed lays out the spans of a trace and analyses it.
@@ -104,7 +106,7 @@ func TestAnalysedDrawings(t *testing.T) {
 		"analysed-100": {Width: 100}, "analysed-ascii-80": {Width: 80, ASCII: true}, "analysed-30": {Width: 30},
 	} {
 		d := analysed(request...)
-		Golden(t, name+".golden", string(Draw(d, l)))
+		golden.Compare(t, name+".golden", string(Draw(d, l)))
 		check(t, string(Draw(d, l)), l)
 	}
 	for _, spans := range [][]*Span{oddSpans(), oddTexts(), deep(40)} {

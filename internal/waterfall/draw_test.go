@@ -23,6 +23,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/test/golden"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -105,7 +106,7 @@ func TestDrawings(t *testing.T) {
 		"texts-ascii-80":    drawnAs(Look{Width: 80, ASCII: true}, oddTexts()...),
 		"deep-60":           drawnAs(Look{Width: 60}, deep(14)...),
 	} {
-		t.Run(name, func(t *testing.T) { Golden(t, name+".golden", got) })
+		t.Run(name, func(t *testing.T) { golden.Compare(t, name+".golden", got) })
 	}
 }
 
@@ -155,7 +156,7 @@ func served(t *testing.T, mode string) []*Span {
 // Under names of today a request looks as under Ray's, and says each thing once.
 func TestNamesOfEveryMode(t *testing.T) {
 	for _, mode := range []string{tracing.SemconvRay, tracing.SemconvStable, tracing.SemconvDup} {
-		Golden(t, "names-"+mode+"-80.golden", drawnAs(Look{Width: 80}, served(t, mode)...))
+		golden.Compare(t, "names-"+mode+"-80.golden", drawnAs(Look{Width: 80}, served(t, mode)...))
 	}
 }
 
@@ -241,7 +242,7 @@ func TestContinued(t *testing.T) {
 		out.Write(Draw(d, l))
 		memory.Add(d)
 	}
-	Golden(t, "continued-80.golden", out.String())
+	golden.Compare(t, "continued-80.golden", out.String())
 }
 
 func TestDurations(t *testing.T) {

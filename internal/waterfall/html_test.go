@@ -11,6 +11,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/test/golden"
 )
 
 // evil is a text that would become markup.
@@ -95,7 +97,7 @@ func TestSVG(t *testing.T) {
 		var out bytes.Buffer
 		WriteSVG(&out, traces)
 		if name == "request" {
-			Golden(t, "request.svg", out.String())
+			golden.Compare(t, "request.svg", out.String())
 		}
 		rects := 0
 		for d := xml.NewDecoder(&out); ; {

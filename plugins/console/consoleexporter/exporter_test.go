@@ -23,6 +23,7 @@ import (
 
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/golden"
 )
 
 // setup returns the Setup of the SDK, with settings in env.
@@ -70,7 +71,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var stdout bytes.Buffer
 			export(t, setup(nil, &stdout), spans...)
-			consoleexporter.Golden(t, name+".json", stdout.String())
+			golden.Compare(t, name+".json", stdout.String())
 			decoder := json.NewDecoder(&stdout)
 			for decoder.More() {
 				var span map[string]any

@@ -17,6 +17,7 @@ import (
 
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/golden"
 )
 
 // prettyEnv asks for drawings of 80 columns.
@@ -41,7 +42,7 @@ func TestPretty(t *testing.T) {
 	var stdout bytes.Buffer
 	export(t, setup(prettyEnv, &stdout),
 		resource("", service, proxySpan(), userSpan(), called), resource("", nil, everyKind()))
-	consoleexporter.Golden(t, "pretty.golden", stdout.String())
+	golden.Compare(t, "pretty.golden", stdout.String())
 }
 
 func TestOneWriteForEachTrace(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk/processors"
+	"github.com/servetrace/servetrace/test/golden"
 )
 
 // TestRayContext: the output of the console plugin with SERVE_RAY_CONTEXT=on, in both
@@ -41,6 +42,6 @@ func TestRayContext(t *testing.T) {
 		if err := exporter.Export(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
-		consoleexporter.Golden(t, file, stdout.String())
+		golden.Compare(t, file, stdout.String())
 	}
 }
