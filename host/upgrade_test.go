@@ -523,41 +523,6 @@ func TestFolderThatIsEmptyAtFirst(t *testing.T) {
 		})
 }
 
-// TestLeavingPluginDoesNotHoldAnything: it hangs, and the host is shut down
-// meanwhile.
-func TestLeavingPluginDoesNotHoldAnything(t *testing.T) {
-	dir := executables(t, "a")
-	live(t, func(int) (*fakePlugin, error) {
-		f := newFakePlugin(nil)
-		f.export = func(ctx context.Context, _ int) error { return silence(f)(ctx) }
-		f.slowEnd = true
-		return f, nil
-	}, func(c *host.Config) { c.Plugins = dir + "/" }, func(l *lived) {
-		synctest.Wait()
-		endSpans(l.Host, 2)
-		l.pass(time.Second)
-		if err := os.Remove(filepath.Join(dir, "a")); err != nil {
-			t.Fatal(err)
-		}
-		asked := make(chan error, 1)
-		go func() { asked <- l.Reload(context.Background()) }()
-		l.pass(time.Second)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		begun := time.Now()
-		_ = l.Shutdown(ctx)
-		if took := time.Since(begun); took > time.Second {
-			t.Errorf("Shutdown took %v of 1s", took)
-		}
-		if err := <-asked; err != nil {
-			t.Log(err) // it is over, whatever it says
-		}
-		if x := l.plugin(); x.Dropped["shutdown"] != 2 || x.State != host.StateStopped {
-			t.Errorf("dropped %v, %v", x.Dropped, x.State)
-		}
-	})
-}
-
 func TestReloadOfAHostThatDoesNotRun(t *testing.T) {
 	h, err := host.New(host.Config{Plugins: "./p"})
 	if err != nil {
