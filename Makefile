@@ -15,7 +15,6 @@ GOTESTSUM_VERSION := v1.13.0
 GOLANGCI_LINT_VERSION := v2.15.0
 NFPM_VERSION := v2.43.4
 CYCLONEDX_VERSION := v1.10.0
-COSIGN_VERSION := v2.6.5
 PROTOC_GEN_GO_VERSION := v1.36.12
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 
@@ -23,7 +22,6 @@ TOOLS := $(CURDIR)/.tools
 BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
-COSIGN := $(TOOLS)/cosign-$(COSIGN_VERSION)/cosign
 GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)/gotestsum
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
@@ -86,13 +84,14 @@ build: plugins examples ## Put the commands, examples and plugins into bin/
 plugins: ## Put the plugins into bin/plugins/, as small as they can be
 	$(BUILD) $(SMALL) -o bin/plugins/ ./plugins/...
 
-# RELEASE names platforms: make release RELEASE=linux/amd64. COSIGN_KEY names a key to sign
-# with; cosign is built only then.
-release: $(NFPM) $(CYCLONEDX) $(if $(COSIGN_KEY),$(COSIGN)) ## Make archives, packages, images, a Homebrew formula, bills of materials and checksums in bin/release/
-	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) COSIGN=$(COSIGN) deploy/release.sh $(RELEASE)
+# RELEASE names platforms: make release RELEASE=linux/amd64. COSIGN_KEY names a key of cosign
+# to sign with.
+release: $(NFPM) $(CYCLONEDX) ## Make archives, packages, images, a Homebrew formula, bills of materials and checksums in bin/release/
+	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) deploy/release.sh $(RELEASE)
 
-test-release: $(GOTESTSUM) ## Make packages and images of this platform, and install, run and remove them: needs root
-	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH)
+# Without COSIGN_KEY, a key that only tests use signs.
+test-release: $(GOTESTSUM) ## Make packages and images of this platform, sign, install, run and remove them: needs root
+	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH) COSIGN_KEY=$(or $(COSIGN_KEY),test/deploy/sign/testdata/empty-password.key)
 	@$(call gotest,test/deploy,./...,-count=1 -run 'Package|Image|Formula|Checksums|Licenses')
 
 examples: ## Put the examples into bin/
@@ -373,9 +372,6 @@ $(NFPM):
 
 $(CYCLONEDX):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
-
-$(COSIGN):
-	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/sigstore/cosign/v2/cmd/cosign@$(COSIGN_VERSION)
 
 $(PROTOC_GEN_GO):
 	GOFLAGS= GOBIN=$(dir $@) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)

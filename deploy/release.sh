@@ -6,8 +6,8 @@
 #   deploy/release.sh [OS/ARCH...]      default: linux and darwin, amd64 and arm64
 #
 # NFPM and CYCLONEDX name the tools; `make release` builds them. COSIGN_KEY names a private
-# key of cosign, whose password is COSIGN_PASSWORD: then COSIGN signs the checksums. The same
-# commit gives the same bytes, except for the signature.
+# key of cosign, whose password is COSIGN_PASSWORD, to sign the checksums. The same commit
+# gives the same bytes, except for the signature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -86,8 +86,7 @@ fi
   sha256sum -- * >checksums.txt
 )
 if [ -n "${COSIGN_KEY:-}" ]; then
-  # The signature alone: nothing is sent to a transparency log.
-  "$COSIGN" sign-blob --yes --key "$COSIGN_KEY" --tlog-upload=false --output-signature "$out/checksums.txt.sig" "$out/checksums.txt"
-  "$COSIGN" public-key --key "$COSIGN_KEY" --outfile "$out/cosign.pub"
+  go -C test/deploy build -o "$work/bin/" ./sign
+  "$work/bin/sign" -key "$COSIGN_KEY" "$out/checksums.txt"
 fi
 ls -l "$out"
