@@ -110,7 +110,7 @@ func (c *calls) start(ctx context.Context) error {
 	if c.server == nil {
 		return nil
 	}
-	l, err := listen(ctx, "server for calls", c.cfg.Addr, EnvCallAddr, EnvCallAddr)
+	l, err := listen(ctx, "server for calls", c.cfg.Addr, EnvCallAddr, EnvCallAddr, "")
 	if err != nil {
 		return err
 	}

@@ -223,7 +223,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.addr != nil || s.shared.Counter.Draining() {
 		return errors.New("start server: started or shut down before")
 	}
-	l, err := listen(ctx, "server", s.cfg.HTTPAddr, EnvHTTPHost, EnvHTTPPort)
+	l, err := listen(ctx, "server", s.cfg.HTTPAddr, EnvHTTPHost, EnvHTTPPort, ", with --http")
 	if err != nil {
 		return err
 	}
@@ -252,19 +252,20 @@ func (s *Server) startGRPC(ctx context.Context) error {
 	if s.grpc == nil {
 		return nil
 	}
-	l, err := listen(ctx, "gRPC server", s.cfg.GRPC.Addr, EnvGRPCHost, EnvGRPCPort)
+	l, err := listen(ctx, "gRPC server", s.cfg.GRPC.Addr, EnvGRPCHost, EnvGRPCPort, ", with --grpc")
 	if err != nil {
 		return err
 	}
 	return s.grpc.Start(l)
 }
 
-// listen listens at an address for a server. The error names the variables to change.
-func listen(ctx context.Context, server, addr, hostVariable, portVariable string) (net.Listener, error) {
+// listen listens at an address for a server. The error names the variables to change, and
+// another way, such as a flag of servetrace.Main.
+func listen(ctx context.Context, server, addr, hostVariable, portVariable, orElse string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("start %s: %w: another process listens there; choose another port with %s, or in the program", server, err, portVariable)
+		return nil, fmt.Errorf("start %s: %w: another process listens there; choose another port with %s%s, or in the program", server, err, portVariable, orElse)
 	case err != nil:
 		return nil, fmt.Errorf("start %s: %w; check %s and %s", server, err, hostVariable, portVariable)
 	}

@@ -250,7 +250,7 @@ func TestAddressTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "start server: listen tcp " + r.server.Addr().String() + ": bind: address already in use: " +
-		"another process listens there; choose another port with SERVE_HTTP_PORT, or in the program"
+		"another process listens there; choose another port with SERVE_HTTP_PORT, with --http, or in the program"
 	if err := s.Start(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("Start: %v, want %s", err, want)
 	}

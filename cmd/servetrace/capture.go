@@ -103,16 +103,26 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 		out = file
 	}
 	report := progress.Start(cmd.ErrOrStderr(), "capture", f.duration)
-	batches, spans, err := recording.copyTo(out, f.format, func(spans int) { report.At(counted(spans, "span"), 0, 0) })
+	got, err := recording.copyUntil(cmd.Context(), out, f.format, func(spans int) { report.At(counted(spans, "span"), 0, 0) })
 	report.End()
-	if cmd.Context().Err() != nil && spans > 0 {
-		err = nil // Ctrl-C ends a recording
+	if err != nil {
+		return err
 	}
-	_, writeErr := fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s%s\n", counted(spans, "span"), countedAs(batches, "batch", "batches"), recording.rest())
-	if err == nil && spans == 0 {
-		err = fmt.Errorf("the plugin got no span in %v", f.duration)
+	rest, interrupted := recording.rest(), context.Cause(cmd.Context())
+	switch {
+	case interrupted != nil:
+		got.end = interrupted
+	case errors.Is(got.end, errServiceEnded):
+		rest = "; the service has ended before the recording"
 	}
-	return errors.Join(err, writeErr)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s%s\n", counted(got.spans, "span"), countedAs(got.batches, "batch", "batches"), rest)
+	switch {
+	case got.spans > 0 && (interrupted != nil || errors.Is(got.end, errServiceEnded)):
+		return err // the spans before the end are there
+	case got.spans == 0 && got.end == nil:
+		got.end = fmt.Errorf("the plugin got no span in %v", f.duration)
+	}
+	return errors.Join(got.end, err)
 }
 
 // recording is the answer of a service to a request for a capture.
@@ -148,52 +158,94 @@ func openRecording(ctx context.Context, at, plugin string, duration time.Duratio
 
 func (r *recording) close() { _ = r.answer.Body.Close() } // read only
 
+// errServiceEnded is the cause of a recording that ends before its time.
+var errServiceEnded = errors.New("the service has ended, or the connection to it")
+
 // next returns the next batch, or io.EOF at the end of the capture.
 func (r *recording) next() ([]byte, error) {
 	var head [4]byte
-	if _, err := io.ReadFull(r.body, head[:]); err != nil {
+	if _, err := io.ReadFull(r.body, head[:]); errors.Is(err, io.EOF) {
 		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: %w", errServiceEnded, err)
 	}
 	length := binary.BigEndian.Uint32(head[:])
 	if length > mostBatch {
 		return nil, fmt.Errorf("the answer has a batch of %d bytes: is that a capture?", length)
 	}
 	batch := make([]byte, length)
-	_, err := io.ReadFull(r.body, batch)
-	return batch, err
+	if _, err := io.ReadFull(r.body, batch); err != nil {
+		return nil, fmt.Errorf("%w: %w", errServiceEnded, err)
+	}
+	return batch, nil
 }
 
 // mostBatch bounds a batch of a capture: no host sends a larger one.
 const mostBatch = 64 << 20
 
+// captured counts the batches that were written, and their spans. end is the cause of an
+// end before the end of the capture.
+type captured struct {
+	batches, spans int
+	end            error
+}
+
+// writeGrace is the time for a write in progress after a signal.
+const writeGrace = time.Second
+
+// copyUntil writes the batches to w until the end of the capture or of ctx. A pipe may have
+// no reader, and a write cannot be canceled: then it returns an error, and a goroutine
+// remains until the process exits, which is soon.
+func (r *recording) copyUntil(ctx context.Context, w io.Writer, format string, report func(spans int)) (captured, error) {
+	done := make(chan captured, 1)
+	go func() { done <- r.copyTo(w, format, report) }()
+	select {
+	case got := <-done:
+		return got, nil
+	case <-ctx.Done():
+	}
+	select {
+	case got := <-done:
+		return got, nil
+	case <-time.After(writeGrace):
+		return captured{}, fmt.Errorf("%w: the output takes no more, so its last batch is not complete", context.Cause(ctx))
+	}
+}
+
 // copyTo writes the batches to w until the end of the capture.
-func (r *recording) copyTo(w io.Writer, format string, report func(spans int)) (batches, spans int, err error) {
+func (r *recording) copyTo(w io.Writer, format string, report func(spans int)) (got captured) {
 	for {
 		batch, err := r.next()
-		if errors.Is(err, io.EOF) {
-			return batches, spans, nil
+		if err == nil {
+			err = got.write(w, batch, format)
 		}
 		if err != nil {
-			return batches, spans, err
-		}
-		n, err := otlpwire.CountSpans(batch)
-		if err != nil {
-			return batches, spans, fmt.Errorf("a batch of the service: %w", err)
-		}
-		line := append(binary.BigEndian.AppendUint32(nil, uint32(len(batch))), batch...)
-		if format == formatJSON {
-			if line, err = otlpjson.FromProto(batch); err != nil {
-				return batches, spans, fmt.Errorf("a batch of the service: %w", err)
+			if errors.Is(err, errServiceEnded) || !errors.Is(err, io.EOF) {
+				got.end = err
 			}
-			line = append(line, '\n')
+			return got
 		}
-		if _, err := w.Write(line); err != nil {
-			return batches, spans, err
-		}
-		batches++
-		spans += n
-		report(spans)
+		report(got.spans)
 	}
+}
+
+// write writes a batch.
+func (c *captured) write(w io.Writer, batch []byte, format string) error {
+	spans, err := otlpwire.CountSpans(batch)
+	line := append(binary.BigEndian.AppendUint32(nil, uint32(len(batch))), batch...)
+	if err == nil && format == formatJSON {
+		line, err = otlpjson.FromProto(batch)
+		line = append(line, '\n')
+	}
+	if err != nil {
+		return fmt.Errorf("a batch of the service: %w", err)
+	}
+	if _, err := w.Write(line); err != nil {
+		return err
+	}
+	c.batches++
+	c.spans += spans
+	return nil
 }
 
 // rest returns a remark on spans that the capture has not got, after its end.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"os"
@@ -16,20 +17,33 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// TestCaptureAndReplay records spans of a running relay in both forms until a signal,
-// and replays them.
-func TestCaptureAndReplay(t *testing.T) {
-	r := startRelayWith(t, testplugin.Install(t, "record"), []string{"SERVE_ADMIN_CAPTURE=true"}, "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+// capturable starts a relay with captures. It returns the address of its admin listener,
+// and a function that sends a span.
+func capturable(t *testing.T) (r *relayInTest, at string, send func(name string)) {
+	t.Helper()
+	r = startRelayWith(t, testplugin.Install(t, "record"), []string{"SERVE_ADMIN_CAPTURE=true"}, "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	admin := regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(r.log.String())
 	if admin == nil {
 		t.Fatal("the log has no admin listener")
 	}
 	conn := dialRelay(t, r.endpoint(t, "grpc"))
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
+	return r, admin[1], func(name string) {
+		t.Helper()
+		if _, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), named(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCaptureAndReplay records spans of a running relay in both forms until a signal,
+// and replays them.
+func TestCaptureAndReplay(t *testing.T) {
+	r, admin, send := capturable(t)
 	dir := t.TempDir()
 	for _, format := range []string{formatJSON, formatProto} {
 		file := filepath.Join(dir, "spans."+format)
-		captured := exec.Command(ownBinary(t, "servetrace"), "capture", "--addr", admin[1], "--for", "1m", "--file", file, "--format", format)
+		captured := exec.Command(ownBinary(t, "servetrace"), "capture", "--addr", admin, "--for", "1m", "--file", file, "--format", format)
 		var stderr testplugin.Log
 		captured.Stderr = &stderr
 		if err := captured.Start(); err != nil {
@@ -37,10 +51,7 @@ func TestCaptureAndReplay(t *testing.T) {
 		}
 		// Spans before the beginning are not captured, so spans come until the file has some.
 		testplugin.WaitFor(t, "spans in the file", func() bool {
-			_, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), named("captured"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			send("captured")
 			text, _ := os.ReadFile(file)
 			return bytes.Contains(text, []byte("captured"))
 		})
@@ -58,6 +69,75 @@ func TestCaptureAndReplay(t *testing.T) {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v; want mode 0600", info, err)
 		}
+	}
+	r.stop(t)
+}
+
+// TestCaptureOfAServiceThatEnds: the spans before the end of the service are kept.
+func TestCaptureOfAServiceThatEnds(t *testing.T) {
+	r, admin, send := capturable(t)
+	file := filepath.Join(t.TempDir(), "spans.json")
+	captured := exec.Command(ownBinary(t, "servetrace"), "capture", "--addr", admin, "--for", "10m", "--file", file)
+	var stderr testplugin.Log
+	captured.Stderr = &stderr
+	if err := captured.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testplugin.WaitFor(t, "spans in the file", func() bool {
+		send("captured")
+		text, _ := os.ReadFile(file)
+		return bytes.Contains(text, []byte("captured"))
+	})
+	r.stop(t)
+	if err := captured.Wait(); err != nil || !strings.Contains(stderr.String(), "; the service has ended before the recording\n") || strings.Contains(stderr.String(), "EOF") {
+		t.Errorf("%v\n%s", err, &stderr)
+	}
+	text, err := os.ReadFile(file)
+	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || !strings.HasSuffix(lines[len(lines)-1], "}") {
+		t.Errorf("%v, the last line is %q", err, lines[len(lines)-1])
+	}
+}
+
+// TestCaptureWithoutReader: a signal ends a capture that waits for the reader of its output.
+func TestCaptureWithoutReader(t *testing.T) {
+	r, admin, send := capturable(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	captured := exec.Command(ownBinary(t, "servetrace"), "capture", "--addr", admin, "--for", "10m")
+	var stderr testplugin.Log
+	captured.Stdout, captured.Stderr = writer, &stderr
+	if err := captured.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	begun, large := make(chan struct{}), make(chan struct{})
+	go func() { // ends in the middle of the large span
+		lines := bufio.NewReader(reader)
+		_, _ = lines.ReadByte()
+		close(begun)
+		_, _ = lines.ReadString('X')
+		close(large)
+	}()
+	testplugin.WaitFor(t, "the beginning of the capture", func() bool {
+		send("captured")
+		select {
+		case <-begun:
+			return true
+		default:
+			return false
+		}
+	})
+	send(strings.Repeat("X", 512<<10)) // more than a pipe holds
+	<-large
+	if err := captured.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = captured.Wait() // its status is compared
+	if code := captured.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(stderr.String(), "the output takes no more, so its last batch is not complete") {
+		t.Errorf("exit code %d\n%s", code, &stderr)
 	}
 	r.stop(t)
 }

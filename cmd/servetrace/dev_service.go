@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // devService is the program that runs the plugin, and the goroutines beside it.
@@ -49,16 +51,23 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = environ
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is one signal for it, by stop
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = launch.DeathPact() // in a group of its own: Ctrl-C is one signal for it, by stop
+	starts := make(chan error)
+	d.running.Go(func() { // ends with the program
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		starts <- err
+		if err == nil {
+			err = cmd.Wait()
+			ended(fmt.Errorf("%s has ended: %w", program[0], cmp.Or(err, errors.New("exit status 0"))))
+		}
+	})
+	if err := <-starts; err != nil {
 		return false, usagef("start %s: %w", program[0], err)
 	}
 	l.say("started %s, pid %d, status page http://%s", program[0], cmd.Process.Pid, net.JoinHostPort(admin.DefaultHost, port))
 	d.program, d.end = cmd, func() { ended(nil) }
-	d.running.Go(func() { // ends with the program
-		err := cmd.Wait()
-		ended(fmt.Errorf("%s has ended: %w", program[0], cmp.Or(err, errors.New("exit status 0"))))
-	})
 	l.at, err = statusURL(net.JoinHostPort(cmp.Or(l.s.getenv(admin.EnvHost), admin.DefaultHost), port))
 	return true, err
 }

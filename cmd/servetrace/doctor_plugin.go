@@ -173,12 +173,32 @@ func (p *pluginCheck) info() string {
 func (p *pluginCheck) version(context.Context) finding {
 	is := p.live
 	switch {
+	case is.Described && is.About.Processor != is.Processor:
+		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(p.nextOfWrongList(), p.info())}
 	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // it was not described, or does not fit
 		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(nextIn(is.Err.Error()), p.info())}
 	case !is.Described:
 		return finding{Result: passed, Text: "a plain OTLP receiver, without a description"}
 	}
 	return finding{Result: passed, Text: strings.TrimSpace(fmt.Sprintf("%s %s, SDK %s", is.About.Name, is.About.Version, is.About.SDK))}
+}
+
+// nextOfWrongList returns the command that moves a processor from the list of exporters to
+// the list of processors, or an exporter the other way. It is empty for an item that the
+// list does not name, such as a file of a folder.
+func (p *pluginCheck) nextOfWrongList() string {
+	rest, item := withoutEntry(p.cfg.Plugins, p.static.Where)
+	processors := p.cfg.Processors
+	if p.static.Processor {
+		processors, item = withoutEntry(p.cfg.Processors, p.static.Where)
+		rest = strings.TrimPrefix(p.cfg.Plugins+","+item, ",")
+	} else {
+		processors = strings.TrimPrefix(processors+","+item, ",")
+	}
+	if item == "" {
+		return ""
+	}
+	return fmt.Sprintf("export %s=%s %s=%s", host.EnvPlugins, shellWord(cmp.Or(rest, "console")), host.EnvProcessors, shellWord(processors))
 }
 
 func (p *pluginCheck) variables(context.Context) finding {

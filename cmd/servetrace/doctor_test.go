@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ import (
 type setUp struct {
 	dir string
 	env map[string]string
+	// attributes are of the shell, if not nil.
+	attributes *syscall.SysProcAttr
 }
 
 // newSetUp returns a set-up with plugins of these names, which are links to this test
@@ -79,7 +82,7 @@ func (s *setUp) doctor(t *testing.T, next string, args ...string) (report, int) 
 	t.Helper()
 	script := next + "\nexec servetrace doctor -o json " + strings.Join(args, " ")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.SysProcAttr = s.dir, s.attributes
 	for name, value := range s.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
@@ -288,6 +291,12 @@ var brokenSetUps = []brokenSetUp{
 		check: "version", text: "speaks protocol version 7", next: "servetrace plugin info ", stays: true},
 	{name: "net/rpc", plugins: []string{"testplugin-netrpc"}, fault: set(envPlugins, "testplugin-netrpc"),
 		check: "version", text: "speaks netrpc", next: "servetrace plugin info ", stays: true},
+	{name: "processor in the list of exporters", plugins: []string{"testplugin-processor"}, fault: set(envPlugins, "echo,p=testplugin-processor"),
+		check: "version", text: "it is a processor in the list of exporters", next: "export SERVE_TRACING_EXPORTER_PLUGIN=echo SERVE_TRACING_PROCESSOR_PLUGIN='p=testplugin-processor'"},
+	{name: "processor alone in the list of exporters", plugins: []string{"testplugin-processor", "console"}, fault: set(envPlugins, "testplugin-processor"),
+		check: "version", text: "it is a processor in the list of exporters", next: "export SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_TRACING_PROCESSOR_PLUGIN=testplugin-processor"},
+	{name: "exporter in the list of processors", plugins: []string{"testplugin-record"}, fault: set("SERVE_TRACING_PROCESSOR_PLUGIN", "testplugin-record"),
+		check: "version", text: "it is an exporter in a list of processors", next: "export SERVE_TRACING_EXPORTER_PLUGIN='echo,testplugin-record' SERVE_TRACING_PROCESSOR_PLUGIN=''"},
 	{name: "no TraceService", plugins: []string{"testplugin-stock:empty"}, fault: set(envPlugins, "empty=testplugin-stock:empty"),
 		check: "version", text: "TraceService", next: "servetrace plugin info ", stays: true},
 

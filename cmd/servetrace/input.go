@@ -10,6 +10,18 @@ import (
 	"syscall"
 )
 
+// errTooLarge is the error of a content beyond its bound.
+var errTooLarge = errors.New("it has more")
+
+// readBounded returns the content of r, at most limit bytes.
+func readBounded(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w than %d bytes", errTooLarge, limit)
+	}
+	return data, err
+}
+
 // readFile returns the content of a file, at most limit bytes; "-" is stdin, unless stdin
 // is nil. The file may be a pipe. what names the flag or the argument in errors.
 //
@@ -32,25 +44,26 @@ func readFile(ctx context.Context, what, name string, stdin io.Reader, limit int
 	case <-ctx.Done():
 		return nil, fmt.Errorf("read %s %s: %w", what, name, context.Cause(ctx))
 	}
-	if int64(len(data)) > limit {
-		return nil, usagef("%s %s: it has more than %d bytes", what, name, limit)
-	}
 	return data, nil
 }
 
-// readAll reads one byte more than limit, if there are so many.
+// readAll is readFile without an end by ctx.
 func readAll(name string, stdin io.Reader, limit int64) ([]byte, error) {
-	if name == "-" && stdin != nil {
-		return io.ReadAll(io.LimitReader(stdin, limit+1))
+	from := stdin
+	if name != "-" || stdin == nil {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // read only
+		from = f
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // read only
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if errors.Is(err, syscall.EISDIR) {
+	data, err := readBounded(from, limit)
+	switch {
+	case errors.Is(err, syscall.EISDIR):
 		return nil, fmt.Errorf("%s is a folder; name its files, such as %s", name, filepath.Join(name, "*"))
+	case errors.Is(err, errTooLarge):
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return data, err
 }

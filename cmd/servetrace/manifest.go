@@ -29,6 +29,8 @@ type manifest struct {
 	graceSeconds                  int
 	// groups are sorted by the names of their Services.
 	groups []group
+	// written are the settings with paths that a service writes to.
+	written []string
 }
 
 // group is the deployments behind one Service.
@@ -65,6 +67,9 @@ func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	if m.file, err = withoutPerPod(data); err != nil {
 		return nil, err
 	}
+	if m.written, err = writtenPaths(cfg, data); err != nil {
+		return nil, err
+	}
 	if m.httpPort, err = portOf(cmp.Or(cfg.Serving.HTTPAddr, serving.DefaultHTTPAddr), 8000); err != nil {
 		return nil, err
 	}
@@ -77,6 +82,33 @@ func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	stop := cfg.Serving.MinDrainingPeriod + cmp.Or(cfg.Serving.ShutdownTimeout, serving.DefaultShutdownTimeout) + cmp.Or(cfg.Host.StopTimeout, host.DefaultStopTimeout)
 	m.graceSeconds = int((stop + 12*time.Second) / time.Second)
 	return m, m.readGroups()
+}
+
+// writtenPaths returns the settings of a service file with folders that a service or its
+// plugins write to, each with its value.
+func writtenPaths(cfg servetrace.Config, data []byte) (list []string, err error) {
+	add := func(key, folder string) {
+		if strings.Contains(folder, "/") || folder == "." {
+			list = append(list, key+": "+folder)
+		}
+	}
+	add("tracing_config.spool_dir", cfg.Host.SpoolDir)
+	add("tracing_config.crash_dir", cfg.Host.CrashDir)
+	if cfg.SpanFolder != "" {
+		return append(list, "tracing_config.enabled without exporter_plugin: span files"), nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Host.PluginConfigs)) {
+		document, err := cfg.Host.PluginConfigs[name].Pick(data)
+		if err != nil {
+			return nil, err
+		}
+		var config struct{ Exporter struct{ Output string } }
+		if yaml.Unmarshal(document, &config) != nil {
+			continue // not of the console plugin
+		}
+		add("tracing_config.plugins."+name+".config.exporter.output", config.Exporter.Output)
+	}
+	return list, nil
 }
 
 // withoutPerPod returns a service file without the keys of perPod.

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // ociLayout is a folder with images or other artefacts, or a tar archive of the folder:
@@ -140,11 +142,7 @@ func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
 // file returns a file of the layout.
 func (l ociLayout) file(name string) ([]byte, error) {
 	if info, err := os.Stat(l.path); err != nil || info.IsDir() {
-		data, err := readAll(filepath.Join(l.path, filepath.FromSlash(name)), nil, mostInstalled)
-		if len(data) > mostInstalled {
-			err = fmt.Errorf("%s has more than %d bytes", name, mostInstalled)
-		}
-		return data, err
+		return readAll(filepath.Join(l.path, filepath.FromSlash(name)), nil, mostInstalled)
 	}
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -167,29 +165,33 @@ func (l ociLayout) file(name string) ([]byte, error) {
 
 var errNotInArchive = errors.New("the archive does not have the file")
 
-// fromArchive returns the file of a name in a tar archive, with gzip or not. Other data is
-// the file itself. One link is followed, to a file in the same archive.
+// fromArchive returns the file of a name in a tar archive, compressed with gzip or zstd or
+// not. Other data is the file itself. One link is followed, to a file in the same archive.
 func fromArchive(data []byte, name string) ([]byte, error) {
 	return extract(data, name, mostInstalled, false)
 }
 
 func extract(data []byte, name string, most int64, linked bool) ([]byte, error) {
 	var r io.Reader = bytes.NewReader(data)
-	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+	switch {
+	case bytes.HasPrefix(data, []byte{0x1f, 0x8b}):
 		unzipped, err := gzip.NewReader(r)
 		if err != nil {
 			return nil, fmt.Errorf("gzip: %w", err)
 		}
-		r = io.LimitReader(unzipped, most+1)
+		r = unzipped
+	case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		unpacked, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostInstalled))
+		if err != nil {
+			return nil, fmt.Errorf("zstd: %w", err)
+		}
+		defer unpacked.Close()
+		r = unpacked
 	}
-	begin := bufio.NewReaderSize(r, 512)
+	begin := bufio.NewReaderSize(io.LimitReader(r, most+1), 512)
 	head, _ := begin.Peek(262) // a shorter file is no archive
 	if len(head) < 262 || !bytes.Equal(head[257:262], []byte("ustar")) {
-		plain, err := io.ReadAll(begin)
-		if err == nil && int64(len(plain)) > most {
-			err = fmt.Errorf("it has more than %d bytes", most)
-		}
-		return plain, err
+		return readBounded(begin, most)
 	}
 	for archive := tar.NewReader(begin); ; {
 		header, err := archive.Next()

@@ -29,7 +29,7 @@ output, the result of a processor plugin as JSON, and the accounting.
 After "--", a program is started as a service with the plugin: a processor
 plugin before the exporter of SERVE_TRACING_EXPORTER_PLUGIN, or else before
 console. It replaces the plugin after each build, without a restart, and ends
-with this command. Its admin listener is at SERVE_ADMIN_PORT, or else 8001.
+with this command (on macOS not if the command is killed). Its admin listener is at SERVE_ADMIN_PORT, or else 8001.
 
 The spans are the first twenty of the last batch that the plugin gets in the
 service, of the program or of --admin; or the spans of --spans; or a built-in

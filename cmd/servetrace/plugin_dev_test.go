@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,9 +17,9 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// TestPluginDev edits a plugin in a running service: a good change is in the service and
-// in the difference of the last batch, a bad change leaves the service as it is.
-func TestPluginDev(t *testing.T) {
+// scaffolded returns the folder of a new processor plugin tenant.
+func scaffolded(t *testing.T) string {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("builds a module")
 	}
@@ -28,9 +30,15 @@ func TestPluginDev(t *testing.T) {
 	if _, _, err := command(t, nil, "plugin", "new", "tenant", "--kind", string(kindProcessor), "--dir", dir, "--replace", clone(t)); err != nil {
 		t.Fatal(err)
 	}
-	service, exporter := ownBinary(t, "servetrace"), testplugin.Install(t, "record")
+	return dir
+}
+
+// startDev starts plugin dev with a relay. The log is shown if the test fails.
+func startDev(t *testing.T, dir, exporter string) (*exec.Cmd, *testplugin.Log) {
+	t.Helper()
+	own := ownBinary(t, "servetrace")
 	_, port, _ := strings.Cut(unused(t), ":")
-	cmd := exec.Command(service, "plugin", "dev", dir, "--", service, "relay", "--grpc", "127.0.0.1:0")
+	cmd := exec.Command(own, "plugin", "dev", dir, "--", own, "relay", "--grpc", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off", "SERVE_TRACING_EXPORTER_PLUGIN="+exporter,
 		"SERVE_TRACING_BATCH_AGE=20ms", "SERVE_ADMIN_PORT="+port, "TENANT_TEAM=checkout")
 	log := &testplugin.Log{}
@@ -38,16 +46,23 @@ func TestPluginDev(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stopped := false
 	t.Cleanup(func() {
-		if !stopped {
-			_ = cmd.Process.Signal(syscall.SIGINT) // after a failure
+		if cmd.ProcessState == nil { // after a failure
+			_ = cmd.Process.Signal(syscall.SIGINT)
 			_ = cmd.Wait()
 		}
 		if t.Failed() {
 			t.Logf("output:\n%s", log)
 		}
 	})
+	return cmd, log
+}
+
+// TestPluginDev edits a plugin in a running service: a good change is in the service and
+// in the difference of the last batch, a bad change leaves the service as it is.
+func TestPluginDev(t *testing.T) {
+	dir, exporter := scaffolded(t), testplugin.Install(t, "record")
+	cmd, log := startDev(t, dir, exporter)
 	wait := func(texts ...string) {
 		t.Helper()
 		for _, text := range texts {
@@ -95,7 +110,6 @@ func TestPluginDev(t *testing.T) {
 		t.Error("without traffic, a change waits for the service")
 	}
 
-	stopped = true
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +121,27 @@ func TestPluginDev(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
+}
+
+// TestPluginDevKilled: the service ends with a command that is killed.
+func TestPluginDevKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has a signal for the death of a parent")
+	}
+	cmd, log := startDev(t, scaffolded(t), testplugin.Install(t, "record"))
+	running := regexp.MustCompile(`dev: started \S+, pid (\d+),`)
+	testplugin.WaitFor(t, "the service", func() bool {
+		return running.MatchString(log.String()) && strings.Contains(log.String(), "relay listens")
+	})
+	pid, err := strconv.Atoi(running.FindStringSubmatch(log.String())[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testplugin.WaitFor(t, "the end of the service", func() bool { return testplugin.Gone(pid) })
+	_ = cmd.Wait() // it was killed
 }
 
 // TestPluginDevErrors: wrong arguments end the command before a build.

@@ -27,7 +27,7 @@ import (
 const pluginInstallLong = `Put a plugin into a plugin folder, and print it with its pin, as "servetrace plugin
 pin" does. SOURCE is one of:
 
-  FILE                 an executable, or a tar archive that has it, with gzip or not
+  FILE                 an executable, or a tar archive that has it; gzip and zstd are known
   oci:PATH[:TAG]       an image or artifact in an OCI layout, for this platform;
                        PATH is the layout's folder, or a tar archive of it
   https://HOST/FILE    the same as FILE
@@ -206,7 +206,7 @@ func parseSource(text string) (source, error) {
 	default:
 		s.name = filepath.Base(s.where)
 	}
-	for _, ending := range []string{".gz", ".tgz", ".tar"} {
+	for _, ending := range []string{".gz", ".zst", ".tgz", ".tar"} {
 		s.name = strings.TrimSuffix(s.name, ending)
 	}
 	return s, nil
@@ -219,7 +219,7 @@ func (s source) read(ctx context.Context, report *progress.Report) (name string,
 		layout := ociLayout{s.where}
 		return layout.plugin(s.tag, s.digest, s.name)
 	case strings.Contains(s.where, "://"):
-		data, err = download(ctx, s.where, report)
+		data, err = fetch(ctx, s.where, report)
 	default:
 		data, err = readFile(ctx, "SOURCE", s.where, nil, mostInstalled)
 	}
@@ -241,8 +241,8 @@ func verify(where string, data []byte, digest string) error {
 	return nil
 }
 
-// download returns the content at an address.
-func download(ctx context.Context, at string, report *progress.Report) ([]byte, error) {
+// fetch returns the content at an address.
+func fetch(ctx context.Context, at string, report *progress.Report) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
 		return nil, usagef("SOURCE: %w", err)
@@ -255,19 +255,24 @@ func download(ctx context.Context, at string, report *progress.Report) ([]byte, 
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("download %s: status %s", at, resp.Status)
 	}
-	var data bytes.Buffer
-	for {
-		_, err := io.CopyN(&data, resp.Body, 1<<20)
-		report.At("MiB", data.Len()>>20, max(0, int(resp.ContentLength>>20)))
-		switch {
-		case errors.Is(err, io.EOF):
-			return data.Bytes(), nil
-		case err != nil:
-			return nil, fmt.Errorf("download %s: %w", at, err)
-		case data.Len() > mostInstalled:
-			return nil, fmt.Errorf("download %s: it has more than %d bytes", at, mostInstalled)
-		}
+	data, err := readBounded(io.TeeReader(resp.Body, &download{report: report, of: resp.ContentLength}), mostInstalled)
+	if err != nil {
+		return nil, fmt.Errorf("download %s: %w", at, err)
 	}
+	return data, nil
+}
+
+// download reports the size of the content that it gets, in MiB.
+type download struct {
+	report  *progress.Report
+	got, of int64 // of is not positive if the size is not known
+}
+
+// Write implements io.Writer.
+func (d *download) Write(p []byte) (int, error) {
+	d.got += int64(len(p))
+	d.report.At("MiB", int(d.got>>20), int(max(0, d.of>>20)))
+	return len(p), nil
 }
 
 // writePin writes an entry to the list of a variable in a file of variables. It replaces

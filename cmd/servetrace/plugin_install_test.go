@@ -8,12 +8,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 const pluginScript = "#!/bin/sh\nexit 0\n"
@@ -24,7 +27,13 @@ func digestOf(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum25
 func tarred(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	zipped := gzip.NewWriter(&out)
+	tarTo(t, gzip.NewWriter(&out), files)
+	return out.Bytes()
+}
+
+// tarTo writes a tar archive of these executables.
+func tarTo(t *testing.T, zipped io.WriteCloser, files map[string]string) {
+	t.Helper()
 	archive := tar.NewWriter(zipped)
 	for name, text := range files {
 		if err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Format: tar.FormatPAX}); err != nil {
@@ -40,7 +49,6 @@ func tarred(t *testing.T, files map[string]string) []byte {
 	if err := zipped.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return out.Bytes()
 }
 
 // layout returns the folder of an OCI layout without an index, and a function that adds
@@ -72,13 +80,19 @@ func asJSON(t *testing.T, v any) []byte {
 }
 
 // image writes a layout with an index of two platforms, tagged v1. One layer has the
-// plugin names, the next replaces it.
+// plugin names, with gzip, the next replaces it, with zstd.
 func image(t *testing.T) (dir string, index ociDescriptor) {
 	t.Helper()
 	dir, add := layout(t)
 	first := add(tarred(t, map[string]string{"usr/lib/names": "#!/bin/sh\nexit 1\n", "etc/other": "x"}))
-	second := add(tarred(t, map[string]string{"usr/lib/names": pluginScript}))
-	first.MediaType, second.MediaType = "application/vnd.oci.image.layer.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip"
+	var zipped bytes.Buffer
+	w, err := zstd.NewWriter(&zipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tarTo(t, w, map[string]string{"usr/lib/names": pluginScript})
+	second := add(zipped.Bytes())
+	first.MediaType, second.MediaType = "application/vnd.oci.image.layer.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+zstd"
 	here := add(asJSON(t, map[string]any{"layers": []ociDescriptor{first, second}}))
 	there := add(asJSON(t, map[string]any{"layers": []ociDescriptor{first}}))
 	here.Platform, there.Platform = &thisPlatform, &ociPlatform{OS: "plan9", Architecture: "mips"}
@@ -179,6 +193,17 @@ func TestFromArchiveFollowsLinks(t *testing.T) {
 	}
 	if got, err := extract([]byte(pluginScript), "names", int64(len(pluginScript))-1, false); err == nil || !strings.Contains(err.Error(), "it has more than") {
 		t.Errorf("a file beyond the bound: %q, %v", got, err)
+	}
+	var bomb bytes.Buffer
+	w, err := zstd.NewWriter(&bomb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, 1<<20)); errors.Join(err, w.Close()) != nil {
+		t.Fatal(err)
+	}
+	if got, err := extract(bomb.Bytes(), "names", 1<<20-1, false); !errors.Is(err, errTooLarge) {
+		t.Errorf("a compressed file beyond the bound: %d bytes, %v", len(got), err)
 	}
 	if got, err := fromArchive(out.Bytes(), "a"); !errors.Is(err, errNotInArchive) {
 		t.Errorf("a circle: %q, %v", got, err)

@@ -22,7 +22,10 @@ are not printed.
 
 An autoscaler aims at half of the requests that a pod runs at a time:
 num_replicas times max_ongoing_requests of the file. The environment is not read,
-except for references in the file.`
+except for references in the file.
+
+The root file system of the pods is read-only: settings with a folder to write to,
+such as span files of the console plugin, cause a warning.`
 
 const renderExample = `  servetrace render serve.yaml --name shop --image registry.example/shop:1 | kubectl apply -f -
   servetrace render serve.yaml --autoscale hpa --values > values.yaml
@@ -55,6 +58,9 @@ func newRender(s settings) *cobra.Command {
 			}
 			if err := service.place(&r.release); err != nil {
 				return usageError{err}
+			}
+			for _, text := range service.written {
+				cmd.PrintErrf("warning: %s is below the root file system, which is read-only in the pods: mount a volume there\n", text)
 			}
 			values := r.valuesOf(service)
 			if !r.values {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -31,6 +32,30 @@ func TestRenderRefuses(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		if err := cmd.Execute(); err == nil || err.Error() != c.want {
 			t.Errorf("remote %q, %v:\n%v, want\n%s", c.remote, c.args, err, c.want)
+		}
+	}
+}
+
+// TestRenderWarns: a folder to write to is a warning on standard error, because the root file
+// system of the pods is read-only.
+func TestRenderWarns(t *testing.T) {
+	const below = " is below the root file system, which is read-only in the pods: mount a volume there\n"
+	for text, want := range map[string]string{
+		"{exporter_plugin: console}": "",
+		"{exporter_plugin: console, plugins: {console: {config: {exporter: {output: stdout}}}}}":            "",
+		"{exporter_plugin: traces=console, plugins: {traces: {config: {exporter: {output: /var/spans/}}}}}": "warning: tracing_config.plugins.traces.config.exporter.output: /var/spans/" + below,
+		"{exporter_plugin: otlp, plugins: {otlp: {config: {exporter: [/a]}}}}":                              "",
+		"{enabled: true}": "warning: tracing_config.enabled without exporter_plugin: span files" + below,
+		"{exporter_plugin: otlp, crash_dir: /var/crash, spool_dir: /var/spool}": "warning: tracing_config.spool_dir: /var/spool" + below +
+			"warning: tracing_config.crash_dir: /var/crash" + below,
+	} {
+		file := filepath.Join(t.TempDir(), "serve.yaml")
+		if err := os.WriteFile(file, []byte("tracing_config: "+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, warnings, err := command(t, nil, "render", file)
+		if err != nil || warnings != want || !strings.HasPrefix(out, "---\n") {
+			t.Errorf("%s: %v\n%s, want\n%s", text, err, warnings, want)
 		}
 	}
 }

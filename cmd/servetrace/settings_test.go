@@ -62,7 +62,7 @@ func TestDocumentWithoutEnd(t *testing.T) {
 		t.Errorf("pipe: error %v with code %d", err, exitCode(ctx, err))
 	}
 	_, err = none.one(t.Context(), "./console", "/dev/zero")
-	if err == nil || !strings.HasPrefix(err.Error(), "--config /dev/zero: it has more than ") || exitCode(t.Context(), err) != exitUsage {
+	if err == nil || !strings.HasPrefix(err.Error(), "--config: /dev/zero: it has more than ") || exitCode(t.Context(), err) != exitUsage {
 		t.Errorf("device: error %v with code %d", err, exitCode(t.Context(), err))
 	}
 }

@@ -215,7 +215,7 @@ func (c *Child) command(pipes *pipes) *exec.Cmd {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", wire.EnvStdoutFD, firstExtra))
 		cmd.ExtraFiles = []*os.File{c.spawn.Shared}
 	}
-	cmd.SysProcAttr = deathPact()
+	cmd.SysProcAttr = DeathPact()
 	if c.spawn.Attributes != nil {
 		c.spawn.Attributes(cmd.SysProcAttr)
 	}

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deathPact returns attributes for a process group of its own. The kernel sends the child
-// SIGTERM when this process dies, for plugins that do not watch their standard input. After
-// SIGTERM a plugin can still flush.
-func deathPact() *syscall.SysProcAttr {
+// DeathPact returns attributes for a process group of its own. The kernel sends the child
+// SIGTERM when this process dies, for programs that do not watch their standard input. After
+// SIGTERM a program can still flush. The kernel sends it also when the thread that has
+// started the child ends (golang.org/issue/27505), so the caller must lock the thread.
+func DeathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// deathPact returns attributes for a process group of its own. This system has no
-// Pdeathsig: a plugin must watch its standard input.
-func deathPact() *syscall.SysProcAttr {
+// DeathPact returns attributes for a process group of its own. This system has no
+// Pdeathsig: a program must watch its standard input.
+func DeathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 

@@ -78,6 +78,11 @@ func list(sep string) form {
 	}, schema: schema{"type": []string{"string", "array", "null"}, "items": schema{"type": "string"}}}
 }
 
+// targets is the form of the places of deployments.
+var targets = form{
+	says: `a list of texts, such as ["Model=dns:///model:9100"], or one text`, read: list(",").read, schema: list(",").schema,
+}
+
 // word returns a form of words in any case. words has the variable's value for each.
 func word(says string, words map[string]string) form {
 	return form{says: says, read: func(node *yaml.Node) (string, bool) {

@@ -175,7 +175,7 @@ var keys = []Key{
 	{Path: "grpc_options.keepalive_min_time_s", Variable: "SERVE_GRPC_KEEPALIVE_MIN_TIME", Default: "10s", form: seconds,
 		Meaning: "least time between pings of a client; more pings close the connection"},
 
-	{Path: "call_options.remote", Variable: "SERVE_REMOTE", form: list(","),
+	{Path: "call_options.remote", Variable: "SERVE_REMOTE", form: targets,
 		Meaning: "[deployments of other processes](../how-to/remote-deployments.md): `DEPLOYMENT=TARGET`"},
 	{Path: "call_options.deployments", Variable: "SERVE_DEPLOYMENTS", form: list(","),
 		Meaning: "deployments that this process runs. Unset: all that are not remote"},

@@ -76,7 +76,7 @@ var sections = []struct{ heading, prefix string }{
 var formNames = map[string]string{
 	text.says: "text", boolean.says: "true or false", number.says: "number", integer.says: "whole number",
 	duration.says: "duration", size.says: "size", seconds.says: "seconds above 0", secondsOrNone.says: "seconds",
-	level.says: "word", encoding.says: "word", document.says: "any YAML", importPath.says: "MODULE:FUNCTION", list(",").says: "text or list",
+	level.says: "word", encoding.says: "word", document.says: "any YAML", importPath.says: "MODULE:FUNCTION", list(",").says: "text or list", targets.says: "text or list",
 	count(1).says: "whole number, 1 or more", count(-1).says: "whole number, -1 or more",
 }
 

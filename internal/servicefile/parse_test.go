@@ -67,6 +67,7 @@ func TestFaults(t *testing.T) {
 		"no seconds":         {"http_options: {keep_alive_timeout_s: 0}", "1:38: http_options.keep_alive_timeout_s: the number 0; want a number of seconds above zero, without a unit"},
 		"negative":           {"http_options: {request_timeout_s: -1}", "1:35: http_options.request_timeout_s: the number -1; want a number of seconds, zero or more, without a unit"},
 		"not a number":       {"http_options: {request_timeout_s: .nan}", "1:35: http_options.request_timeout_s: the number .nan; want a number of seconds, zero or more, without a unit"},
+		"mapping of targets": {"call_options: {remote: {Model: \"dns:///model:9100\"}}", `1:24: call_options.remote: a mapping; want a list of texts, such as ["Model=dns:///model:9100"], or one text`},
 		"list with a number": {"tracing_config: {exporter_plugin: [a, 1]}", "1:35: tracing_config.exporter_plugin: a list; want a text, or a list of texts"},
 		"level":              {"logging_config: {log_level: loud}", `1:29: logging_config.log_level: the text "loud"; want one of DEBUG, INFO, WARNING, ERROR, NONE`},
 		"long value":         {"name: [" + strings.Repeat("x", 99) + "]", "1:7: name: a list; want a text"},
