@@ -62,7 +62,7 @@ func address(to *string) func(string) error {
 	}
 }
 
-// commandLine holds the flags of Main. Empty: the flag was not given.
+// commandLine holds the flags of Main. A field is empty if its flag was not given.
 type commandLine struct{ http, grpc, config string }
 
 // run serves the apps that build returns until the program is to stop.

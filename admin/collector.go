@@ -309,8 +309,8 @@ func (o scrape) putSpans(x host.ExporterStats) {
 	o.putEach(otelExported, addCounts(map[string]uint64{"": x.Delivered}, x.Rejected, otelCodes), x.Name)
 }
 
-// processorsOf returns the statistics of the processors, with the passed spans as delivered
-// and the bypassed spans as rejected, for mergeByName.
+// processorsOf returns the statistics of the processors in the form of an exporter's, for
+// mergeByName: Delivered has the passed spans, and Rejected the bypassed spans.
 func processorsOf(s host.Stats) []host.ExporterStats {
 	var list []host.ExporterStats
 	for _, p := range s.Processors {
@@ -320,7 +320,7 @@ func processorsOf(s host.Stats) []host.ExporterStats {
 	return list
 }
 
-// putProcessed sends the ledger of an entry of processorsOf.
+// putProcessed sends the counts of a processor, in the form that processorsOf returns.
 func (o scrape) putProcessed(x host.ExporterStats) {
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
 	o.put(pluginPassed, float64(x.Delivered), x.Name)

@@ -36,11 +36,11 @@ type Option struct{ apply func(*options) }
 type options struct {
 	hosts     []string
 	profiles  bool
-	additions *additions // set by a Server, which adds to it
+	additions *additions // additions *additions // filled by a Server; nil without one
 }
 
-// additions are the parts of the status that a Server shows beside the host. Each may
-// be added later.
+// additions are the parts of the status that only a Server shows. Each may be added after
+// the Server was made.
 type additions struct {
 	registry    *prometheus.Registry
 	deployments atomic.Pointer[func() []Deployment]                        // nil if there are none

@@ -29,7 +29,7 @@ type history []moment
 // add keeps the counts of stats, if the last sample is old enough.
 func (h *history) add(at time.Time, stats host.Stats) {
 	list := *h
-	// A ticker may be early by a little.
+	// A ticker may fire a little early.
 	if n := len(list); n > 0 && at.Sub(list[n-1].at) < sampleEvery*9/10 {
 		return
 	}
@@ -44,8 +44,8 @@ func (h *history) add(at time.Time, stats host.Stats) {
 	*h = append(list[:len(list):len(list)], s)
 }
 
-// rate returns the spans that a plugin has done in a second, over the last ten seconds or
-// a little more, or "" if that is unknown.
+// rate returns the spans that a plugin has finished per second, over the last ten seconds
+// or a little more, or "" if that is unknown.
 func (h history) rate(p Plugin, now time.Time) string {
 	for i := len(h) - 1; i >= 0; i-- {
 		passed := now.Sub(h[i].at)
@@ -57,7 +57,7 @@ func (h history) rate(p Plugin, now time.Time) string {
 	return ""
 }
 
-// interval is the time between two samples, with the spans done in a second.
+// interval is the time between two samples, with the spans finished per second.
 type interval struct {
 	rate, from, to float64 // from and to are shares of historyFor
 	lost           bool

@@ -22,7 +22,7 @@ import (
 const (
 	readTimeout    = 5 * time.Second
 	writeTimeout   = 10 * time.Second
-	idleTimeout    = 90 * time.Second // longer than a minute between two scrapes
+	idleTimeout    = 90 * time.Second // longer than the usual minute between two scrapes
 	maxHeaderBytes = 16 << 10
 	// listenTimeout bounds the lookup of a host name.
 	listenTimeout = 2 * time.Second

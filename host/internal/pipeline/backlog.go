@@ -13,14 +13,14 @@ import (
 type Item struct {
 	Batch    *batch // nil: the bytes are in the spool only
 	delivery *delivery
-	spans    int    // with the spans that were moved to parts
+	spans    int    // including the spans that were moved to parts
 	seq      uint64 // order of sealing
 	part     string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
-	from     int    // spans of the sealed batch before it
+	from     int    // number of spans of the sealed batch before the first span of the item
 	sealed   time.Time
-	arrived  time.Time // in this queue
-	Attempt  int       // calls so far that had a connection
-	next     time.Time // not before; zero: at once
+	arrived  time.Time // time at which it came into this queue
+	Attempt  int       // number of calls so far that had a connection
+	next     time.Time // time of the next attempt; zero: at once
 	// cut is the number of the batch's spans that were moved to parts, and parts the
 	// number of these parts.
 	cut, parts int
@@ -49,7 +49,7 @@ func (it *Item) size() int64 {
 	return it.Batch.Size()
 }
 
-// Left returns the number of spans that the item still has.
+// Left returns the number of spans that were not moved to parts.
 func (it *Item) Left() int { return it.spans - it.cut }
 
 // tooOld returns the moment at which an item has waited too long: maxAge after its sealing,
@@ -66,25 +66,26 @@ func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }
 
-// backlog is the order of the items that wait: first suspects, then items that were
-// sent before, then fresh items in order of sealing. It is not safe for concurrent
-// use. again and suspects are short, so the methods take constant time, except for those
-// about stored items, which may go through fresh once.
+// backlog has the items that wait, in this order: first suspects, then items that were sent
+// before, then fresh items in the order of sealing. It is not safe for concurrent use. The
+// methods take constant time, because again and suspects are short. Only the methods for
+// stored items may have to search all of fresh.
 type backlog struct {
-	fresh    []*Item // from head on
+	fresh    []*Item // the items from index head on
 	head     int
-	cold     int     // no item of fresh before it can be unloaded
-	again    []*Item // in no order; at most mostAgain and the items that were in flight
-	suspects []*Item // in no order; at most the items in flight at crashes
+	cold     int     // index: no item of fresh before it can be unloaded
+	again    []*Item // in no order; at most mostAgain, and the items that were in flight
+	suspects []*Item // in no order; at most the number of items in flight at crashes
 }
 
 // mostAgain bounds the items that wait to be sent again. With so many, the back end
 // does not work, and retries of fresh items would not help.
 const mostAgain = 64
 
-// push adds a fresh item after all fresh items that were sealed before it: a processor may
-// answer a later batch first. The item gets the arrival of the item behind it, so that the
-// first item of a queue is also the first that has waited for the queue's patience.
+// push adds a fresh item after all fresh items that were sealed before it, because a
+// processor may answer a later batch first. If other items are behind it, it gets their
+// time of arrival. So the first item of the queue is always the item that has waited
+// longest.
 func (l *backlog) push(it *Item) {
 	i := len(l.fresh)
 	for i > l.head && it.before(l.fresh[i-1]) {
@@ -99,8 +100,8 @@ func (l *backlog) prepend(list []*Item) {
 	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
 }
 
-// unloadable returns the oldest item with its bytes in memory and in the spool, nil if
-// there is none. The item stays in the backlog.
+// unloadable returns the oldest item that has its bytes in memory and in the spool, or nil.
+// The item stays in the backlog.
 func (l *backlog) unloadable() *Item {
 	for _, list := range [...][]*Item{l.again, l.suspects} {
 		for _, it := range list {
@@ -117,8 +118,8 @@ func (l *backlog) unloadable() *Item {
 	return nil
 }
 
-// oldestStored returns the oldest fresh item that is in the spool, else another item that
-// is, nil if there is none. The item stays in the backlog.
+// oldestStored returns the oldest fresh item that is in the spool. If there is none, it
+// returns another item in the spool, or nil. The item stays in the backlog.
 func (l *backlog) oldestStored() *Item {
 	if oldest := l.oldest(); oldest == nil || oldest.stored() {
 		return oldest
@@ -163,8 +164,8 @@ func (l *backlog) retry(it *Item) {
 	l.again = append(l.again, it)
 }
 
-// first returns the item to send next, which stays in the backlog; nil if none is
-// due.
+// first returns the item to send next, or nil if none is due. The item stays in the
+// backlog.
 func (l *backlog) first(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
@@ -181,8 +182,8 @@ func (l *backlog) first(now time.Time) *Item {
 	return first
 }
 
-// probe returns the item to send next during an outage of the back end: the item with
-// the fewest attempts, or nil if none is due. The item stays in the backlog.
+// probe returns the item to send next during an outage of the back end, or nil if none is
+// due: the item with the fewest attempts. The item stays in the backlog.
 func (l *backlog) probe(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
@@ -199,8 +200,8 @@ func (l *backlog) probe(now time.Time) *Item {
 	return least
 }
 
-// firstSuspect returns the suspect that has crashed the fewest processes alone, so
-// that a batch that crashes every process delays the rest least; nil if there is none.
+// firstSuspect returns the suspect that was alone in the fewest crashes, or nil. So a batch
+// that crashes every process delays the other suspects least.
 func (l *backlog) firstSuspect() *Item {
 	var first *Item
 	for _, it := range l.suspects {
@@ -211,7 +212,7 @@ func (l *backlog) firstSuspect() *Item {
 	return first
 }
 
-// oldest returns the item sealed first, which stays; nil if there is none.
+// oldest returns the item that was sealed first, or nil. The item stays in the backlog.
 func (l *backlog) oldest() *Item {
 	var oldest *Item
 	if l.head < len(l.fresh) {
@@ -227,7 +228,7 @@ func (l *backlog) oldest() *Item {
 	return oldest
 }
 
-// remove takes out an item that first, probe, oldest or oldestStored has returned.
+// remove removes an item that first, probe, oldest or oldestStored has returned.
 func (l *backlog) remove(it *Item) {
 	if takeOut(&l.again, it) || takeOut(&l.suspects, it) {
 		return
@@ -250,7 +251,7 @@ func (l *backlog) remove(it *Item) {
 	}
 }
 
-// takeOut removes an item of an unordered list, and reports whether it was there.
+// takeOut removes an item from an unordered list, and reports whether the list had it.
 func takeOut(list *[]*Item, it *Item) bool {
 	i := slices.Index(*list, it)
 	if i < 0 {
@@ -262,8 +263,8 @@ func takeOut(list *[]*Item, it *Item) bool {
 	return true
 }
 
-// wake returns the next moment at which an item becomes due, or the oldest too old; zero if
-// none waits.
+// wake returns the next time at which an item becomes due or the oldest item becomes too
+// old. It returns the zero time if no item waits.
 func (l *backlog) wake(now time.Time, maxAge, patience time.Duration) time.Time {
 	oldest := l.oldest()
 	if oldest == nil {

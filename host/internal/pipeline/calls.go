@@ -12,15 +12,15 @@ type Durations struct {
 	Buckets map[time.Duration]uint64
 }
 
-// callBounds are the bounds of the buckets of calls: from a plugin that writes
-// to memory to the deadline of a call.
+// callBounds are the upper bounds of the buckets of the histogram. The first is for a
+// plugin that only writes to memory, the last is the default deadline of a call.
 var callBounds = [...]time.Duration{
 	time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// Answers without a code of a gRPC error.
+// Results of calls that have no gRPC error code.
 const (
 	answerOK   = "OK"
 	answerLost = "LOST"
@@ -30,7 +30,7 @@ type callCounts struct {
 	answers map[string]uint64
 	total   uint64
 	sum     time.Duration
-	within  [len(callBounds)]uint64 // by the smallest bound that is not exceeded
+	within  [len(callBounds)]uint64 // a call counts in the first bucket that is large enough
 }
 
 func (c *callCounts) count(ans Answer) {

@@ -24,13 +24,13 @@ type chain struct {
 // stage is the position of a queue in the chain.
 type stage struct {
 	processor bool
-	patience  time.Duration // of a processor that fails open, else 0
+	patience  time.Duration // longest wait in a processor that fails open, else 0
 	// exporter is the exporter that the processor is for, nil for all exporters. own are
 	// the processors of this exporter only, in order.
 	exporter *Queue
 	own      []*Queue
 	left     bool   // the plugin has left the list
-	last     uint64 // the last batch for an exporter that has left
+	last     uint64 // sequence number of the last batch for an exporter that has left
 }
 
 // join adds an exporter with its own processors.
@@ -43,7 +43,7 @@ func (c *chain) join(q *Queue, own []*Queue) {
 	c.all = slices.Concat(c.all, own, []*Queue{q})
 }
 
-// leave removes an exporter. last is the last batch for it.
+// leave removes an exporter. last is the sequence number of its last batch.
 func (c *chain) leave(q *Queue, last uint64) {
 	q.stage.last = last
 	for _, o := range append(slices.Clip(q.stage.own), q) {

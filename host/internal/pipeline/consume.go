@@ -49,24 +49,24 @@ func (o *Outcome) add(n Outcome) {
 	o.Dropped += n.Dropped
 }
 
-// consumer accepts requests of other programs. It puts them one behind the other into
-// the open batch, because OTLP requests merge by concatenation. The encoder's mutex
-// guards it.
+// consumer accepts requests of other programs. It appends them to the open batch, because
+// OTLP requests merge by concatenation. The encoder's mutex guards it.
 type consumer struct {
 	p      *Pipeline
 	closed bool
 
 	open    []byte
 	spans   int     // in open
-	origin  *origin // of open, with a load for each request
-	charged int64   // the capacity of open, which is on the account
-	last    int     // the length of the batch before
+	origin  *origin // shared by the items of the open batch; it has a load for each request
+	charged int64   // capacity of open, as charged to the memory account
+	last    int     // length of the previous batch
 
 	ended, accepted, tooLarge uint64
-	pushedBack                uint64 // spans that are in none of the counts above
+	pushedBack                uint64 // spans that were pushed back, and are in none of the counts above
 }
 
-// load is the bytes that a request counts against its sender, see delivery.settleLocked.
+// load is the number of bytes that a request counts against its sender. The method
+// delivery.settleLocked ends the count.
 type load struct {
 	senders *senders
 	sender  string
@@ -100,10 +100,10 @@ func (s *senders) add(l *load) {
 	s.held[l.sender] += l.bytes
 }
 
-// most is the size of the largest load that is ever admitted.
+// most returns the size of the largest load that admit can accept.
 func (s *senders) most() int64 { return s.limit * senderShare / (senderShare + 1) }
 
-// release ends the count of some loads. Further calls with the same loads do nothing.
+// release stops counting some loads. Further calls with the same loads do nothing.
 func release(list []*load) {
 	for _, l := range list {
 		if l.done {
@@ -214,9 +214,9 @@ func (c *consumer) acceptLocked(request []byte, t Taken, l *load, r *receipt) (T
 	return t, nil
 }
 
-// takeLocked adds a request to the open batch, and to the spool. It seals the open batch
-// before if the request does not fit in or is to be alone. It returns false if there is no
-// room for the request.
+// takeLocked adds a request to the open batch, and to the spool. If the request does not
+// fit in, or must be a batch of its own (alone), takeLocked first seals the open batch. It
+// returns false if there is no room for the request.
 func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bool {
 	toSpool := c.p.Spool.writable()
 	if !c.admit(l, toSpool) {
@@ -234,7 +234,7 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 			c.origin.add(rec)
 		} else if !c.moveLocked(l) {
 			return false
-		} else if c.storedLocked() { // the other requests
+		} else if c.storedLocked() { // the earlier requests of the open batch are in the spool
 			c.sealLocked(nil)
 			c.origin = c.p.encoder.nextLocked()
 		}
@@ -248,7 +248,7 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 // storedLocked reports whether the requests of the open batch are in the spool.
 func (c *consumer) storedLocked() bool { return c.origin != nil && c.origin.records != nil }
 
-// admit counts a load as one of the spool or of the memory.
+// admit counts a load against the spool (toSpool) or against the memory, or returns false.
 func (c *consumer) admit(l *load, toSpool bool) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -259,7 +259,8 @@ func (c *consumer) admit(l *load, toSpool bool) bool {
 	return l.senders.admit(l)
 }
 
-// moveLocked counts a load of the spool as one of the memory, if there is room.
+// moveLocked moves a load from the count of the spool to the count of the memory, or
+// returns false if there is no room.
 func (c *consumer) moveLocked(l *load) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -268,9 +269,9 @@ func (c *consumer) moveLocked(l *load) bool {
 	return l.senders.admit(l)
 }
 
-// appendLocked adds a request to the open batch. A batch begins with the room that the
-// batch before needed. If it needs more, it gets twice as much, but not more than a full
-// batch has.
+// appendLocked adds a request to the open batch. The first buffer of a batch is as large as
+// the previous batch. If that is too small, the buffer doubles, up to the size of a full
+// batch.
 func (c *consumer) appendLocked(request []byte) {
 	need := len(c.open) + len(request)
 	if need > cap(c.open) {
@@ -320,8 +321,8 @@ func (c *consumer) statsLocked(s *Stats) {
 	}
 }
 
-// addRest adds a load of no sender to the open batch, for the bytes in memory or in the
-// spool that it has besides the requests.
+// addRest adds a load without a sender to the open batch. It counts the memory, or the
+// bytes in the spool, that the batch uses beyond its requests.
 func (c *consumer) addRest(charged int64) {
 	if c.storedLocked() {
 		charged = c.origin.bytes
@@ -339,7 +340,7 @@ func (c *consumer) addRest(charged int64) {
 // receipt collects the outcome of one batch in all queues. The pipeline's mutex guards
 // it until settled is closed.
 type receipt struct {
-	left    uint64 // spans that are not settled, counted for each queue
+	left    uint64 // spans that are not settled; a span counts once for each queue
 	outcome Outcome
 	settled chan struct{}
 }
@@ -354,7 +355,7 @@ func (r *receipt) expect(spans uint64) {
 	}
 }
 
-// pass counts spans that have left a processor for some queues.
+// pass counts spans that have passed a processor and are now in some queues.
 func (r *receipt) pass(spans uint64, queues int) {
 	if r == nil {
 		return

@@ -13,18 +13,19 @@ import (
 type encoder struct {
 	p *Pipeline
 
-	// mu is held over a whole cycle: under it, every span is in a list, in the
-	// encoder, in the consumer, or in the queues.
+	// mu is held over a whole cycle. While mu is held, every accepted span is in a list, in
+	// the encoder, in the consumer, or in the queues.
 	mu      sync.Mutex
 	enc     sdkspan.Encoder
-	charged int64 // bytes of enc that are on the account
+	charged int64 // bytes of enc, as charged to the memory account
 	spare   []sdktrace.ReadOnlySpan
-	number  uint64 // of the last batch that was begun
+	number  uint64 // number of the last batch that was begun
 	refused uint64 // number of refused spans at the last call of logLoss
-	losing  bool   // the log has the line that spans are refused
+	losing  bool   // the log has the line that spans are being refused
 }
 
-// run encodes when a list is long enough or a span has waited, until stop is closed.
+// run encodes when a list is long enough or a span has waited long enough, until stop is
+// closed.
 func (e *encoder) run(stop <-chan struct{}) {
 	for {
 		select {
@@ -71,8 +72,8 @@ func (e *encoder) cycleLocked(all bool) {
 	in.await(e.p.cfg.BatchSpans - e.enc.Spans())
 }
 
-// encodeLocked adds a span to the open batch and seals the batch when it is full. A
-// span is dropped if its encoding is above the cap although the estimate was not:
+// encodeLocked adds a span to the open batch and seals the batch when it is full. It drops
+// a span with an encoding above the cap. This can happen to an accepted span, because
 // invalid UTF-8 grows threefold.
 func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 	cfg := &e.p.cfg
@@ -86,8 +87,8 @@ func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// chargeLocked charges the account with the encoder's present bytes, and changes it by
-// n besides. A list counts as objects until it is encoded.
+// chargeLocked charges the account with the present size of the encoder, and changes the
+// account by n in addition. The spans of a list count as objects until they are encoded.
 func (e *encoder) chargeLocked(n int64) {
 	size := int64(e.enc.Size())
 	e.p.mem.charge(size - e.charged + n)

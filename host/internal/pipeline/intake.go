@@ -11,15 +11,16 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// The encoder is woken before the timer when all shards together may have so many spans
-// or bytes. An early start is cheaper, because encoding costs twice as much after the
-// spans have left the CPU's cache.
+// The encoder is woken before the timer fires if all shards together may have so many spans
+// or bytes. An early start is cheaper: encoding costs twice as much after the spans have
+// left the CPU's cache.
 const (
 	wakeSpans = 512
 	wakeBytes = 512 << 10 // of estimated heap
 )
 
-// maxShards bounds the shards, and leastWakeSpans the wake-ups that many shards make.
+// maxShards bounds the number of shards. leastWakeSpans is the least number of spans in a
+// shard that wakes the encoder, so that many shards do not wake it too often.
 const (
 	maxShards      = 64
 	leastWakeSpans = 32
@@ -41,26 +42,26 @@ type intake struct {
 	// near gives each CPU a shard that other CPUs rarely use. A lock and a list in the
 	// cache of another CPU cost more than everything else in add.
 	near sync.Pool
-	next atomic.Uint32 // shards given to near so far
+	next atomic.Uint32 // number of shards that near has got so far
 
-	wakeSpans   int   // of one shard, at most
-	wakeBytes   int64 // of one shard
+	wakeSpans   int   // most spans of one shard before it wakes the encoder
+	wakeBytes   int64 // bytes of one shard that wake the encoder
 	creditBytes int64
 
-	wake  chan struct{} // capacity 1: a shard has its part of a batch
+	wake  chan struct{} // capacity 1: a shard is long enough to be encoded
 	tick  chan struct{} // capacity 1: the oldest span has waited long enough
 	timer *time.Timer   // sends on tick
 	age   time.Duration
-	armed atomic.Bool // the timer runs, or its tick is on the way
+	armed atomic.Bool // the timer runs, or has fired and the encoder has not read the tick
 }
 
-// shard is one list. The padding keeps two shards off one cache line.
+// shard is one list of spans. The padding gives each shard cache lines of its own.
 type shard struct {
 	mu       sync.Mutex
 	spans    []sdktrace.ReadOnlySpan
-	bytes    int64 // on the account: of spans, and credit
-	credit   int64 // charged in advance
-	wakeAt   int   // spans that wake the encoder, see await
+	bytes    int64 // charged to the memory account: for spans, and credit
+	credit   int64 // charged in advance, for later spans
+	wakeAt   int   // number of spans that wake the encoder, see await
 	woken    bool  // the encoder was woken since the list was taken
 	closed   bool
 	ended    uint64
@@ -153,8 +154,8 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	}
 }
 
-// chargeLocked charges n bytes and some in advance, or only n bytes if the account has
-// no more. It reports false if the account does not have n bytes.
+// chargeLocked charges n bytes and some bytes in advance, or only n bytes if there is no
+// more room. It returns false if there is no room for n bytes.
 func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
 	switch {
 	case in.mem.admit(n+in.creditBytes, false):
@@ -186,8 +187,8 @@ func (in *intake) disarm() {
 	in.armed.Store(false)
 }
 
-// take empties a shard, and gives it the empty list spare. The caller returns the bytes
-// to the account.
+// take returns the spans of a shard, and replaces its list by the empty list spare. The
+// caller must return the bytes to the memory account.
 func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlySpan, bytes int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// errHopeless is the cause of WaitSettled's early end if the plugin cannot be started.
+// errHopeless is the error of WaitSettled for a plugin that cannot be started.
 var errHopeless = errors.New("the plugin is not run as it is")
 
 // Limits bound the size of one call to a plugin, and the number of concurrent calls.
@@ -26,16 +26,16 @@ func (l Limits) exceeded(it *Item) bool {
 
 // Answer is the result of one call.
 type Answer struct {
-	Err *wire.Error // nil: delivered, or processed
+	Err *wire.Error // nil: the batch was delivered or processed
 	// Changed is set if the processor has changed the batch. Data is the new batch, and
 	// Spans the number of its spans, at most the number that the item has.
 	Changed  bool
 	Data     []byte
 	Spans    int
-	Rejected uint64 // of a delivered batch, by the back end
+	Rejected uint64 // number of spans of a delivered batch that the back end rejected
 	Filtered map[string]uint64
 	Remark   string // the back end's text on the spans that it rejected
-	Unread   string // the fault of an OK answer that makes no sense
+	Unread   string // fault of an OK answer that cannot be read
 	Took     time.Duration
 	// Reached is true if gRPC had a connection and took the bytes, so that the plugin
 	// may have them. Said is true if the answer came from the plugin, and not from
@@ -58,7 +58,7 @@ type Lane struct {
 	single     bool    // the lane takes one item at a time
 	inFlight   int     // number of this lane's items in flight
 	suspected  bool    // the item in flight is a suspect
-	unanswered []*Item // items in flight that the plugin had, and did not answer, at its end
+	unanswered []*Item // items that the plugin had received and not answered when it ended
 }
 
 // NewLane returns a lane that is not open. gone reports whether the plugin has ended or
@@ -75,8 +75,8 @@ func (l *Lane) Open(limits Limits) {
 	l.q.lanes = append(l.q.lanes, l)
 }
 
-// Close removes the lane from its queue. The connection must be closed before. Until
-// Close, the bytes that gRPC holds count.
+// Close removes the lane from its queue. The caller must have closed the connection. Until
+// Close, the bytes that gRPC holds count against the memory bound.
 func (l *Lane) Close() {
 	l.leases.abandon()
 	l.q.p.mu.Lock()
@@ -109,14 +109,14 @@ func (l *Lane) AwaitIdle(ctx context.Context) {
 	}
 }
 
-// Buffers hands the bytes of an item to gRPC.
+// Buffers passes the bytes of an item to gRPC.
 func (l *Lane) Buffers(it *Item) mem.BufferSlice { return l.leases.buffer(it.Batch) }
 
 // Forget ends gRPC's leases of an item, see leases.forget.
 func (l *Lane) Forget(it *Item) { l.leases.forget(it.Batch) }
 
-// Leased returns the bytes that gRPC holds, also after its calls, and the share of the
-// memory that the exporter has.
+// Leased returns the bytes that gRPC holds, even after its calls have ended, and the
+// exporter's share of the memory.
 func (l *Lane) Leased() (bytes, share int64) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
@@ -129,7 +129,7 @@ func (l *Lane) Leased() (bytes, share int64) {
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
 	defer wakeAtEnd(ctx, q)()
-	defer q.p.LogNotes() // a part may cost another exporter a batch
+	defer q.p.LogNotes() // the bytes of a part may cost another exporter a batch
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	for ctx.Err() == nil && !l.gone() {
@@ -152,7 +152,7 @@ func (l *Lane) Take(ctx context.Context) *Item {
 		}
 		l.addInFlightLocked(it)
 		if it.part != "" || it.stored() {
-			q.p.makeRoomLocked(now) // it is charged beside the whole, or was read from the spool
+			q.p.makeRoomLocked(now) // the item is charged in addition to the whole batch, or was read from the spool
 		}
 		return it
 	}
@@ -193,7 +193,7 @@ func (l *Lane) removeInFlightLocked(it *Item) {
 	delete(l.q.inFlight, it)
 	l.q.ledger.sending -= it.Batch.Size()
 	l.inFlight--
-	l.suspected = false // a suspect was alone
+	l.suspected = false // suspects are sent alone
 	l.q.changed.Broadcast()
 }
 
@@ -226,7 +226,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	now := time.Now()
 	switch {
 	case ans.Err == nil || ans.Err.Final:
-		q.outage = outage{} // the back end is there
+		q.outage = outage{} // the back end works
 	case ans.Said || !ans.Lost:
 		q.outage.missed(now, it.seq, q.ending.hasty)
 	}
@@ -238,7 +238,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	default:
 		q.deliverLocked(now, it, ans)
 	}
-	q.armLocked(now) // an item that was dropped leaves a pause too
+	q.armLocked(now) // the queue may be paused, and a dropped item leaves other items in it
 	return ans.Err == nil
 }
 
@@ -262,8 +262,8 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	default:
 		var asked []any
 		if err.After > 0 {
-			// The next try comes after MaxAge at the latest, so that a back end that
-			// asked for hours is soon used again after it works.
+			// The pause is at most MaxAge. Otherwise a back end that asked for hours would not
+			// be used again soon after its recovery.
 			if until := now.Add(min(err.After, q.p.cfg.MaxAge)); until.After(q.heldUntil) {
 				q.heldUntil = until
 			}
@@ -278,8 +278,9 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	}
 }
 
-// retryPause returns the pause before the next attempt: the pause that the back end
-// asked for, but at least half of retryFirst, or else the backoff.
+// retryPause returns the pause before the next attempt. It is the pause that the back end
+// asked for, at least half of retryFirst. If the back end asked for none, it is the
+// backoff.
 func retryPause(attempt int, asked time.Duration) time.Duration {
 	if asked > 0 {
 		return max(asked, retryFirst/2)
@@ -299,7 +300,7 @@ type End struct {
 
 // Verdict is the result of Judge.
 type Verdict struct {
-	IDs []string // of the batches that a process had when it crashed
+	IDs []string // ids of the batches that a process had when it crashed
 	// Blameless is true if a batch caused the crash and is in quarantine now.
 	Blameless bool
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // leases are the references of one gRPC connection to batches. A lease begins when gRPC
-// takes a buffer, and ends when gRPC puts the buffer back, at the latest when the
-// connection is closed. Safe for concurrent use.
+// takes a buffer. It ends when gRPC puts the buffer back, or when the connection is closed.
+// Safe for concurrent use.
 type leases struct {
 	mu   sync.Mutex
 	held map[*lease]struct{} // nil once the connection is closed
@@ -28,7 +28,7 @@ var _ mem.BufferPool = (*lease)(nil)
 func (l *leases) buffer(b *batch) mem.BufferSlice {
 	data := b.data
 	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
-		// gRPC never puts back a buffer of that size: it gets a copy to keep.
+		// gRPC never puts back a buffer of this size, so it gets a copy.
 		return mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), data...))}
 	}
 	one := &lease{all: l, b: b}
@@ -53,7 +53,7 @@ func (l *leases) bytes() (n int64) {
 	return n
 }
 
-// Get is never called: gRPC only puts back.
+// Get is never called, because gRPC only puts buffers back. It implements mem.BufferPool.
 func (*lease) Get(length int) *[]byte { buf := make([]byte, length); return &buf }
 
 // Put ends the lease.
@@ -67,17 +67,17 @@ func (o *lease) Put(*[]byte) {
 	}
 }
 
-// forget ends the leases of b after its call failed because the connection broke:
-// gRPC (v1.85) never puts back a buffer that it had not written by then, and makes
-// another connection. The garbage collector gets the bytes.
+// forget ends the leases of b after its call failed because the connection broke. In that
+// case gRPC (v1.85) never puts back a buffer that it had not written, and the garbage
+// collector frees the bytes.
 func (l *leases) forget(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.endLocked(func(one *lease) bool { return one.b == b })
 }
 
-// abandon ends all leases of a connection that is closed: gRPC may still read a
-// buffer that it has not put back.
+// abandon ends all leases of a connection that is closed. gRPC may still read a buffer that
+// it has not put back.
 func (l *leases) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

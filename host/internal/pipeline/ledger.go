@@ -28,24 +28,25 @@ func (r reason) String() string { return reasonNames[r] }
 // codePartial is the code of spans that an OK answer rejected.
 const codePartial = "PARTIAL_SUCCESS"
 
-// CodeUnread is the code of an OK answer that makes no sense.
+// CodeUnread is the code of an OK answer that cannot be read.
 const CodeUnread = "UNREADABLE"
 
-// ledger is the accounting of one exporter or processor. It balances with waiting, the
-// number of spans in the queue, which is counted, and never computed from the other numbers.
+// ledger is the accounting of one exporter or processor. The number of waiting spans is
+// counted, and never computed from the other numbers, so that the balance proves that no
+// span is missing.
 type ledger struct {
 	accepted uint64 // spans that came into the queue
 
 	waiting uint64 // spans in the backlog and in flight
-	held    int64  // bytes of both
+	held    int64  // bytes of these spans
 	sending int64  // bytes in flight
 	stored  int64  // bytes in the spool of batches that are not settled
 
-	// recovered is the number of spans that came from the spool of a process that had
-	// ended, and spooled the number of spans that were left there for the next one.
+	// recovered is the number of spans from the spool of a process that has ended. spooled
+	// is the number of spans that were left in the spool for the next process.
 	recovered, spooled uint64
 
-	delivered          uint64 // or passed on by a processor
+	delivered          uint64 // delivered by an exporter, or passed on by a processor
 	rejected, filtered map[string]uint64
 	dropped, bypassed  [reasonCount]uint64
 	quarantined        uint64 // batches
@@ -79,7 +80,7 @@ func (l *ledger) inherit(before *ledger) {
 	l.quarantined, l.calls, l.recovered, l.spooled = before.quarantined, before.calls, before.recovered, before.spooled
 }
 
-// Bounds of the names that a plugin can bring into the ledger.
+// Bounds of the processor names that an answer of a plugin can add to the ledger.
 const (
 	mostProcessors     = 64
 	mostProcessorBytes = 64
@@ -95,8 +96,8 @@ func (l *ledger) filter(processor string, spans uint64) {
 	l.filtered[processor] += spans
 }
 
-// filterEach counts filtered spans by processor, at most so many, and returns the number of
-// the other spans.
+// filterEach counts filtered spans by processor, up to most spans. It returns the number of
+// spans that are left.
 func (l *ledger) filterEach(by map[string]uint64, most uint64) (rest uint64) {
 	for processor, n := range by {
 		if n = min(n, most); n > 0 {
@@ -123,7 +124,7 @@ type QueueStats struct {
 }
 
 // statsLocked returns the statistics of the queue. undrained is the number of accepted
-// spans that are on their way to it.
+// spans that have not reached it.
 func (q *Queue) statsLocked(undrained uint64) QueueStats {
 	l := &q.ledger
 	s := QueueStats{

@@ -14,25 +14,26 @@ const (
 	urgentShare  = 1.0 / 16
 )
 
-// memory is the account of bytes: ended spans at their estimated size, and encoded
-// batches at their own. Batches that gRPC still holds after a failed call count until
-// their connection is closed. Safe for concurrent use.
+// memory is the account of bytes. An ended span counts with its estimated size, and an
+// encoded batch with the capacity of its buffer. Batches that gRPC still holds after a
+// failed call count until their connection is closed. Safe for concurrent use.
 //
 // It does not count constant amounts: the encoder's buffer, the arenas kept for reuse
 // (spareArenas), and gRPC's own buffers.
 type memory struct {
-	limit   int64 // the bound on used for urgent spans
-	normal  int64 // the bound on used for other spans
-	backlog int64 // the bound on encoded
+	limit   int64 // bound on used for spans with error status
+	normal  int64 // bound on used for other spans
+	backlog int64 // bound on encoded
 
 	used    atomic.Int64
-	encoded atomic.Int64 // the sealed batches in used
+	encoded atomic.Int64 // part of used: the sealed batches
 
 	mu    sync.Mutex
 	spare [][]byte
 }
 
-// spareArenas is the most arenas that are kept: as many as a busy host has in use.
+// spareArenas is the largest number of buffers that are kept for reuse. A busy host uses as
+// many at once.
 const spareArenas = 4
 
 func newMemory(limit int64) *memory {
@@ -43,7 +44,8 @@ func newMemory(limit int64) *memory {
 	}
 }
 
-// admit charges n bytes, or reports false if they would pass the bound.
+// admit charges n bytes. It returns false, and charges nothing, if the bound would be
+// exceeded.
 func (m *memory) admit(n int64, urgent bool) bool {
 	limit := m.normal
 	if urgent {
@@ -56,7 +58,7 @@ func (m *memory) admit(n int64, urgent bool) bool {
 	return false
 }
 
-// charge changes the account by n bytes, without regard to the bound.
+// charge changes the account by n bytes, even beyond the bound.
 func (m *memory) charge(n int64) { m.used.Add(n) }
 
 // chargeBatch changes the account of encoded batches by n bytes.
@@ -65,8 +67,8 @@ func (m *memory) chargeBatch(n int64) {
 	m.encoded.Add(n)
 }
 
-// arena returns an empty buffer with room for size bytes, and little more, because its
-// batch may wait in a queue for a long time.
+// arena returns an empty buffer with room for size bytes. It has little more room, because
+// a batch may wait in a queue for a long time.
 func (m *memory) arena(size int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +78,7 @@ func (m *memory) arena(size int) []byte {
 			return buf[:0]
 		}
 	}
-	return make([]byte, 0, size+size/16) // the next may be a bit larger
+	return make([]byte, 0, size+size/16) // so that a slightly larger batch can reuse it
 }
 
 // recycle keeps a buffer for arena. If there are too many, it replaces the oldest.
@@ -89,24 +91,25 @@ func (m *memory) recycle(buf []byte) {
 	m.spare = append(m.spare, buf)
 }
 
-// batch is a sealed request: immutable OTLP bytes. Each exporter's item refers to it,
-// and gRPC does while it sends them. Safe for concurrent use.
+// batch is a sealed request, with immutable OTLP bytes. The items of all exporters refer to
+// it. gRPC refers to it while it sends the bytes. Safe for concurrent use.
 type batch struct {
 	mem     *memory
 	data    []byte
 	charged int64 // constant
 	// refs counts items and leases. The last release frees the bytes.
 	refs atomic.Int32
-	// lost is true if gRPC may hold the bytes for ever. The garbage collector frees
-	// them, and they are not reused.
+	// lost is true if gRPC may keep the bytes for ever. They are not reused, and the garbage
+	// collector frees them.
 	lost atomic.Bool
 }
 
-// batchOverhead is the cost of a batch besides its bytes: itself, and an item for
-// each of a few exporters.
+// batchOverhead is the estimated memory of a batch besides its bytes: the struct, and an
+// item for each of a few exporters.
 const batchOverhead = 512
 
-// newBatch charges data with its capacity. The caller has the first reference.
+// newBatch returns a batch, and charges the capacity of data. The caller has the first
+// reference.
 func newBatch(m *memory, data []byte) *batch {
 	b := &batch{mem: m, data: data, charged: int64(cap(data)) + batchOverhead}
 	b.refs.Store(1)

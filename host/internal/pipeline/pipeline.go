@@ -49,7 +49,7 @@ type Settings struct {
 // MostBatchSpans bounds Settings.BatchSpans.
 const MostBatchSpans = 1 << 16
 
-// The variables that set these bounds, for lines of the log.
+// Names of the variables that set these bounds, for log lines.
 const (
 	EnvQueueBytes   = "SERVE_TRACING_QUEUE_BYTES"
 	EnvMaxSpanBytes = "SERVE_TRACING_MAX_SPAN_BYTES"
@@ -71,14 +71,14 @@ type Pipeline struct {
 	encoder  *encoder
 	consumer consumer
 
-	// mu guards all queues and ledgers. It is taken for a batch, never for a span.
-	// Lock order: encoder.mu, mu, the shards of the intake.
+	// mu guards all queues and ledgers. It is locked once for a batch, never for a single
+	// span. Lock order: encoder.mu, mu, the shards of the intake.
 	mu sync.Mutex
 	// settled is signalled when an item has left a queue.
 	settled *sync.Cond
 	chain   chain
-	seq     uint64  // of the last batch that was sealed
-	senders senders // of the requests that are in memory only
+	seq     uint64  // place of the last sealed batch in the order of sealing
+	senders senders // counts of the requests that are in memory only
 }
 
 // New returns a Pipeline without queues.
@@ -130,33 +130,33 @@ func (p *Pipeline) Sealed() uint64 {
 }
 
 // Join adds the queue of an exporter, which gets all batches from now on. own are the
-// processors for it alone, in order. The caller calls LogNotes when it holds no mutex.
+// processors of this exporter only, in order. The caller must call LogNotes when it holds
+// no mutex.
 func (p *Pipeline) Join(q *Queue, own ...*Queue) {
 	p.freeze()
 	defer p.unfreeze()
 	p.chain.join(q, own)
 }
 
-// Leave removes the queue of an exporter: the batches that are sealed from now on are not
-// for it. The caller calls LogNotes when it holds no mutex.
+// Leave removes the queue of an exporter. It gets no batch that is sealed later. The caller
+// must call LogNotes when it holds no mutex.
 func (p *Pipeline) Leave(q *Queue) {
 	p.freeze()
 	defer p.unfreeze()
 	p.chain.leave(q, p.seq)
 }
 
-// SetProcessors replaces the processors of all exporters, in one step. A processor that is
-// no longer in the list keeps its batches, and passes them on when it is done with them.
-// The caller calls LogNotes when it holds no mutex.
+// SetProcessors replaces the processors of all exporters in one step. A processor that is
+// no longer in the list still processes its batches and passes them on. The caller must
+// call LogNotes when it holds no mutex.
 func (p *Pipeline) SetProcessors(list []*Queue) {
 	p.freeze()
 	defer p.unfreeze()
 	p.chain.setProcessors(list)
 }
 
-// freeze stops all movement of spans until unfreeze, so that the list of queues can
-// change between two spans. All spans that Stats may have counted as accepted are in the
-// queues then.
+// freeze stops all movement of spans until unfreeze, so that the list of queues can change
+// between two spans. All accepted spans are then in the queues.
 func (p *Pipeline) freeze() {
 	p.encoder.mu.Lock()
 	p.encoder.cycleLocked(true)
@@ -193,8 +193,8 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 }
 
 // makeRoomLocked keeps the encoded batches within their share of the memory, and the spool
-// within its bound. The queue that holds the most bytes gives up the bytes of batches that
-// are in the spool. If it has none, it loses its oldest batch. Batches in flight stay.
+// within its bound. In memory, the queue that holds the most bytes first unloads batches
+// that are in the spool, and then drops its oldest batch. Batches in flight stay.
 func (p *Pipeline) makeRoomLocked(now time.Time) {
 	held := func(q *Queue) int64 { return q.ledger.held }
 	for p.mem.encoded.Load() > p.mem.backlog {
@@ -219,8 +219,8 @@ func (p *Pipeline) makeRoomLocked(now time.Time) {
 	}
 }
 
-// largest returns the queue with the largest size of all queues that have such an item, or
-// nil.
+// largest returns the queue with the largest size among the queues for which item returns
+// an item, or nil.
 func largest(list []*Queue, size func(*Queue) int64, item func(*backlog) *Item) (largest *Queue) {
 	for _, q := range list {
 		if (largest == nil || size(q) > size(largest)) && item(&q.items) != nil {
@@ -254,8 +254,8 @@ func (p *Pipeline) shareLocked() int64 {
 	return p.mem.backlog / int64(max(1, plugins))
 }
 
-// LogNotes logs the failures that the queues have noted, and lets the spool write what it
-// has noted. The caller must hold no mutex.
+// LogNotes logs the failures that the queues have noted, and does the pending work of the
+// spool. The caller must hold no mutex.
 func (p *Pipeline) LogNotes() {
 	p.Spool.work()
 	p.mu.Lock()

@@ -29,14 +29,15 @@ package pipeline
 // with their batches. Its batches go back with the backoff of a batch that failed,
 // which begins with the next connection, so that other batches pass before.
 
-// mostAlone is how many crashes with a batch alone in flight quarantine the batch.
+// mostAlone is the number of crashes, with a batch alone in flight, after which the batch
+// is quarantined.
 const mostAlone = 2
 
 // mostIDs bounds the ids of batches in a report.
 const mostIDs = 64
 
-// survived ends the suspicion against an item. Its process is still running, or has
-// answered the item (said).
+// survived ends the suspicion against an item: its process still runs, or has answered the
+// item (said).
 func survived(it *Item, said bool) {
 	it.suspect = false
 	if said {

@@ -20,24 +20,24 @@ import (
 // A processor that fails closed drops the items that it cannot process. A processor that
 // fails open bypasses them: an item goes on unprocessed, and is counted with the reason.
 
-// NewProcessor returns an empty queue for the processor of a name, which must be in the
-// list of SetProcessors or Join. A patience above zero makes it fail open: a batch waits
-// at most so long in the queue.
+// NewProcessor returns an empty queue for the processor with a name. The caller passes the
+// queue to SetProcessors or Join. A patience above zero makes the processor fail open: it
+// is the longest wait of a batch in the queue.
 func NewProcessor(p *Pipeline, name string, f *failures.Log, patience time.Duration) *Queue {
 	q := NewQueue(p, name, f)
 	q.stage.processor, q.stage.patience = true, patience
 	return q
 }
 
-// MaxResultBytes bounds the answer of a processor, and the batch that it makes.
+// MaxResultBytes bounds the answer of a processor, and the batch that the answer makes.
 const MaxResultBytes = 16 << 20
 
-// MostResultBytes is MaxResultBytes, or the memory for batches if that is less: a larger
-// result would cost all other batches.
+// MostResultBytes returns MaxResultBytes, or the memory for batches if that is less. A
+// larger result would push out all other batches.
 func (l *Lane) MostResultBytes() int { return int(min(MaxResultBytes, l.q.p.mem.backlog)) }
 
 // ReadResult reads the response of a processor to an item in flight. It returns an error if
-// the result cannot be used, so that it costs no exporter a batch.
+// the result cannot be used.
 func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
 	ans.Data, ans.Changed, err = ReadResult(it.Batch.data, response, l.MostResultBytes(), l.q.p.mem.arena)
 	if err != nil || !ans.Changed {
@@ -50,9 +50,9 @@ func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
 	return ans, err
 }
 
-// ReadResult returns the batch of the response of a processor. changed is false, and result
-// nil, if the batch is unchanged. A result of more than most bytes is an error. A patch is
-// applied in the memory that alloc returns for a length; it may be nil.
+// ReadResult returns the batch in the response of a processor. If the batch is unchanged,
+// changed is false and result is nil. A result of more than most bytes is an error. alloc
+// returns a buffer of a length for a patched batch, or nil.
 func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (result []byte, changed bool, err error) {
 	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
 	switch {
@@ -61,7 +61,7 @@ func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (resul
 	case field == wire.ResponseBatch:
 		result = content
 	default:
-		// The splices of a patch are longer than the bytes that they insert.
+		// A splice in the patch is longer than the bytes that it inserts.
 		if result, err = otlpwire.ApplyPatch(alloc(len(batch)+len(content)), batch, content); err != nil {
 			return nil, false, err
 		}
@@ -73,7 +73,7 @@ func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (resul
 }
 
 // processedLocked counts an item that the processor q has answered, and puts the result on
-// the next queues. A span that is missing in the result is filtered.
+// the next queues. The spans that are missing in the result count as filtered.
 func processedLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	spans, b := it.Left(), it.Batch
 	if ans.Changed {
@@ -101,12 +101,13 @@ func processedLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 }
 
 // bypassLocked puts an item on the next queues unprocessed. The item must not be in the
-// backlog or in flight. It returns false if the rest of the item cannot be cut off.
+// backlog or in flight. It returns false if the spans that are left cannot be cut off the
+// batch.
 func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 	next := &Item{Batch: it.Batch, spans: it.Left(), part: it.part, from: it.from + it.cut}
 	if it.cut > 0 {
 		data, _, err := otlpwire.Cut(it.Batch.data, it.cut, math.MaxInt, math.MaxInt)
-		if err != nil { // the bytes were checked before
+		if err != nil { // cannot happen: the bytes were checked before
 			q.failures.Note(slog.LevelError, "cut a batch", "error", err)
 			return false
 		}
@@ -120,7 +121,8 @@ func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 	return true
 }
 
-// passLocked puts copies of next, which is the rest of it, on the queues after q.
+// passLocked puts copies of next on the queues after q. next has the spans of it that go
+// on.
 func passLocked(now time.Time, q *Queue, it, next *Item) {
 	origin := it.delivery.origin
 	queues := q.p.chain.next(append(slices.Clip(it.delivery.passed), q), q.stage.exporter, it.seq)

@@ -25,24 +25,24 @@ type Queue struct {
 	inFlight map[*Item]struct{}
 	ledger   ledger
 	timer    *time.Timer // fires when the next item becomes due, or too old
-	// heldUntil is the end of a pause that the back end asked for.
+	// heldUntil is the end of a pause that the back end has asked for.
 	heldUntil time.Time
 	outage    outage
-	answered  uint64  // calls that the plugin has answered, with success or an error
+	answered  uint64  // number of calls that the plugin has answered, with success or an error
 	lanes     []*Lane // of the connections that are not closed
 	ending    ending
 	taps      []*Tap // of captures
 }
 
-// ending has the reasons for which batches do not wait for the plugin as usual.
+// ending has the reasons for which batches are not kept and retried as usual.
 type ending struct {
 	hasty    bool // the plugin stops soon: pauses do not grow
-	hopeless bool // the plugin cannot start before an operator mends something
-	over     bool // no item waits any more, see DropRest
+	hopeless bool // the plugin cannot start until an operator changes something
+	over     bool // all items are dropped at once, see DropRest
 }
 
-// NewQueue returns an empty queue for the exporter of a name, which must join p. It
-// reports its failures to f.
+// NewQueue returns an empty queue for the exporter with a name. The caller passes it to
+// Join. Failures are reported to f.
 func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 	q := &Queue{p: p, name: name, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, ledger: newLedger()}
 	q.timer = time.AfterFunc(time.Hour, q.due)
@@ -50,7 +50,7 @@ func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 	return q
 }
 
-// putLocked adds an item. The caller has retained the batch for the queue.
+// putLocked adds an item. The caller must have retained the batch for the queue.
 func (q *Queue) putLocked(it *Item) {
 	for _, t := range q.taps {
 		t.addLocked(it)
@@ -67,7 +67,7 @@ func (q *Queue) putLocked(it *Item) {
 	q.changed.Broadcast() // not Signal: Lane.AwaitIdle waits here too
 }
 
-// due is called by the timer: an item has become due or too old.
+// due is called by the timer, when an item has become due or too old.
 func (q *Queue) due() {
 	defer q.failures.Write()
 	defer q.p.Spool.work()
@@ -101,9 +101,9 @@ func (q *Queue) pausedLocked() time.Time {
 }
 
 // Resume ends all pauses of the back end, so that items are sent at once. After a new
-// connection (hasty is false), the parked items of the last connection begin their
-// backoff now. Before the plugin stops (hasty), all items are sent at once, and no
-// pause grows.
+// connection (hasty is false), the items that were parked at the end of the last connection
+// begin their backoff. Before the plugin stops (hasty is true), all items are sent at once,
+// and no pause grows.
 func (q *Queue) Resume(hasty bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -122,7 +122,7 @@ func (q *Queue) Resume(hasty bool) {
 	q.changed.Broadcast()
 }
 
-// Reopen prepares the queue of a plugin that has ended for the plugin's successor.
+// Reopen prepares the queue for the next plugin, after the end of the present plugin.
 func (q *Queue) Reopen() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -181,8 +181,8 @@ func (q *Queue) Load() (spans uint64, retries int) {
 	return q.ledger.waiting, len(q.items.again)
 }
 
-// doneLocked releases an item whose spans are in the ledger. o is their outcome, zero if
-// they were moved to parts or to the next queues.
+// doneLocked releases an item after the ledger has counted its spans. o is their outcome.
+// It is zero if the spans were moved to parts or to the next queues.
 func (q *Queue) doneLocked(it *Item, o Outcome) {
 	if o != (Outcome{}) {
 		it.delivery.settleLocked(it.Left(), o.Dropped > 0)
@@ -208,14 +208,14 @@ func (q *Queue) nextLocked(now time.Time) *Item {
 	return q.items.first(now)
 }
 
-// cutLocked cuts the next part within the plugin's limits off a waiting item. The item
-// may itself be a part that was cut for an earlier process. A span above the limits
-// becomes a part of its own, which the plugin may refuse. Parts are made one at a time,
-// because each part repeats resource and scope. Only Lane.Take calls it, with the item
-// of nextLocked.
+// cutLocked cuts the next part off a waiting item, within the plugin's limits. The item may
+// itself be a part that was cut for an earlier process. A span above the limits becomes a
+// part of its own, which the plugin may refuse. Only one part is made at a time, because
+// each part repeats resource and scope. Only Lane.Take calls it, with the item of
+// nextLocked.
 func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	data, spans, err := otlpwire.Cut(whole.Batch.data, whole.cut, lim.Spans, lim.Bytes)
-	if err != nil { // our own encoder wrote these bytes
+	if err != nil { // cannot happen: our own encoder wrote these bytes
 		q.failures.Note(slog.LevelError, "cut a batch", "error", err)
 		q.items.remove(whole)
 		q.dropLocked(now, whole, reasonInternal)
@@ -234,7 +234,7 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 		suspect: whole.suspect,
 	}
 	q.ledger.held += part.Batch.Size()
-	whole.cut += spans // they are the part's now; waiting stays
+	whole.cut += spans // the part has them now, and the number of waiting spans stays
 	if whole.Left() == 0 {
 		q.items.remove(whole)
 		q.doneLocked(whole, Outcome{})
@@ -271,7 +271,7 @@ func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	case rejected > 0:
 		q.ledger.rejected[codePartial] += rejected
 		q.failures.Rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
-	case ans.Remark != "" || ans.Rejected > 0: // of spans that were filtered, or of none
+	case ans.Remark != "" || ans.Rejected > 0: // the remark is about filtered spans, or about none
 		q.failures.Failed(now, codePartial, "back end's remark on a batch that it took", remark)
 	case ans.Unread == "":
 		q.failures.Delivered(now)
@@ -291,8 +291,8 @@ func isEmpty(q *Queue, seq uint64) bool {
 }
 
 // settledLocked reports whether all batches sealed up to seq are settled in the queue, and
-// in the processors in front of it. A stopping queue does not wait for a processor that
-// cannot be started, unless its batches go on without it.
+// in the processors before it. A stopping queue does not wait for a processor that cannot
+// be started, unless the processor fails open.
 func (q *Queue) settledLocked(seq uint64) bool {
 	for _, u := range q.p.chain.all {
 		waivable := q.ending.hasty && u.ending.hopeless && u.stage.patience == 0
@@ -303,9 +303,9 @@ func (q *Queue) settledLocked(seq uint64) bool {
 	return isEmpty(q, seq)
 }
 
-// WaitSettled blocks until all batches sealed up to seq are settled, here and in the
-// processors in front of the queue. It returns early, with the number of remaining spans
-// and the cause, if ctx ends, or if a stopping plugin proves to be hopeless.
+// WaitSettled blocks until all batches sealed up to seq are settled, in the queue and in
+// the processors before it. If ctx ends, or a stopping plugin cannot be started, it returns
+// early, with the number of remaining spans and the cause.
 func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
 	defer wakeAtEnd(ctx, q)()
 	q.p.mu.Lock()
@@ -333,8 +333,8 @@ func wakeAtEnd(ctx context.Context, q *Queue) (stop func() bool) {
 	})
 }
 
-// DropRest counts all spans that wait as lost by shutdown, and also items that come later
-// or come back. A processor that fails open passes them on.
+// DropRest drops all spans that wait, with the reason shutdown, and also items that come
+// later or come back. A processor that fails open passes them on.
 func (q *Queue) DropRest() {
 	defer q.p.LogNotes()
 	q.p.mu.Lock()

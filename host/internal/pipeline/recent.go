@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Recent keeps copies of the batches that were sealed last, for people. Its cost is bounded
-// for any number of spans: it holds at most its bytes, and copies at most an eighth of them
-// in a second, beyond the last batch. Safe for concurrent use.
+// Recent keeps copies of the batches that were sealed last, to show them to operators. It
+// holds at most its bound of bytes. In a second it copies at most an eighth of the bound,
+// and one batch. Safe for concurrent use.
 type Recent struct {
 	most int // bytes
 
@@ -19,7 +19,7 @@ type Recent struct {
 	filled  time.Time
 }
 
-// NewRecent returns a Recent for so many bytes; 0: it keeps nothing.
+// NewRecent returns a Recent that holds so many bytes. With 0 it keeps nothing.
 func NewRecent(bytes int) *Recent { return &Recent{most: bytes} }
 
 // add copies a batch, unless too much was copied lately.
@@ -49,8 +49,8 @@ func (r *Recent) Batches() [][]byte {
 	return slices.Clone(r.batches)
 }
 
-// note keeps a batch that the processors of all exporters are done with. The caller holds
-// the pipeline's mutex. next are the next queues of the batch.
+// note keeps a batch that has passed the processors of all exporters. next are the next
+// queues of the batch. The caller holds the pipeline's mutex.
 func (r *Recent) note(c *chain, now time.Time, batch []byte, next []*Queue) {
 	if r != nil && len(next) > 0 && !slices.Contains(c.processors, next[0]) {
 		r.add(now, batch)

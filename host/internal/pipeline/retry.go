@@ -15,13 +15,13 @@ func (b Backoff) Pause(n int) time.Duration {
 	return longest/2 + rand.N(longest/2)
 }
 
-// Backoff of a batch that is sent again, and of a back end with an outage.
+// Backoff of a batch that is sent again, and of a back end in an outage.
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
 	probeFirst = 200 * time.Millisecond
-	// probeMost is less than retryMost: a call each second or two costs little, and the
-	// bounded queue may hold the spans of a few seconds only.
+	// probeMost is less than retryMost. A call each second or two costs little, and the
+	// bounded queue may have room for the spans of a few seconds only.
 	probeMost = 2 * time.Second
 )
 
@@ -48,18 +48,18 @@ const (
 // mutex guards it.
 type outage struct {
 	misses int    // calls in a row without success
-	first  uint64 // the batch of the first of them
+	first  uint64 // sequence number of the batch of the first of these calls
 	since  time.Time
-	more   bool // another batch failed too
+	more   bool // a call for another batch failed too
 	away   bool
-	probes int // misses since the back end counts as away
+	probes int // number of misses since away was set
 	until  time.Time
 }
 
 func (o *outage) on() bool { return o.away }
 
-// missed counts a call without success. If hasty, which means that the host stops,
-// an outage begins at once, and its pauses do not grow.
+// missed counts a call without success. hasty means that the host stops: then an outage
+// begins at once, and its pauses do not grow.
 func (o *outage) missed(now time.Time, seq uint64, hasty bool) {
 	if o.misses == 0 {
 		o.first, o.since = seq, now

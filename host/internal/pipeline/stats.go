@@ -6,8 +6,8 @@ import (
 	"github.com/servetrace/servetrace/host/internal/spool"
 )
 
-// Stats is one snapshot of the intake and all queues. Every span that ended before it
-// is counted in exactly one place. Package host documents the counts.
+// Stats is one snapshot of the intake and all queues. It counts every span that ended
+// before it in exactly one place. Package host documents the counts.
 type Stats struct {
 	Ended, Accepted   uint64
 	Refused           map[string]uint64
@@ -18,7 +18,7 @@ type Stats struct {
 }
 
 // Stats returns a snapshot. It waits for a running encoding cycle, which is short, and
-// stops Add for as long as it takes to read some counters.
+// blocks Add while it reads some counters.
 func (p *Pipeline) Stats() Stats {
 	p.encoder.mu.Lock() // no span is between a list and the queues
 	defer p.encoder.mu.Unlock()
@@ -44,8 +44,8 @@ func (p *Pipeline) Stats() Stats {
 	return s
 }
 
-// statsLocked counts the spans that came in, and returns the number of accepted spans that
-// have not reached the queues. All locks are held.
+// statsLocked adds the counts of incoming spans to s, and returns the number of accepted
+// spans that have not reached the queues. The caller holds all locks.
 func (p *Pipeline) statsLocked(s *Stats) (undrained uint64) {
 	waiting := p.intake.statsLocked(s)
 	p.consumer.statsLocked(s)

@@ -28,12 +28,13 @@ type origin struct {
 	// instance and number make the id of the batch.
 	instance string
 	number   uint64
-	// records are the batch in the spool, with their bytes; nil: it is not there.
+	// records are the parts of the batch in the spool, and bytes their size. nil: the batch
+	// is not in the spool.
 	records []*spool.Record
 	bytes   int64
-	left    int // exporters that are not done with it
-	// loads and receipt are of the requests that the batch was made of, nil for spans
-	// of OnEnd. The pipeline's mutex guards them.
+	left    int // number of exporters that are not done with it
+	// loads and receipt belong to the requests that the batch was made of. They are nil for
+	// spans of OnEnd. The pipeline's mutex guards them.
 	loads   []*load
 	receipt *receipt
 }
@@ -50,9 +51,9 @@ func (o *origin) add(rec *spool.Record) {
 // share it.
 type delivery struct {
 	origin *origin
-	left   int // spans that the exporter is not done with
-	// loading is true while a lane reads the bytes from the spool, and gone when the
-	// item of the whole batch is no longer in the queue.
+	left   int // number of spans that the exporter is not done with
+	// loading is true while a lane reads the bytes from the spool. gone is true when the
+	// item of the whole batch has left the queue.
 	loading, gone bool
 	// passed are the processors that the batch has passed before this queue. next has a
 	// delivery for each queue after a processor, once a part of the batch has passed it.
@@ -61,11 +62,11 @@ type delivery struct {
 }
 
 // passLocked counts spans that the processor q is done with. It adds a delivery for each
-// queue that gets the passed spans. The other spans are filtered.
+// queue that gets the passed spans. The remaining spans count as filtered.
 func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	if d.next == nil {
 		d.next = map[*Queue]*delivery{}
-		d.origin.left-- // the next queues count in its place
+		d.origin.left-- // the deliveries of the next queues count instead
 	}
 	for _, queue := range to {
 		if d.next[queue] == nil {
@@ -87,10 +88,10 @@ func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	}
 }
 
-// settleLocked counts spans that the exporter or processor is done with, and that come to
-// no queue after it. The senders get their room back when one exporter has answered the
-// whole batch, or all exporters have dropped it. An exporter that only drops batches must
-// not make room at the cost of an exporter that works.
+// settleLocked counts spans that the exporter or processor is done with and that go to no
+// further queue. The senders get their room back when one exporter has answered the whole
+// batch, or all exporters have dropped it. An exporter that only drops batches must not
+// make room at the cost of an exporter that works.
 func (d *delivery) settleLocked(spans int, dropped bool) {
 	d.left -= spans
 	for _, next := range d.next {
@@ -99,7 +100,7 @@ func (d *delivery) settleLocked(spans int, dropped bool) {
 	if d.left > 0 {
 		return
 	}
-	if d.next == nil { // else the next queues count in its place, if there are any
+	if d.next == nil { // else the deliveries of the next queues count instead, if there are any
 		d.origin.left--
 	}
 	if d.next == nil && !dropped || d.origin.left == 0 {
@@ -110,7 +111,7 @@ func (d *delivery) settleLocked(spans int, dropped bool) {
 // stored reports whether the batch is in the spool.
 func (it *Item) stored() bool { return it.delivery.origin.records != nil }
 
-// giveUp gives up the memory of an item that has left its queue.
+// giveUp releases the memory of an item that has left its queue.
 func giveUp(m *memory, it *Item) {
 	if it.part == "" {
 		it.delivery.gone = true
@@ -122,12 +123,12 @@ func giveUp(m *memory, it *Item) {
 	}
 }
 
-// mostRecovered is the place, in the order of sealing, of the first batch of a process
-// with a spool. The places before it are for the batches of processes that have ended.
+// mostRecovered is the place, in the order of sealing, of the first batch of a process with
+// a spool. The places below it are for the batches of earlier processes.
 const mostRecovered = 1 << 32
 
-// unloadedBytes is the charge for an item without its bytes in memory: itself, and
-// its part of origin and records.
+// unloadedBytes is the memory charged for an item without its bytes in memory: the item,
+// and its part of origin and records.
 const unloadedBytes = 384
 
 // Spool writes and reads the batches on disk, if the settings have a folder for them. The
@@ -135,7 +136,7 @@ const unloadedBytes = 384
 type Spool struct {
 	p       *Pipeline
 	store   *spool.Store // nil: there is no spool
-	senders senders      // of the requests that are in the spool
+	senders senders      // counts of the requests that are in the spool
 }
 
 func newSpool(p *Pipeline) *Spool {
@@ -161,22 +162,22 @@ func (s *Spool) stats() (none spool.Stats) {
 	return s.store.Stats()
 }
 
-// work writes and removes what is due. The caller must hold no mutex.
+// work does the pending writes and removals. The caller must hold no mutex.
 func (s *Spool) work() {
 	if s.store != nil {
 		s.store.Work()
 	}
 }
 
-// Close closes the files. Batches that wait stay in them.
+// Close closes the files. Waiting batches stay in them.
 func (s *Spool) Close() {
 	if s.store != nil {
 		s.store.Close()
 	}
 }
 
-// append writes a batch, or a part of one. It returns nil if that is not possible, or if no
-// exporter is to get it. The caller holds the encoder's mutex.
+// append writes a batch, or a part of one, to the spool. It returns nil if it cannot be
+// written, or if there is no exporter. The caller holds the encoder's mutex.
 func (s *Spool) append(o *origin, spans int, data []byte) *spool.Record {
 	if s.store == nil {
 		return nil
@@ -210,7 +211,7 @@ func (s *Spool) settleLocked(q *Queue, it *Item) {
 // bytes of a part are in memory only.
 func (it *Item) unloadable() bool { return it.Batch != nil && it.part == "" && it.stored() }
 
-// unloadLocked gives up the bytes of an unloadable item that waits.
+// unloadLocked releases the bytes of an unloadable item that waits.
 func (s *Spool) unloadLocked(q *Queue, it *Item) {
 	q.ledger.held += unloadedBytes - it.Batch.Size()
 	s.p.mem.chargeBatch(unloadedBytes)
@@ -270,12 +271,12 @@ func (s *Spool) HasAll(q *Queue) bool {
 	return q.items.allStored()
 }
 
-// recoverTimeout bounds the time that a disk may take to return the batches of processes
-// that have ended, while the plugins wait.
+// recoverTimeout bounds the time to read the batches of earlier processes, while the
+// plugins wait.
 const recoverTimeout = time.Minute
 
-// Recover takes the batches of processes that have ended from the spool. It blocks while
-// it reads their files, or until ctx ends.
+// Recover takes the batches of earlier processes from the spool. It blocks while it reads
+// their files, or until ctx ends.
 func (s *Spool) Recover(ctx context.Context) {
 	if s.store == nil {
 		return
@@ -296,8 +297,9 @@ func (s *Spool) Recover(ctx context.Context) {
 	}
 }
 
-// enqueue puts batches on the queues, before all others. It returns the number of spans,
-// each counted for each exporter, and the numbers for exporters that have no queue.
+// enqueue puts batches on the queues, before all other batches. It returns the number of
+// spans, counted once for each exporter. unknown has the number of spans of each exporter
+// that has no queue.
 func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int) {
 	p := s.p
 	p.mu.Lock()
@@ -343,14 +345,15 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 	return spans, unknown
 }
 
-// recovered returns an item for a batch of which an exporter is done with some spans.
+// recovered returns an item for a batch of an earlier process. An exporter has settled the
+// first done spans.
 func recovered(f spool.Found, o *origin, done int, now time.Time) *Item {
 	it := &Item{delivery: &delivery{origin: o, left: f.Spans - done}, spans: f.Spans, cut: done, sealed: f.Sealed}
 	if it.sealed.After(now) { // the clock was set back
 		it.sealed = now
 	}
 	if done > 0 {
-		it.parts = 1 // the names of the parts before are not known
+		it.parts = 1 // an earlier process may have used part 1
 	}
 	return it
 }

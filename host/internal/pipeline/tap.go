@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Bounds of the taps of a queue: their number, and the bytes that wait for the reader of
-// one. They are not part of the memory of the queues.
+// Bounds of the taps of a queue: their number, and the bytes that wait for the reader of a
+// tap. These bytes are not part of the memory of the queues.
 const (
 	mostTaps = 4
 	tapBytes = 4 << 20
@@ -29,8 +29,8 @@ type Tapped struct {
 	Spans int
 }
 
-// NewTap returns a tap of a queue, or nil if the queue has four. The caller must call
-// Close.
+// NewTap returns a tap of a queue, or nil if the queue has the largest number of taps. The
+// caller must call Close.
 func NewTap(q *Queue) *Tap {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -76,7 +76,7 @@ func (t *Tap) take() []Tapped {
 	return list
 }
 
-// Close removes the tap. It returns the number of spans that the reader has not got.
+// Close removes the tap. It returns the number of spans that the reader has missed.
 func (t *Tap) Close() (missed uint64) {
 	t.q.p.mu.Lock()
 	defer t.q.p.mu.Unlock()

@@ -33,7 +33,7 @@ func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err
 		folders = x.take(parsed[i], at) || folders
 	}
 	x.list = slices.DeleteFunc(x.list, func(e Entry) bool { return e.Exporter != "" && indexOf(x.list, e.Exporter) < 0 })
-	if folders { // else Validate has checked the names
+	if folders { // without folders Validate has checked the names
 		for _, text := range unknownNames(s, x.list) {
 			x.warn("%s", text)
 		}
@@ -41,7 +41,7 @@ func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err
 	return x.list, x.warnings, errors.Join(x.faults...)
 }
 
-// sight is the result of Entry.look. err is set if a folder cannot be read, or the disk
+// sight is the result of Entry.look. err is set if a folder cannot be read, or if the disk
 // does not answer.
 type sight struct {
 	folder bool
@@ -90,12 +90,12 @@ func (e Entry) look() sight {
 	return s
 }
 
-// isFolder reports whether an entry is a folder, even without a slash at its end. It
-// returns Folder for a disk that does not answer.
+// isFolder reports whether an entry is a folder, even without a slash at its end. If the
+// disk does not answer, it returns the field Folder.
 func (e Entry) isFolder() bool { return lookAll([]Entry{e})[0].folder }
 
 type expansion struct {
-	running  []Entry // nil: this is the first time
+	running  []Entry // the plugins at the last Expand; nil in the first Expand
 	list     []Entry
 	warnings []string
 	faults   []error
@@ -104,7 +104,8 @@ type expansion struct {
 // take adds an entry to the list, or the plugins of a folder. It reports whether the entry
 // is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
-	// A folder on a disk that does not answer is known by its slash or its running plugins.
+	// If the disk does not answer, a folder is recognized by its slash or by its running
+	// plugins.
 	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where && r.Processor == e.Processor })
 	switch {
 	case !folder:
@@ -132,7 +133,7 @@ func (x *expansion) fault(err error) {
 	x.warn("%v", err)
 }
 
-// keep adds the running plugins that stay returns true for.
+// keep adds the running plugins for which stay returns true.
 func (x *expansion) keep(stay func(Entry) bool) {
 	for _, e := range x.running {
 		if stay(e) {
@@ -141,8 +142,8 @@ func (x *expansion) keep(stay func(Entry) bool) {
 	}
 }
 
-// add adds a plugin to the list. If two plugins have one name, it keeps the first, or
-// the plugin in running.
+// add adds a plugin to the list. If the list has a plugin with the same name, it keeps the
+// running plugin, or else the first.
 func (x *expansion) add(e Entry) {
 	at := slices.IndexFunc(x.list, func(other Entry) bool { return other.Name == e.Name })
 	if at < 0 {
@@ -206,7 +207,7 @@ func isPlugin(name, path string) bool {
 	return isExecutable(path)
 }
 
-// isExecutable follows links.
+// isExecutable reports whether a path is an executable file. It follows links.
 func isExecutable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0

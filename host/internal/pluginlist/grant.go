@@ -64,9 +64,9 @@ func (s *Settings) Grant(plugin string, declared []string) (granted map[string]s
 	return granted, slices.Compact(withheld), nil
 }
 
-// ExplainUngranted adds a hint to a plugin's refusal of its configuration. It does so
-// if the refusal names a variable that is set here but was not granted, because the
-// plugin reports such a variable as not set.
+// ExplainUngranted adds a hint to the error of a plugin that refused its configuration. It
+// does so if the error names a variable that is set for this process but was not granted.
+// The plugin reports such a variable as not set.
 func (s *Settings) ExplainUngranted(plugin string, environ []string, granted map[string]string, withheld []string, err error) error {
 	if err == nil {
 		return nil
@@ -108,13 +108,14 @@ const (
 // Limit is the value of a variable for a plugin's Go runtime.
 type Limit struct {
 	Value string
-	// Setting is the operator's variable for the limit. Default reports whether it is
+	// Setting is the operator's variable for the limit. Default is true if this variable is
 	// unset, so that Value is the host's default.
 	Setting string
 	Default bool
 }
 
-// Limits returns the variables that a plugin starts with for its Go runtime, by name.
+// Limits returns the variables for the plugin's Go runtime, by name. The plugin starts with
+// them.
 func (s *Settings) Limits(name string) map[string]Limit {
 	limits := map[string]Limit{}
 	if bytes, ok := byName(s.PluginMemoryLimit, name); ok {
@@ -129,8 +130,8 @@ func (s *Settings) Limits(name string) map[string]Limit {
 }
 
 // DefaultMaxProcs returns the default of a plugin's GOMAXPROCS: a quarter of the service's
-// processors, at least one. On one processor, goroutines wake up no other threads, and the
-// service has the other processors.
+// processors, at least one. With one processor, a goroutine wakes up no other thread, and
+// the other processors are left to the service.
 func DefaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
 
 // byName returns the value for a plugin, or else the value for all.

@@ -23,11 +23,11 @@ type Entry struct {
 	Function string // MODULE:FUNCTION of a function in Python, else empty
 	Attached bool   // Where is an address, and another program starts the plugin
 	Folder   bool   // Where ends in a slash, and its executables are the plugins
-	Named    bool   // the list has the name, so it is not made from Where
-	Digest   string // the pin, a SHA-256 of 32 bytes, of a function the interpreter's; empty: none
-	From     string // the folder of the plugin, as in the list; empty for an entry
-	// Processor is set for an entry of a list of processors, and Exporter has the name of
-	// the exporter that it is for; empty: all exporters.
+	Named    bool   // the list gives the name; otherwise it is made from Where
+	Digest   string // the pin, a SHA-256 of 32 bytes; empty: none. For a function it is the interpreter's
+	From     string // the folder of the plugin, as written in the list; empty for an entry without a folder
+	// Processor is set for an entry of a list of processors. Exporter is the name of its
+	// exporter; empty: it is for all exporters.
 	Processor bool
 	Exporter  string
 }
@@ -43,16 +43,16 @@ func (e Entry) variable() string {
 	return EnvPlugins
 }
 
-// socketScheme begins the address of an attached plugin.
+// socketScheme is the start of the address of an attached plugin.
 const socketScheme = "unix://"
 
-// namePattern matches a plugin's name, which becomes a label and a word in logs.
+// namePattern matches a plugin's name, which is used as a metric label and in log lines.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 // unescape replaces the list's three escapes. Other per cent signs are plain text.
 var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=", "%40", "@")
 
-// PinMark separates an executable and the digest that it must have.
+// PinMark stands between an executable and its pinned digest.
 const PinMark = "@sha256:"
 
 // parseList parses the list of plugins of a variable; an empty text has none. It reports all
@@ -120,7 +120,7 @@ func parseEntry(item string) (Entry, error) {
 	return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Named: named, Digest: digest}.checked()
 }
 
-// nameOf returns the name in the list, or else the name of the file.
+// nameOf returns the name in the list, or the name of the file if the list has none.
 func nameOf(name string, named bool, where string) string {
 	if named {
 		return name

@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// EndTimeout bounds the end of a plugin that is no longer used.
+// EndTimeout bounds the time for the end of a plugin that is no longer used.
 const EndTimeout = time.Second
 
 // Peer is a connected plugin: a *launch.Process or a *launch.Attachment.
@@ -71,7 +71,7 @@ func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, 
 	return process, nil
 }
 
-// explain returns a better error for a function in Python, if the interpreter or its
+// explain returns a clearer error for a function in Python, if the interpreter or its
 // package servetrace is missing.
 func (p Plan) explain(err error) error {
 	failed, ok := errors.AsType[*launch.Error](err)
@@ -91,7 +91,8 @@ func (p Plan) explain(err error) error {
 	return &better
 }
 
-// Plan returns the plan of the plugin; with an error, the parts that could be found.
+// Plan returns the plan of the plugin. With an error, it returns the parts of the plan that
+// are known.
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
 // Connect starts the plugin of a plan, or attaches to it, without supervision. It asks

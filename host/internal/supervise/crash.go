@@ -19,14 +19,14 @@ import (
 
 // Bounds of the log line of a crash. The file has the whole report.
 const (
-	headLines = 12 // of the stack
-	lastLines = 5  // of the output
+	headLines = 12 // lines of the stack
+	lastLines = 5  // lines of the output
 	headBytes = 2 << 10
 )
 
-// reportCrash writes a crash to a file, if files are kept, and to the log, at debug level
-// if it is like the previous crash. cause is the error of the end. It does nothing for a
-// plugin that is attached to, which has no report.
+// reportCrash writes a crash to the log, and to a file if files are kept. A crash like the
+// previous crash is logged at debug level. cause is the error of the end. It does nothing
+// for an attached plugin, which has no report.
 func (l *life) reportCrash(r launch.Report, cause error) {
 	if r.Exit == "" {
 		return
@@ -69,8 +69,8 @@ func tailOf(output []byte, lines int) string {
 	return strings.Join(list[max(0, len(list)-lines):], "\n")
 }
 
-// crashText returns the content of a crash file: the plugin, the batches without an
-// answer, and the report of the process with the names of its variables.
+// crashText returns the content of a crash file. It has the plugin, the batches without an
+// answer, the report of the process, and the names of its variables.
 func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, atCrash []string) []byte {
 	var b bytes.Buffer
 	line := func(name, value string) {
@@ -88,7 +88,7 @@ func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, a
 	line("cause", wire.Clip(cause.Error()))
 	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
 	r.Variables = variableNames(p, d)
-	_, _ = r.WriteTo(&b) // a Buffer takes all
+	_, _ = r.WriteTo(&b) // writing to a Buffer never fails
 	return b.Bytes()
 }
 
@@ -103,8 +103,8 @@ func variableNames(p Plan, d Description) []string {
 	return slices.Compact(names)
 }
 
-// DigestText returns a digest of 32 bytes in the form "sha256:" and 64 hexadecimal digits,
-// and an empty text for none.
+// DigestText returns a digest of 32 bytes as "sha256:" and 64 hexadecimal digits, or "" for
+// an empty digest.
 func DigestText(digest string) string {
 	if digest == "" {
 		return ""

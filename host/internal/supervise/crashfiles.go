@@ -21,12 +21,12 @@ const (
 	mostReports    = 20
 	mostKept       = 1000 // batches
 	mostKeptBytes  = 64 << 20
-	mostKeepJobs   = 16       // that wait to be written, of all plugins
+	mostKeepJobs   = 16       // jobs of all plugins that wait to be written
 	keepShare      = 5.0 / 64 // of Settings.QueueBytes
 	staleTemporary = time.Hour
 )
 
-// Names of the files, which sort by their times.
+// Parts of the file names. The names sort by time.
 const (
 	reportPrefix = "crash-"
 	reportSuffix = ".txt"
@@ -43,33 +43,34 @@ const (
 type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
-	// most bounds the bytes of batches that wait to be written, which are a part of
+	// most bounds the bytes of batches that wait to be written. They are a part of
 	// Settings.QueueBytes. One batch may always wait.
 	most int64
 
 	mu      sync.Mutex
 	jobs    []keepJob
-	bytes   int64         // of batches in jobs, and in work
-	idle    chan struct{} // closed when the goroutine that writes ends; nil: there is none
-	failing bool          // the last file was not written, and the log has that
+	bytes   int64         // bytes of batches in jobs, or being written
+	idle    chan struct{} // closed when the writing goroutine ends; nil: it does not run
+	failing bool          // the last file could not be written, and this was logged
 	lost    map[string]uint64
 }
 
-// keepJob is one file to be written. bytes count in Settings.QueueBytes until release.
+// keepJob is one file to be written. Its bytes count against Settings.QueueBytes until
+// release.
 type keepJob struct {
 	plugin, name string
 	data         []byte
 	bytes        int64
-	release      func() // nil: nothing is to be released
+	release      func() // nil: there is nothing to release
 }
 
 func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
 	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(cfg.QueueBytes) * keepShare), lost: map[string]uint64{}}
 }
 
-// keepReport and keepBatch add a file that is written soon, and return its path. The path
-// is empty if no files are kept, or too many wait. They never block. The error is for the
-// log, and is returned once until a file was written.
+// keepReport and keepBatch add a file to be written in the background, and return its path.
+// The path is empty if no files are kept, or too many files wait. They never block. The
+// error is for the log. It is returned only once until a file has been written.
 func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, data: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
@@ -152,7 +153,7 @@ func (k *crashFiles) work() {
 	}
 }
 
-// wait blocks until all files are written, or ctx ends. It leaves behind a write that
+// wait blocks until all files are written, or ctx ends. It does not wait for a write that
 // hangs in the kernel.
 func (k *crashFiles) wait(ctx context.Context) {
 	k.mu.Lock()
@@ -181,7 +182,7 @@ func (k *crashFiles) write(job keepJob) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	// Old files are removed first, so that they do not keep a full disk full.
+	// Old files are removed first, because the disk may be full of them.
 	if err := prune(folder); err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func openPrivate(dir, plugin string) (*os.Root, error) {
 	return folder, nil
 }
 
-// checkPrivate compares the folder at path (there) with the folder that was opened.
+// checkPrivate compares the folder at a path (there) with the folder that was opened.
 func checkPrivate(path string, there, opened fs.FileInfo) error {
 	owner, _ := opened.Sys().(*syscall.Stat_t)
 	switch {
@@ -260,7 +261,7 @@ func prune(folder *os.Root) error {
 	}
 	slices.SortFunc(list, func(a, b fs.DirEntry) int { return -cmp.Compare(a.Name(), b.Name()) })
 	reports, batches, bytes := 0, 0, int64(0)
-	for _, entry := range list { // the newest first
+	for _, entry := range list { // newest first
 		info, err := entry.Info()
 		if err != nil {
 			continue // gone meanwhile

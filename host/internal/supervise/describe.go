@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Description is a plugin's answer to Describe, with the limits and variables that
-// follow from it.
+// Description is a plugin's answer to Describe, with the resulting limits and granted
+// variables.
 type Description struct {
 	// About is nil for a plain OTLP receiver, which has no Configure, Flush or Shutdown.
 	About   *pluginv1.DescribeResponse
@@ -31,7 +31,7 @@ type Description struct {
 // limitsOf returns the limits in Describe's answer, or the defaults.
 func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 	return pipeline.Limits{
-		Spans: cmp.Or(int(min(l.GetMaxBatchSpans(), math.MaxInt32)), pipeline.MostBatchSpans), // int may be as small
+		Spans: cmp.Or(int(min(l.GetMaxBatchSpans(), math.MaxInt32)), pipeline.MostBatchSpans), // int may have 32 bits
 		Bytes: cmp.Or(int(min(l.GetMaxBatchBytes(), math.MaxInt32)), wire.DefaultMaxBatchBytes),
 		Calls: cmp.Or(int(min(l.GetMaxConcurrency(), mostConcurrency)), wire.DefaultMaxConcurrency),
 	}
@@ -45,9 +45,9 @@ func (d Description) reads(name string) bool {
 	return declared
 }
 
-// describe asks the plugin for its description. It returns an error for a plugin that this
-// host cannot use, or that declares variables it cannot get. A plugin that is attached to
-// is granted none.
+// describe asks the plugin for its description. It returns an error if this host cannot use
+// the plugin, or if the plugin declares variables that it cannot get. An attached plugin
+// gets no variables.
 func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: wire.ModuleVersion()})
 	if wire.Unimplemented(err) {
@@ -58,7 +58,7 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 		if p.Config != nil {
 			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin")
 		}
-		if p.Attached { // others use it too: it is left alone until there are spans
+		if p.Attached { // it may serve other hosts, so it is left alone until there are spans
 			return d, nil
 		}
 		return d, receivesTraces(ctx, conn)
@@ -84,7 +84,7 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	return d, nil
 }
 
-// wrongList returns the error of a plugin of this kind in the list of another kind.
+// wrongList returns the error for a plugin in a list for the other kind.
 func wrongList(kind pluginv1.Kind) error {
 	switch kind {
 	case pluginv1.Kind_KIND_EXPORTER:
@@ -95,9 +95,9 @@ func wrongList(kind pluginv1.Kind) error {
 	return fmt.Errorf("it is of kind %v, and this host uses exporters and processors only; upgrade the host", kind)
 }
 
-// receivesTraces sends a request without spans to a plugin that serves no Lifecycle. It
-// returns an error if the plugin does not know the call, and so is no OTLP receiver. After
-// any other answer, or none in time, the first batch will show the fault.
+// receivesTraces sends a request without spans to a plugin without a Lifecycle service. It
+// returns an error if the plugin does not know the call, because then it is no OTLP
+// receiver. Other failures show with the first batch.
 func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()

@@ -10,12 +10,12 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// files identify a plugin's files when looked at. A missing file has the zero value.
+// files identifies a plugin's files at one moment. A missing file has the zero value.
 type files struct{ executable, configuration launch.Identity }
 
-// fileWatch looks at the files of one plugin. Plugin.Run looks before each start and while
-// a plugin is incompatible or untrusted, checkExecutable for the status, and watch for
-// Settings.Watch. Safe for concurrent use.
+// fileWatch looks for changes of one plugin's files. Plugin.Run looks before each start,
+// and while a plugin is incompatible or untrusted. checkExecutable looks for the status,
+// and watch looks if Settings.Watch is set. Safe for concurrent use.
 type fileWatch struct {
 	cfg   *Settings
 	entry pluginlist.Entry
@@ -23,7 +23,7 @@ type fileWatch struct {
 
 	mu   sync.Mutex
 	path string // of the executable that was started last
-	ran  files  // at the last start
+	ran  files  // identities at the last start
 }
 
 // look returns the present identities of the files. It returns an error if the disk
@@ -34,15 +34,15 @@ func (w *fileWatch) look(ctx context.Context) (files, error) {
 	return slowdisk.Look(ctx, w.disk, w.lookAt)
 }
 
-// lookAt returns the identities of the files without reading the files. It blocks for
-// as long as the disk does.
+// lookAt returns the identities of the files. It does not read the files. It blocks until
+// the disk answers.
 func (w *fileWatch) lookAt() files {
 	var f files
 	if w.entry.Attached {
 		return f
 	}
 	if path, err := w.entry.Resolve(w.cfg.List); err == nil {
-		f.executable, _ = launch.Identify(path) // none is the zero value
+		f.executable, _ = launch.Identify(path) // a missing file has the zero value
 	}
 	if path := w.cfg.List.PluginConfigs[w.entry.Name].File; path != "" {
 		f.configuration, _ = launch.Identify(path)
@@ -67,8 +67,8 @@ func (w *fileWatch) runs() string {
 	return w.path
 }
 
-// watch calls replace when the files have changed, once for each change. The files must
-// be the same at two looks, because a copy may be unfinished. begun are the files of the
+// watch calls replace when the files have changed, once for each change. It waits until two
+// looks find the same files, because a copy may be unfinished. begun are the files of the
 // running process. watch blocks until ctx ends.
 func (w *fileWatch) watch(ctx context.Context, begun files, replace func()) {
 	if w.cfg.Watch <= 0 || w.entry.Attached {

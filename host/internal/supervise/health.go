@@ -13,27 +13,28 @@ import (
 
 // A hung plugin is detected in two ways. After a call without an answer by its deadline,
 // one health check without an answer is enough. An idle plugin is checked every
-// heartbeatEvery, and is hung after mostMisses missed answers. A hung plugin prints its
-// stacks and is killed with its process group. If it is attached to, only its connection
-// is closed.
+// heartbeatEvery, and counts as hung after mostMisses missed answers. A hung plugin is made
+// to print its stacks, and is killed with its process group. For an attached plugin, only
+// the connection is closed.
 const (
 	heartbeatEvery = 10 * time.Second
 	HealthTimeout  = 2 * time.Second
 	mostMisses     = 3
-	// EndGrace bounds the end of a process after its last answer.
+	// EndGrace bounds the time between the last answer of a process and its end.
 	EndGrace = 2 * time.Second
-	// dumpTimeout bounds the stack dump of a hung plugin, and killWait its end.
+	// dumpTimeout bounds the stack dump of a hung plugin, and killWait the time for its end
+	// after the kill.
 	dumpTimeout = time.Second
 	killWait    = time.Second
 )
 
-// probe stores the health of one connection. Safe for concurrent use.
+// probe has the results of the health checks of one connection. Safe for concurrent use.
 type probe struct {
 	checking chan struct{} // a semaphore of one, held during a health check
 
 	mu     sync.Mutex
-	last   time.Time // of an answer to any call
-	misses int       // health checks without an answer since then
+	last   time.Time // time of the last answer to any call
+	misses int       // number of health checks without an answer since then
 }
 
 func newProbe() probe { return probe{checking: make(chan struct{}, 1), last: time.Now()} }
@@ -64,10 +65,10 @@ func (s *sender) heard() {
 	s.x.status.answers()
 }
 
-// checkHealth makes a health check, which counts as misses missed answers if it fails. It
-// kills a plugin that is hung. It blocks until the plugin has answered, the check has
-// failed, or the plugin has ended. It waits for another check first, because that check's
-// answer may be older than the caller's call.
+// checkHealth makes a health check. If the check fails, it counts as misses missed answers,
+// and a hung plugin is killed. checkHealth blocks until the plugin has answered, the check
+// has failed, or the plugin has ended. It first waits for a running check, whose answer may
+// be older than the caller's call.
 func (s *sender) checkHealth(ctx context.Context, misses int) {
 	select {
 	case s.probe.checking <- struct{}{}:
@@ -117,11 +118,11 @@ func (s *sender) callHealth(ctx context.Context) (refused bool, err error) {
 	return false, fmt.Errorf("no answer to a health check within %v", HealthTimeout)
 }
 
-// killHung makes a hung plugin print its stacks, and kills it. A plugin that only was slow
+// killHung makes a hung plugin print its stacks, and kills it. A plugin that was only slow
 // may still answer calls meanwhile. killHung returns when the plugin has ended, or after
 // killWait.
 func (s *sender) killHung(ctx context.Context, err error) {
-	s.x.log.Warn(policyOf(s.x.Entry).hung, "error", err) // its end is the error
+	s.x.log.Warn(policyOf(s.x.Entry).hung, "error", err) // the end of the plugin is logged as an error
 	dump, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	s.peer.Dump(dump)

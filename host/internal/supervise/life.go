@@ -18,7 +18,7 @@ import (
 // life is one process from launch to end, or one connection to an attached plugin.
 type life struct {
 	x      *Plugin
-	a      *attempt // the start that began it
+	a      *attempt // the attempt that started this life
 	plan   Plan
 	files  files
 	about  Description
@@ -32,11 +32,11 @@ type life struct {
 	sent chan struct{}
 }
 
-// crash is the error of a process that ended without a request to end, was killed
-// because it did not answer, or never became a plugin.
+// crash is the error of a process that ended unasked, was killed because it did not answer,
+// or never became a plugin.
 type crash struct {
 	err error
-	// byOthers is set if the code of the plugin is not to blame, see endedByOthers.
+	// byOthers is set if the plugin's code is not to blame, see endedByOthers.
 	byOthers bool
 }
 
@@ -79,8 +79,8 @@ func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
 	return l, nil
 }
 
-// makePlan sets the files and the plan. It identifies the files before it reads them, so
-// a change in between counts as a change.
+// makePlan sets the files and the plan. It identifies the files before it reads them. So a
+// change between the two is noticed later.
 func (l *life) makePlan(start context.Context) error {
 	type found struct {
 		files files
@@ -126,7 +126,7 @@ func (l *life) connect(start context.Context) error {
 	return nil
 }
 
-// neverBecamePlugin reports whether a process ran and made no handshake.
+// neverBecamePlugin reports whether a process ran but made no handshake.
 func neverBecamePlugin(err error) bool {
 	var failed *launch.Error
 	return errors.As(err, &failed) && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
@@ -143,7 +143,7 @@ func (l *life) introduce(ctx context.Context) (err error) {
 	return err
 }
 
-// gone reports whether the process has ended, or the connection.
+// gone reports whether the process or the connection has ended.
 func (l *life) gone() bool { return l.sender.gone() }
 
 // ended returns the error of a life after gone.
@@ -154,7 +154,7 @@ func (l *life) ended() error {
 	}
 }
 
-// startSending starts to send batches, until endSending, or until the peer has ended.
+// startSending sends batches until endSending is called or the peer has ended.
 func (l *life) startSending() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
@@ -198,7 +198,7 @@ func (l *life) pulse(ctx context.Context) {
 	}
 }
 
-// steady records that the process was ready for policy.steadyAfter.
+// steady records that the process has been ready for policy.steadyAfter.
 func (l *life) steady() {
 	l.a.end(true)
 	l.x.status.steady()
@@ -212,7 +212,7 @@ func (l *life) wasSteady() bool { return time.Since(l.readySince) >= policyOf(l.
 // running executable, and logs the first difference.
 func (l *life) checkExecutable(ctx context.Context) {
 	now, err := l.x.files.look(ctx)
-	if err != nil || len(l.x.sending.all()) > 1 { // or on probation
+	if err != nil || len(l.x.sending.all()) > 1 { // a process on probation has other files
 		return
 	}
 	if l.x.status.setChanged(l.peer.PID(), now.executable != l.files.executable) {
@@ -222,8 +222,8 @@ func (l *life) checkExecutable(ctx context.Context) {
 }
 
 // endSending ends the sending and waits for the last call. Batches without an answer go
-// back to the queue. If the peer has ended, the sending ends by itself, after the last
-// answers of the peer are read.
+// back to the queue. If the peer has ended, endSending first waits until its last answers
+// are read.
 func (l *life) endSending() {
 	if !l.gone() {
 		l.stop()
@@ -233,17 +233,17 @@ func (l *life) endSending() {
 	l.x.sending.remove(l)
 }
 
-// end ends the process, or closes the connection, and returns the memory that gRPC held
-// to the pipeline.
+// end ends the process, or closes the connection. It returns the memory that gRPC held to
+// the pipeline.
 func (l *life) end() error {
 	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)
 	return l.x.HangUp(l.peer, EndTimeout)
 }
 
-// shutdown calls Shutdown of the plugin: it delivers its spans and releases its
-// resources, until ctx ends. A plugin that is attached to serves other hosts too and is
-// only flushed. A plain OTLP receiver has no Shutdown.
+// shutdown calls the plugin's Shutdown, in which the plugin delivers its spans and releases
+// its resources, until ctx ends. An attached plugin serves other hosts too, and is only
+// flushed. A plain OTLP receiver has no Shutdown.
 func (l *life) shutdown(ctx context.Context) {
 	if l.sender.plain {
 		return
@@ -265,8 +265,8 @@ func (l *life) shutdown(ctx context.Context) {
 }
 
 // flush blocks until the plugin has delivered its spans, or ctx ends. ctx may have no
-// deadline: a plugin that does not answer a health check meanwhile is killed. A plain OTLP
-// receiver has no Flush.
+// deadline, so a plugin that meanwhile does not answer a health check is killed. A plain
+// OTLP receiver has no Flush.
 func (l *life) flush(ctx context.Context) error {
 	if l.sender.plain {
 		return nil
@@ -295,7 +295,7 @@ func (l *life) flush(ctx context.Context) error {
 	return nil
 }
 
-// TimeLeft returns the time until the deadline of ctx, nil if there is none.
+// TimeLeft returns the time until the deadline of ctx, or nil if ctx has no deadline.
 func TimeLeft(ctx context.Context) *durationpb.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

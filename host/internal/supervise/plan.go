@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// Plan has the inputs of one start: the results of the settings and the files.
+// Plan has the input of one start: settings and the content of files.
 type Plan struct {
 	Name string
 	// Path is the executable, or the socket of a plugin that is attached to. This host
@@ -32,8 +32,8 @@ type Plan struct {
 	// whether the granted variables are in it.
 	Environ        []string
 	grantedAtStart bool
-	// Config is the configuration as the operator wrote it, nil for none. configFile is
-	// its path. Document is Config with its references resolved, for the plugin alone.
+	// Config is the configuration as the operator wrote it, nil for none, and configFile its
+	// path. Document is Config with its references resolved. Only the plugin gets it.
 	Config, Document []byte
 	configFile       string
 	// Secrets are the texts that Redactor redacts: values of references, and of variables
@@ -42,7 +42,8 @@ type Plan struct {
 	Redactor launch.Redactor
 }
 
-// plan returns the plan of an entry; with an error, the parts that could be found.
+// plan returns the plan of an entry. With an error, it returns the parts of the plan that
+// are known.
 func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	p := Plan{Name: e.Name, Attached: e.Attached, Function: e.Function, Kind: pluginv1.Kind_KIND_EXPORTER}
 	if e.Processor {
@@ -55,7 +56,7 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	run := pluginlist.RunOf(c.List, e)
 	p.Args = run.Args
 	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable, Imports: run.Imports}
-	p.Environ = slices.Concat(run.Environ, c.List.StartEnviron(e.Name)) // of two values, the last counts
+	p.Environ = slices.Concat(run.Environ, c.List.StartEnviron(e.Name)) // if a variable is set twice, the last value counts
 	p.configFile = c.List.PluginConfigs[e.Name].File
 	if p.Config, p.Document, p.Secrets, err = c.List.ReadConfiguration(e.Name); err != nil {
 		err = configurationError{err}
@@ -64,7 +65,8 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	return p, err
 }
 
-// missing returns the granted variables missing at the start, as "NAME=value".
+// missing returns the granted variables that are not in the start environment, as
+// "NAME=value".
 func (p Plan) missing(granted map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(granted)) {
@@ -83,7 +85,7 @@ func (c *Settings) startContext(ctx context.Context) (context.Context, context.C
 // errStartTimeout wraps DeadlineExceeded, because package launch expects that.
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 
-// startError adds the start timeout to an error if it has ended the start.
+// startError adds the start timeout to an error, if the timeout has ended the start.
 func (c *Settings) startError(start context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(start), errStartTimeout) {
 		return err
@@ -91,7 +93,7 @@ func (c *Settings) startError(start context.Context, err error) error {
 	return fmt.Errorf("%w (%s=%v)", err, EnvStartTimeout, c.StartTimeout)
 }
 
-// Check returns the faults of the plugin that its file shows without a start.
+// Check returns the faults of the plugin's file that are visible without a start.
 func (p Plan) Check() error {
 	if p.Attached {
 		return launch.CheckSocket(p.Path)

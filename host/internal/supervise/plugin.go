@@ -54,8 +54,8 @@ func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	return s.plugin(e, log, failures, pipeline.NewQueue(s.pipeline, e.Name, failures))
 }
 
-// Successor returns a plugin that does not run, with the queue of a plugin of the same name.
-// It must not run before the other has ended.
+// Successor returns a plugin that does not run. It has the queue of before, a plugin of the
+// same name. It must not run before that plugin has ended.
 func (s *Supervisor) Successor(e pluginlist.Entry, before *Plugin) *Plugin {
 	return s.plugin(e, before.log, before.status.failures, before.Queue)
 }
@@ -85,11 +85,11 @@ func (x *Plugin) Run() {
 			<-x.retiring
 		}
 	}()
-	asked, on := []chan<- error(nil), true // asked are the calls of Reload that wait for this start
+	asked, on := []chan<- error(nil), true // asked has the calls of Reload that wait for this start
 	if most := x.sup.cfg.StartJitter; most > 0 && !x.Entry.Attached {
 		asked, on = x.pause(rand.N(most), nil, files{}) // many hosts must not start all plugins at once
 	}
-	for inARow := 0; on; inARow++ { // failed starts and unsteady lives
+	for inARow := 0; on; inARow++ { // number of failed starts and unsteady lives in a row
 		a := newAttempt(x)
 		x.status.set(StateStarting, "")
 		seen, _ := x.files.look(x.ctx) // zero if the disk does not answer
@@ -113,8 +113,8 @@ func (x *Plugin) Run() {
 			l.steady() // before its first pulse, perhaps
 		}
 		if steady && x.Entry.Attached {
-			// A server may close connections to spread its load, or because it is
-			// replaced. If it has ended, the next attempt logs that.
+			// A server may close connections to spread its load, or because it is replaced. If
+			// the server has ended, the log line of the next attempt shows it.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
 			asked, inARow = nil, -1
 			continue
@@ -147,8 +147,8 @@ func (x *Plugin) failed(l *life, a *attempt, err error) State {
 	return state
 }
 
-// knows reports whether the log has the cause of the end of an attempt. It then has the
-// plugin's output about it, too.
+// knows reports whether the log already has the cause of the end of an attempt, and with it
+// the output of the plugin.
 func (x *Plugin) knows(to State, cause error) (known bool) {
 	x.status.withLogMemory(func(m *logMemory) { known = cause != nil && m.knows(to, cause.Error()) })
 	return known
@@ -161,8 +161,8 @@ const restartFirst = 200 * time.Millisecond
 const lookEvery = 5 * time.Second
 
 // awaitRetry waits until the next start is due. inARow is the number of failures before
-// this failure. seen are the files before the last start, so a change during that start
-// counts. The results are the results of pause.
+// this failure. seen are the files before the last start, so that a change during that
+// start is noticed. awaitRetry returns the results of pause.
 func (x *Plugin) awaitRetry(state State, inARow int, seen files) (asked []chan<- error, on bool) {
 	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(policyOf(x.Entry).mostPause)}.Pause(inARow)
 	look := (<-chan time.Time)(nil)
@@ -178,9 +178,9 @@ func (x *Plugin) awaitRetry(state State, inARow int, seen files) (asked []chan<-
 	return x.pause(wait, look, seen)
 }
 
-// pause waits until its time is over, Reload asks for a start, or the files differ from
-// seen at a look. It returns the calls of Reload that wait for the start, and false for
-// on if the host shuts down.
+// pause waits for a duration. It returns early if Reload asks for a start, or if the files
+// differ from seen at a look. It returns the calls of Reload that wait for the start. on is
+// false if the host shuts down.
 func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (asked []chan<- error, on bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -245,7 +245,7 @@ func (x *Plugin) ready(l *life) (changed bool) {
 	unsteady := false
 	x.status.withLogMemory(func(m *logMemory) { unsteady = m.unsteady })
 	if !unsteady {
-		l.a.end(true) // its lines precede "plugin is ready"
+		l.a.end(true) // the log lines of the attempt come before "plugin is ready"
 	}
 	process := []any{"path", about.path}
 	if l.plan.Function != "" {
@@ -267,8 +267,8 @@ func SdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
-// ending returns a context that bounds the end of one process. It ends after a
-// duration, or by endBy if the host shuts down.
+// ending returns a context that bounds the time for the end of one process. It ends after a
+// duration, or with endBy if the host shuts down.
 func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
 	if x.ctx.Err() != nil { // only then may endBy be read
 		return context.WithCancel(x.endBy)
@@ -288,7 +288,7 @@ func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
 	}
 	var errs []error
 	for _, l := range x.sending.all() {
-		if !l.gone() { // else it holds nothing
+		if !l.gone() { // otherwise it has no spans
 			errs = append(errs, l.flush(ctx))
 		}
 	}
@@ -327,8 +327,8 @@ func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	return err
 }
 
-// Cede ends the plugin at once, until end ends, and leaves its batches to the Successor. It
-// blocks until the plugin has ended.
+// Cede ends the plugin at once, before the context end ends, and leaves its batches to the
+// Successor. It blocks until the plugin has ended.
 func (x *Plugin) Cede(end context.Context) {
 	x.status.set(StateDraining, "")
 	x.endBy = end

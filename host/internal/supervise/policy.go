@@ -9,8 +9,8 @@ import (
 // policy has the pauses and the log texts that differ between a plugin that this host
 // starts and a plugin that it attaches to.
 type policy struct {
-	// mostPause is the longest pause between two attempts. After a process that was
-	// ready for steadyAfter, pauses begin from the first again; a connection is then
+	// mostPause is the longest pause between two attempts. If a process was ready for
+	// steadyAfter, the next pauses start from the first pause again, and a connection is
 	// dialled again at once.
 	mostPause, steadyAfter time.Duration
 	// hung is the log message if the plugin is hung. ended is the first part of the text

@@ -10,8 +10,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// processRequest returns the buffers of a ProcessRequest with a batch, which are the
-// buffers of the batch and a few bytes before them.
+// processRequest returns the buffers of a ProcessRequest: a few bytes, and then the buffers
+// of the batch.
 func processRequest(it *pipeline.Item, batch mem.BufferSlice) mem.BufferSlice {
 	head := wire.ProcessHead(wire.RequestBatch, len(it.Batch.Bytes()))
 	return append(mem.BufferSlice{mem.SliceBuffer(head)}, batch...)
@@ -25,8 +25,8 @@ func (s *sender) mostAnswerBytes() int {
 	return maxAnswerBytes
 }
 
-// readProcessed reads the OK answer of a processor. A result that cannot be used is an
-// error for good. tooLong is set if the message was not read.
+// readProcessed reads the OK answer of a processor. A result that cannot be used is a final
+// error. tooLong is set if the message was too long to be read.
 func (s *sender) readProcessed(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
 	ans, err := pipeline.Answer{}, tooLong
 	if err == nil {

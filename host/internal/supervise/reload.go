@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// reloads are the requests to replace the process of a plugin, or to start it at once, by
-// Plugin.Reload or because a file has changed. The answer is nil, or the reason why the
-// old process stays. Safe for concurrent use.
+// reloads has the requests to replace the process of a plugin, or to start it at once.
+// Plugin.Reload and a changed file make requests. The answer to a request is nil, or the
+// reason for which the old process stays. Safe for concurrent use.
 type reloads struct {
 	name  string            // of the plugin
 	asked chan chan<- error // a request is the channel for its answer
@@ -34,7 +34,8 @@ func (r *reloads) ask(ctx context.Context) error {
 	}
 }
 
-// all returns first and the requests that wait now. One replacement answers them all.
+// all returns first and the other requests that wait now. One replacement answers all of
+// them.
 func (r *reloads) all(first chan<- error) []chan<- error {
 	list := []chan<- error{first}
 	for {
@@ -55,7 +56,7 @@ func reloadError(name string, err error) error {
 	return &PluginError{name, "does not start", err}
 }
 
-// answerAll answers requests. It does not block.
+// answerAll answers requests with an error or nil. It does not block.
 func answerAll(asked []chan<- error, err error) {
 	for _, c := range asked {
 		c <- err

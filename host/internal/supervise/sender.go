@@ -23,11 +23,11 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// sender sends batches on one connection to a ready plugin. It exists for as long as
-// the process or the connection.
+// sender sends batches to a ready plugin on one connection. It lives as long as the process
+// or the connection.
 type sender struct {
 	x    *Plugin
-	peer Peer // killed if the plugin does not answer health checks
+	peer Peer // it is killed if the plugin does not answer health checks
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
 	// plain is set if the plugin serves OTLP and no Lifecycle.
@@ -37,8 +37,8 @@ type sender struct {
 	trial    *trial // nil: not on probation
 	probe    probe
 	calls    openCalls
-	killed   atomic.Bool      // by this host; the end of the peer follows
-	verdict  pipeline.Verdict // about the batches without an answer; set when run returns
+	killed   atomic.Bool      // this host has killed the peer, which ends soon
+	verdict  pipeline.Verdict // result about the batches without an answer; set when run returns
 }
 
 func newSender(x *Plugin, p Peer) *sender {
@@ -78,8 +78,8 @@ func (s *sender) run(ctx context.Context) {
 	stop()
 }
 
-// lastAnswers bounds the time to read the answers of a process that has ended. They
-// have already arrived, because the connection ends after the answers.
+// lastAnswers bounds the time to read the last answers of a process that has ended. They
+// have arrived already.
 const lastAnswers = 250 * time.Millisecond
 
 // settle records an answer in the health probe, the trial, the state and the ledger.
@@ -145,7 +145,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	ended()
 	took := time.Since(begun)
 	if reached {
-		it.Attempt++ // a call without a connection is no attempt
+		it.Attempt++ // a call without a connection does not count as an attempt
 	}
 	switch {
 	case err == nil:
@@ -157,7 +157,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		ans.Took, ans.Reached, ans.Said = took, true, true
 		return ans
 	}
-	broken := err.Code == wire.CodeRetry // also gRPC's code for a broken connection
+	broken := err.Code == wire.CodeRetry // gRPC uses this code for a broken connection, too
 	if broken {
 		s.lane.Forget(it)
 	}
