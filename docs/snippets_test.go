@@ -13,7 +13,7 @@
 // The text before a file's block has its name in backticks, because readers see no info
 // string. The blocks of one folder are one test, in the order of the document. A block of
 // Go, shell, YAML, Python or text without a mark fails, so that no example is left out by
-// mistake. /path/to/servetrace stands for a clone, and a fake back end listens at
+// mistake. The variable SERVETRACE_CLONE is a clone, and a fake back end listens at
 // localhost:4318 and localhost:8126. In a diff, a line with only @@ begins the next place.
 //
 // Open this file first. pages_test.go checks the pages themselves.
@@ -43,8 +43,9 @@ import (
 // patience is how long a step may take on a busy machine.
 const patience = 5 * time.Minute
 
-// clone is how the documents write the folder of this repository.
-const clone = "/path/to/servetrace"
+// clone is the variable of the documents for the folder of this repository. Where a file
+// has no variables, it is yamlClone.
+const clone, yamlClone = "$SERVETRACE_CLONE", "/path/to/servetrace"
 
 func TestSnippets(t *testing.T) {
 	if testing.Short() {
@@ -183,7 +184,7 @@ func newPlace(t *testing.T, root, bin string) *place {
 	return &place{
 		dir:     dir,
 		environ: environ,
-		words: strings.NewReplacer(clone+"/bin", bin, clone, root, "localhost:8000", "127.0.0.1:"+port,
+		words: strings.NewReplacer(clone+"/bin", bin, clone, root, yamlClone, root, "localhost:8000", "127.0.0.1:"+port,
 			"localhost:8002", "127.0.0.1:"+secondPort, "SERVE_HTTP_PORT=8002", "SERVE_HTTP_PORT="+secondPort,
 			"localhost:9100", "127.0.0.1:"+callPort,
 			"localhost:4318", local, "localhost:8126", local,
