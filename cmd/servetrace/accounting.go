@@ -14,15 +14,15 @@ import (
 )
 
 type accounting struct {
-	plugin         string // its name in the list, and its own name
-	processor      bool   // it returns the spans
-	spans, batches int    // to be sent; sent
+	plugin         string // name of the plugin in the list, and the name that it reports
+	processor      bool   // the plugin returns the spans
+	spans, batches int    // number of spans to send, and of batches sent
 	delivered      int
 	filtered       map[string]int // by processor
-	// rejected counts spans that are lost, failed spans that a host would send again.
-	// Both are in the order of the first span of a reason.
+	// rejected counts spans that are lost. failed counts spans that a host would send again.
+	// Both are in the order in which the reasons occurred first.
 	rejected, failed []reason
-	remarks          []string // answers that make no sense
+	remarks          []string // remarks about answers, such as an answer that cannot be read
 }
 
 type reason struct {
@@ -41,7 +41,7 @@ func newAccounting(is host.Inspection, requests []request) *accounting {
 	return b
 }
 
-// partialSuccess is the code of spans that an OK answer rejects, as in the host.
+// partialSuccess is the code of spans that an OK answer rejected, as in the host.
 const partialSuccess = "PARTIAL_SUCCESS"
 
 // settle adds the answer to a batch. It limits counts to the spans of the batch.

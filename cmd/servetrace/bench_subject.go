@@ -27,7 +27,7 @@ type benchSubject struct {
 	cfg     host.Config
 	session *host.Session
 	batches []request // within the plugin's limits
-	next    int       // of the batches
+	next    int       // index of the next batch
 
 	mu        sync.Mutex
 	spans     int // accepted
@@ -40,7 +40,7 @@ type benchSubject struct {
 // benchWarm is the time for a plugin to warm up, which is not measured.
 const benchWarm = 500 * time.Millisecond
 
-// measureAll starts the plugins and measures them in turn.
+// measureAll starts the plugins and measures them by turns.
 func measureAll(ctx context.Context, subjects []*benchSubject, requests []request, f benchFlags, report *progress.Report, output *os.File) error {
 	for _, x := range subjects {
 		var logged bytes.Buffer
@@ -48,7 +48,7 @@ func measureAll(ctx context.Context, subjects []*benchSubject, requests []reques
 		if err != nil {
 			return fmt.Errorf("plugin %s: %w\n%s", x.name, err, logged.String())
 		}
-		defer func() { _ = session.Stop() }() // it is measured; its end has no say
+		defer func() { _ = session.Stop() }() // the end does not matter after the measurement
 		x.session = session
 		if err := x.cut(requests); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (x *benchSubject) reset() {
 	x.spans, x.lost, x.failed, x.latencies, x.took, x.cpu = 0, 0, nil, nil, 0, 0
 }
 
-// measure sends batches for a time, by this number of calls at a time.
+// measure sends batches for the duration of a turn, with a number of concurrent calls.
 func (x *benchSubject) measure(ctx context.Context, turn time.Duration, calls int) error {
 	before, began := cpuOf(x.session.PID()), time.Now()
 	var sending sync.WaitGroup
@@ -110,8 +110,8 @@ func (x *benchSubject) measure(ctx context.Context, turn time.Duration, calls in
 	return context.Cause(ctx)
 }
 
-// call sends the next batch. It returns false if the plugin has not accepted the batch
-// for the time being, because a host would pause.
+// call sends the next batch. It returns false if the plugin asks to send the batch later,
+// because a host would pause then.
 func (x *benchSubject) call(ctx context.Context) bool {
 	x.mu.Lock()
 	batch := x.batches[x.next%len(x.batches)]
@@ -141,7 +141,7 @@ func cpuOf(pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field on
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // begins with the third field
 	if len(fields) < 13 {
 		return 0
 	}
@@ -150,8 +150,8 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// benchBatch returns a request like a service's: 512 spans of 128 traces, each with eight
-// attributes.
+// benchBatch returns a request as a service would send it: 512 spans of 128 traces, each
+// with eight attributes.
 func benchBatch() request {
 	const spans = 512
 	text := func(key, value string) *commonpb.KeyValue {
@@ -172,6 +172,6 @@ func benchBatch() request {
 	}
 	data, _ := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
 		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "shop")}}, ScopeSpans: []*tracepb.ScopeSpans{scope},
-	}}}) // fails for texts that are not UTF-8, and for nothing else
+	}}}) // fails only for texts that are not UTF-8
 	return request{data: data, spans: spans}
 }

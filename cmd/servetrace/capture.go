@@ -99,7 +99,7 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 		if err != nil {
 			return usagef("--file: %w", err)
 		}
-		defer func() { _ = file.Close() }() // an error of its content is an error of a write
+		defer func() { _ = file.Close() }() // an error of the content was reported by the write
 		out = file
 	}
 	report := progress.Start(cmd.ErrOrStderr(), "capture", f.duration)
@@ -180,7 +180,7 @@ func (r *recording) next() ([]byte, error) {
 	return batch, nil
 }
 
-// mostBatch bounds a batch of a capture: no host sends a larger one.
+// mostBatch bounds a batch of a capture. No host sends a larger batch.
 const mostBatch = 64 << 20
 
 // captured counts the batches that were written, and their spans. end is the cause of an
@@ -248,7 +248,8 @@ func (c *captured) write(w io.Writer, batch []byte, format string) error {
 	return nil
 }
 
-// rest returns a remark on spans that the capture has not got, after its end.
+// rest returns a remark on the spans that the capture missed. It is called after the end of
+// the capture.
 func (r *recording) rest() string {
 	if missed := r.answer.Trailer.Get(admin.HeaderMissed); missed != "" && missed != "0" {
 		return fmt.Sprintf("; %s more were not recorded: set a larger --bytes, or the recording was slower than the service", missed)

@@ -7,8 +7,8 @@ import (
 )
 
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// The only error is an unknown flag, or a flag that has values already:
-	// TestCommandsCompleteTheirFlags walks all of them.
+	// Cannot fail, except for an unknown flag, or a flag that has values already.
+	// TestCommandsCompleteTheirFlags checks all of them.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -72,7 +72,7 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 	return cmd
 }
 
-// checked is the result for a service file: errors, or settings.
+// checked is the result of a check of a service file: errors, or settings.
 type checked struct {
 	File     string                `json:"file,omitempty"`
 	Faults   []fault               `json:"faults,omitempty"`
@@ -102,8 +102,8 @@ type fault struct {
 	whole  string
 }
 
-// check checks the file, or the environment alone if path is empty. It returns an error
-// if the file cannot be read.
+// check checks the service file, or only the environment if path is empty. It returns an
+// error if the file cannot be read.
 func check(s settings, path string, environ []string) (checked, error) {
 	data := []byte("{}")
 	if path != "" {
@@ -125,7 +125,7 @@ func check(s settings, path string, environ []string) (checked, error) {
 	file := servicefile.Parse(path, data, s.getenv)
 	for _, name := range file.Plugins() {
 		list := host.Config{Plugins: cfg.Host.Plugins, PluginConfigs: map[string]host.PluginConfig{name: {}}}
-		if err := list.Validate(); err != nil { // there is a warning of it
+		if err := list.Validate(); err != nil { // reported as a warning
 			file.Drop(name, err, true)
 		}
 	}
@@ -157,8 +157,8 @@ func notChecked(app servicefile.App) []string {
 	return names
 }
 
-// refer tries the references of all configurations. A failure is no error of the file:
-// the service may run elsewhere, and it starts without the plugin.
+// refer tries to resolve the references of all configurations. A failure is no error of the
+// file, because the service may run elsewhere, and starts without the plugin.
 func (c *checked) refer(cfg host.Config) {
 	for _, plugin := range slices.Sorted(maps.Keys(cfg.PluginConfigs)) {
 		list, err := cfg.References(plugin)

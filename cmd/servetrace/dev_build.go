@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// goBuild builds a package in Go, and watches the files that it is built of.
+// goBuild builds a package in Go, and watches its source files.
 type goBuild struct {
-	folder string   // of the package
-	file   string   // to be built
+	folder string   // folder of the package
+	file   string   // the file to build
 	more   []string // further files to watch
 
 	watched []string // folders and files, from the last build
 	seen    prints   // of the last build
-	built   bool     // the file is of this command
+	built   bool     // this command has built the file
 }
 
 // prints are the sizes and times of files.
@@ -34,8 +34,8 @@ type filePrint struct {
 	modified time.Time
 }
 
-// aside is the folder beside the built file for the build before it, which has the same
-// name, and for a build in progress.
+// aside returns a folder beside the built file. It has the previous build, which has the
+// same name, and a build in progress.
 func (b *goBuild) aside() string { return filepath.Join(filepath.Dir(b.file), ".servetrace-dev") }
 
 func (b *goBuild) before() string { return filepath.Join(b.aside(), filepath.Base(b.file)) }
@@ -57,7 +57,7 @@ func (b *goBuild) run(ctx context.Context) error {
 	return os.Rename(partial, b.file)
 }
 
-// clean removes the build before the last.
+// clean removes the previous build.
 func (b *goBuild) clean() { _ = os.RemoveAll(b.aside()) }
 
 func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
@@ -70,8 +70,8 @@ func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
 	return out.String() + failure.String(), err
 }
 
-// localPackages prints the folder and the module file of each package that is no
-// downloaded one.
+// localPackages is a template that prints the folder and the module file of each package
+// that was not downloaded.
 const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .Replace (not .Replace.Version))}}{{$.Dir}}
 {{with .Replace}}{{.GoMod}}{{else}}{{.GoMod}}{{end}}{{end}}{{end}}{{end}}`
 
@@ -80,7 +80,7 @@ const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .R
 func (b *goBuild) watch(ctx context.Context) {
 	text, err := b.command(ctx, "list", "-deps", "-f", localPackages, ".")
 	if err != nil {
-		return // the code cannot be read; the build has said so
+		return // the code cannot be read, and the build has reported that
 	}
 	before := b.watched
 	b.watched = append(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), append(b.more, b.folder)...)
@@ -102,7 +102,7 @@ func (b *goBuild) look() prints {
 	}
 	for _, path := range b.watched {
 		entries, err := os.ReadDir(path)
-		if err != nil { // it is a file
+		if err != nil { // a file, not a folder
 			info, err := os.Stat(path)
 			add(path, info, err)
 			continue
@@ -122,9 +122,9 @@ func (b *goBuild) look() prints {
 // lookPause is the time between two looks at the files.
 const lookPause = 200 * time.Millisecond
 
-// awaitChange waits until files have changed since the last build and stayed the same
-// from one look to the next. It returns the time of the first look with a change, or the
-// error of ctx.
+// awaitChange waits until files have changed since the last build, and two looks in a row
+// find the same files. It returns the time of the first look with a change, or the error of
+// ctx.
 func (b *goBuild) awaitChange(ctx context.Context) (changed time.Time, err error) {
 	b.watch(ctx)
 	tick := time.NewTicker(lookPause)

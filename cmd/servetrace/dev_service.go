@@ -23,7 +23,7 @@ import (
 // devService is the program that runs the plugin, and the goroutines beside it.
 type devService struct {
 	running sync.WaitGroup
-	program *exec.Cmd // nil: none was started
+	program *exec.Cmd // nil: no program was started
 	end     func()    // ends the goroutines
 }
 
@@ -129,7 +129,7 @@ func (b *lastBatch) record(ctx context.Context, l *devLoop) error {
 	for {
 		batch, err := recording.next()
 		if err != nil {
-			return nil // the service has ended, or the capture has
+			return nil // the service or the capture has ended
 		}
 		b.mu.Lock()
 		b.batch = batch

@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// address is the address that a plugin sends to, as it has logged it: "endpoint" or
-// "address" at level INFO, with "protocol", "tls", "proxy" and "from", the setting.
+// address is the address to which a plugin sends, as the plugin has logged it at level
+// INFO: "endpoint" or "address", with "protocol", "tls", "proxy" and "from", which is the
+// setting.
 type address struct {
 	Endpoint string `json:"endpoint"`
 	Address  string `json:"address"`
@@ -42,7 +43,7 @@ func readLog(log []byte) (remarks []string, to address) {
 		}
 		switch record.Level {
 		case slog.LevelWarn.String(), slog.LevelError.String():
-			remarks = append(remarks, cmp.Or(record.Text, record.Msg)) // text: of a remark on the configuration
+			remarks = append(remarks, cmp.Or(record.Text, record.Msg)) // the attribute text has a remark on the configuration
 		case slog.LevelInfo.String():
 			if of.Endpoint = cmp.Or(of.Endpoint, of.Address); of.Endpoint != "" {
 				to = of
@@ -52,8 +53,8 @@ func readLog(log []byte) (remarks []string, to address) {
 	return remarks, to
 }
 
-// backEnd connects to the address of the back end. If that fails, the answer to the span
-// has the plugin's explanation.
+// backEnd connects to the address of the back end. If that fails, the plugin explains the
+// failure in its answer to the span.
 func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	to := p.trial.address
 	if to.Endpoint == "" {
@@ -71,7 +72,7 @@ func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	}
 	f := finding{Result: failed, Text: fmt.Sprintf("%s: %v", text, err), Next: nextOfProbe(err, to)}
 	if p.trial.answer.Err == nil && p.trial.ended == "" {
-		f.Result = warned // the plugin has another way, such as a proxy
+		f.Result = warned // the plugin may have another way, such as a proxy
 		return f
 	}
 	if p.trial.answer.Err != nil {
@@ -84,7 +85,7 @@ func (p *pluginCheck) backEnd(ctx context.Context) finding {
 // probeTimeout bounds the lookup of a name, and a connection.
 const probeTimeout = 3 * time.Second
 
-// probe looks up the name in an address, connects, and begins TLS if the plugin does. It
+// probe looks up the name in an address and connects. It begins TLS if the plugin does. It
 // checks no certificate, because the plugin may trust other authorities.
 func probe(ctx context.Context, to address) (fact string, err error) {
 	network, at, secure := target(to)
@@ -103,7 +104,7 @@ func probe(ctx context.Context, to address) (fact string, err error) {
 		return fmt.Sprintf("its proxy %s accepts connections", to.Proxy), nil
 	}
 	if secure {
-		name, _, _ := net.SplitHostPort(at)                                                 // it was connected to
+		name, _, _ := net.SplitHostPort(at)                                                 // cannot fail, because the connection was made
 		client := tls.Client(conn, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // see above; nothing is sent
 		if err := client.HandshakeContext(ctx); err != nil {
 			return "", fmt.Errorf("begin TLS: %w", err)
@@ -113,8 +114,8 @@ func probe(ctx context.Context, to address) (fact string, err error) {
 	return "accepts connections" + via, nil
 }
 
-// target returns the network and the address to connect to, empty for a form that is not
-// known, and whether TLS is used.
+// target returns the network and the address to connect to, and whether TLS is used. The
+// address is empty if its form is unknown.
 func target(to address) (network, at string, secure bool) {
 	text := cmp.Or(to.Proxy, to.Endpoint)
 	scheme, rest, found := strings.Cut(text, ":")
@@ -139,7 +140,7 @@ func target(to address) (network, at string, secure bool) {
 
 func nextOfProbe(err error, to address) string {
 	_, at, _ := target(to)
-	name, port, _ := net.SplitHostPort(at) // empty for a Unix socket
+	name, port, _ := net.SplitHostPort(at) // both are empty for a Unix socket
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		return "getent hosts " + shellWord(lookup.Name)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// remedies are the forms of advice in the errors of this repository, each with the
-// command that follows it. They never repeat the value of a variable, which may be a
-// secret. The first match applies.
+// remedies are the forms of advice in the errors of this repository, each with the command
+// that carries out the advice. No command contains the value of a variable, which may be a
+// secret. The first match counts.
 var remedies = []struct {
 	advice *regexp.Regexp
 	next   string
@@ -37,7 +37,7 @@ var remedies = []struct {
 	{regexp.MustCompile(`(?m)^(?:configuration refused: )?([A-Z][A-Z0-9_]+): .*\bwant\b`), "unset $1"},
 }
 
-// nextIn returns the command for the first advice in a text, empty for none.
+// nextIn returns the command for the first advice in a text, or "".
 func nextIn(text string) string {
 	for _, r := range remedies {
 		if at := r.advice.FindStringSubmatchIndex(text); at != nil {
@@ -47,11 +47,11 @@ func nextIn(text string) string {
 	return ""
 }
 
-// commandIn matches a command in an error of the host about a file.
+// commandIn matches a command in an error of the host that is about a file.
 var commandIn = regexp.MustCompile(`(?:run|see): (.+?)(?:, or |, and |\)?$|\)?\n|; )`)
 
-// nextOfFile returns the command in an error of the host about a file. It must not be
-// used for the text of a plugin, which could name any command.
+// nextOfFile returns the command in an error of the host that is about a file. It must not
+// be used for the text of a plugin, which could name any command.
 func nextOfFile(text string) string {
 	if found := commandIn.FindStringSubmatch(text); found != nil {
 		return found[1]
@@ -76,7 +76,7 @@ func editor(path string, line int) string {
 	return "${EDITOR:-vi} " + at + shellWord(path)
 }
 
-// entryNamed returns the list of plugins with another place for an item.
+// entryNamed returns the list of plugins, with another path for the item where.
 func entryNamed(list, where, other string) string {
 	items := strings.Split(list, ",")
 	if i, before := entryAt(items, where); i >= 0 {

@@ -29,7 +29,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 	live := host.Inspect(ctx, cfg, true, d.options(new(bytes.Buffer))...)
 	done()
 	for i := range live {
-		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // a folder of the list changed
+		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // the content of a folder in the list has changed
 			return
 		}
 		p := &pluginCheck{d: d, cfg: cfg, static: static[i], live: live[i]}
@@ -54,7 +54,7 @@ func (p *pluginCheck) check(ctx context.Context) {
 		{"file", p.file}, {"handshake", p.handshake}, {"version", p.version}, {"variables", p.variables},
 		{"configuration", p.configuration}, {"back end", p.backEnd}, {"span", p.span},
 	}
-	if p.live.Processor { // this command has no call for it
+	if p.live.Processor { // this command cannot call a processor
 		checks = checks[:len(checks)-2]
 	}
 	for i, c := range checks {
@@ -76,8 +76,8 @@ func (p *pluginCheck) check(ctx context.Context) {
 	}
 }
 
-// Reasons of a failed start by the check that reports them. All others are reported by
-// the check of the file.
+// Reasons of a failed start, by the check that reports them. All other reasons are reported
+// by the check of the file.
 var (
 	ofHandshake = []launch.Reason{
 		launch.ReasonNotPlugin, launch.ReasonTimeout, launch.ReasonStopped, launch.ReasonNoListener, launch.ReasonPermission, launch.ReasonPeer,
@@ -85,7 +85,7 @@ var (
 	ofVersion = []launch.Reason{launch.ReasonVersion}
 )
 
-// startError returns the error of the start, if there is one.
+// startError returns the error of the start, if it has one.
 func (p *pluginCheck) startError() (misfit *launch.Error, failing bool) {
 	for _, err := range []error{p.static.Err, p.live.Err} {
 		if misfit, ok := errors.AsType[*launch.Error](err); ok {
@@ -114,7 +114,7 @@ func (p *pluginCheck) file(context.Context) finding {
 	return finding{Result: passed, Text: text}
 }
 
-// nextOfFile returns the command for a file that cannot be used.
+// nextOfFile returns the command that mends a file that cannot be used.
 func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 	path := shellWord(p.static.Path)
 	switch {
@@ -175,7 +175,7 @@ func (p *pluginCheck) version(context.Context) finding {
 	switch {
 	case is.Described && is.About.Processor != is.Processor:
 		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(p.nextOfWrongList(), p.info())}
-	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // it was not described, or does not fit
+	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // the plugin has not described itself, or does not fit
 		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(nextIn(is.Err.Error()), p.info())}
 	case !is.Described:
 		return finding{Result: passed, Text: "a plain OTLP receiver, without a description"}
@@ -281,9 +281,9 @@ const finishTimeout = 5 * time.Second
 // doctorSpan is the name of the marked span.
 const doctorSpan = `"servetrace doctor"`
 
-// trial is a run of a plugin with one marked span.
+// trial is the result of a run of a plugin with one marked span.
 type trial struct {
-	open    error // of start and configuration
+	open    error // error of the start or the configuration
 	trace   string
 	answer  host.Answer
 	ended   string // the exit status of a plugin that ended by itself
@@ -292,7 +292,7 @@ type trial struct {
 	address address
 }
 
-// next returns the command for the answer, empty for none.
+// next returns the command for the answer, or "".
 func (v trial) next() string {
 	if v.answer.Err == nil {
 		return ""

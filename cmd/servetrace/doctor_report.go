@@ -74,7 +74,7 @@ func (r *report) add(f finding) {
 	r.err = errors.Join(r.err, err)
 }
 
-// lines returns the first line of a text and the others.
+// lines returns the first line of a text, and its other lines.
 func lines(text string) (first string, more []string) {
 	all := strings.Split(text, "\n")
 	return printable.Text(all[0]), all[1:]
@@ -88,7 +88,7 @@ func (r *report) verdict() error {
 	return fmt.Errorf("%s failed", counted(r.Errors, "check"))
 }
 
-// The marks in front of findings. A terminal for UTF-8 gets signs, anything else words.
+// The marks before findings. A terminal for UTF-8 gets signs, any other output gets words.
 var (
 	signs = map[result]string{passed: "✓", warned: "!", failed: "✗", skipped: "-"}
 	words = map[result]string{passed: "ok      ", warned: "WARNING ", failed: "ERROR   ", skipped: "skipped "}

@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// sampledCurl is a request of a caller that samples its trace.
+// sampledCurl is a curl command for a request that demands a sampled trace.
 const sampledCurl = "curl -H 'traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' http://localhost:8000/"
 
 // checkService checks a running service by its status page.

@@ -30,7 +30,7 @@ func (d *doctor) settings() (servetrace.Config, bool) {
 		return servetrace.Config{}, false
 	}
 	cfg, err := servetrace.LoadConfigFile(d.path, d.s.getenv)
-	if err != nil { // the file has changed since
+	if err != nil { // the file has changed meanwhile
 		d.report.add(finding{Check: name, Result: failed, Text: err.Error()})
 		return cfg, false
 	}
@@ -47,8 +47,8 @@ func (d *doctor) settings() (servetrace.Config, bool) {
 	return cfg, true
 }
 
-// warnings reports the warnings of the settings. A variable that is probably misspelt is
-// an error, because the setting that was meant has no value.
+// warnings reports the warnings of the settings. A variable that is probably misspelt is an
+// error, because the intended setting has no value.
 func (d *doctor) warnings(is checked) {
 	for _, v := range is.unread {
 		if len(v.Instead) == 0 || !strings.HasPrefix(v.Name, "SERVE_") {
@@ -92,7 +92,7 @@ func (d *doctor) list(ctx context.Context, cfg servetrace.Config) bool {
 	return true
 }
 
-// nextOfOff returns the command that starts plugins, for a set-up without any.
+// nextOfOff returns the command that configures a plugin, if there is none.
 func (d *doctor) nextOfOff(cfg servetrace.Config) string {
 	by, _, _ := strings.Cut(cfg.Tracing.DisabledBy, "=")
 	switch {

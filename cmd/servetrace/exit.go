@@ -12,15 +12,15 @@ import (
 // The exit codes. They are part of the command line's contract: docs/reference/cli.md.
 const (
 	exitOK = 0
-	// exitNo: the answer is no: a rule failed, a plugin does not start, or spans were
-	// not delivered.
+	// exitNo means that the answer is no: a rule failed, a plugin does not start, or spans
+	// were not delivered.
 	exitNo = 1
-	// exitUsage: there is no answer: an argument, a flag or a variable is invalid, or a
-	// file cannot be read.
+	// exitUsage means that there is no answer: an argument, a flag or a variable is invalid,
+	// or a file cannot be read.
 	exitUsage = 2
-	// exitNotReady: a running service has a plugin that is not ready.
+	// exitNotReady means that a running service has a plugin that is not ready.
 	exitNotReady = 3
-	// exitInterrupted: SIGINT or SIGTERM came first.
+	// exitInterrupted means that SIGINT or SIGTERM ended the command.
 	exitInterrupted = 130
 )
 
@@ -32,7 +32,7 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitCode returns the exit code for a command's error. ctx ends with a signal.
+// exitCode returns the exit code for a command's error. A signal ends ctx.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, notReady := errors.AsType[notReadyError](err)
@@ -49,7 +49,7 @@ func exitCode(ctx context.Context, err error) int {
 	return exitNo
 }
 
-// args makes the errors of check usage errors.
+// args turns the errors of check into usage errors.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, list []string) error {
 		if err := check(cmd, list); err != nil {
@@ -91,8 +91,8 @@ func onlyCommands(cmd *cobra.Command, list []string) error {
 	return usagef("%s; see %s --help", text, cmd.CommandPath())
 }
 
-// deeper returns the commands of this name that are one level further down, such as
-// "plugin info" for "info".
+// deeper returns the commands with this name one level further down, such as "plugin info"
+// for "info".
 func deeper(cmd *cobra.Command, name string) []string {
 	var found []string
 	for _, group := range cmd.Commands() {

@@ -19,27 +19,26 @@ const ownModule = "github.com/servetrace/servetrace"
 const (
 	// goRelease is the oldest Go release for servetrace, as in its go.mod.
 	goRelease = "1.26.0"
-	// noVersion is the go command's version of a module that is replaced.
+	// noVersion is the version that the go command writes for a replaced module.
 	noVersion = "v0.0.0-00010101000000-000000000000"
 )
 
-// base is the servetrace that a new module is built on: a version, or a clone.
+// base is the servetrace module that a new module uses: a version, or a clone.
 type base struct {
 	version string
 	goLine  string
-	// replace is a clone's absolute path. requires and goSum are then the clone's,
-	// which suffices to build the module.
+	// replace is the absolute path of a clone. requires and goSum are then copied from the
+	// clone, which is enough to build the module.
 	replace  string
 	requires []*modfile.Require
 	goSum    []byte
 }
 
-// complete reports whether the module can be built as it is, without "go mod tidy".
+// complete reports whether the module can be built without "go mod tidy".
 func (b base) complete() bool { return b.replace != "" }
 
-// base returns the servetrace to build on: the clone of --replace, the release of this
-// command, or the clone that this command was built from, if it or the working folder
-// lies in one.
+// base returns the servetrace module to use: the clone of --replace, the release of this
+// command, or the clone in which this command or the working folder is.
 func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 	if s.Replace != "" {
 		b, err := readClone(s.Replace)
@@ -61,7 +60,7 @@ func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 		"it nor the working folder lies in one: name the clone with --replace DIR, or use a servetrace of a release", version)
 }
 
-// clones returns the folders that may be the clone that this command was built from.
+// clones returns the folders that may be the clone from which this command was built.
 func (s scaffold) clones() []string {
 	var dirs []string
 	above := func(dir string) {
@@ -78,11 +77,11 @@ func (s scaffold) clones() []string {
 	return dirs
 }
 
-// pseudoVersion is a version made of a commit instead of a tag.
+// pseudoVersion matches a version that is made of a commit instead of a tag.
 var pseudoVersion = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}$`)
 
-// released returns the version of this binary. ok reports whether the module can be
-// downloaded by it: the binary comes from "go install", or from a clean build of a tagged
+// released returns the version of this binary. ok reports whether a module of this version
+// can be downloaded: the binary comes from "go install", or from a clean build of a tagged
 // commit.
 func released(info *debug.BuildInfo) (version string, ok bool) {
 	if info == nil || info.Main.Path != ownModule || info.Main.Version == "" {

@@ -49,9 +49,9 @@ func runProcess() int {
 	if len(os.Args) == 1 && os.Getenv(wire.CookieKey) == wire.CookieValue { //nolint:forbidigo // a host has started it
 		nothing()
 	}
-	err := newRoot(os.Getenv, os.Environ()).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
+	err := newRoot(os.Getenv, os.Environ()).ExecuteContext(ctx) //nolint:forbidigo // the environment is read only here
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", printable.Lines(err.Error())) // it may quote a plugin
+		fmt.Fprintln(os.Stderr, "Error:", printable.Lines(err.Error())) // the error may quote a plugin
 	}
 	return exitCode(ctx, err)
 }

@@ -24,7 +24,7 @@ func newMan() *cobra.Command {
 				return fmt.Errorf("manual pages: %w", err)
 			}
 			root := cmd.Root()
-			root.DisableAutoGenTag = true // the same commit gives the same bytes
+			root.DisableAutoGenTag = true // so that the same commit always gives the same bytes
 			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "servetrace"}, args[0]); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// manifest is a service file as render sees it.
+// manifest is the content of a service file that render needs.
 type manifest struct {
 	cfg servetrace.Config
 	// file is the text of the file without the keys that differ from pod to pod.
@@ -41,10 +41,11 @@ type group struct {
 	runs               []string
 }
 
-// perPod are the keys below call_options that each Deployment has in its variables.
+// perPod are the keys below call_options that each Kubernetes Deployment has in its
+// variables instead.
 var perPod = []string{"remote", "deployments", "addr"}
 
-// readManifest reads a service file as a service in a pod would.
+// readManifest reads a service file as a service in a pod would read it.
 func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	inPod := func(name string) string {
 		switch {
@@ -134,8 +135,8 @@ func withoutPerPod(data []byte) (string, error) {
 	return string(data), nil
 }
 
-// portOf returns the port of an address. Without an address, or with any free port, it
-// returns otherwise.
+// portOf returns the port of an address. It returns otherwise if there is no address, or if
+// the address means any free port.
 func portOf(addr string, otherwise int) (int, error) {
 	if addr == "" {
 		return otherwise, nil
@@ -148,13 +149,13 @@ func portOf(addr string, otherwise int) (int, error) {
 	return cmp.Or(port, otherwise), err
 }
 
-// callPort is the port of a Service that a target names by "call", the name of its port.
+// callPort is the port of a Service if a target names the port "call".
 const callPort = "9100"
 
 // serviceTarget matches the targets that name a Service: by DNS, or by EndpointSlices.
 var serviceTarget = regexp.MustCompile(`^(?:dns:///([a-z0-9-]+)(?:\.([a-z0-9-]+)(?:\.svc[a-z0-9.-]*)?)?|k8s:///(?:([a-z0-9-]+)/)?([a-z0-9-]+)):(\d+|call)$`)
 
-// readGroups puts deployments with the same Service together.
+// readGroups groups the deployments that have the same Service.
 func (m *manifest) readGroups() error {
 	groups := map[string]*group{}
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Serving.Calls.Remote)) {
@@ -219,8 +220,9 @@ func (m *manifest) targets(runs []string) map[string]string {
 	return list
 }
 
-// ongoing returns half of the requests that a pod runs at a time for the deployment with
-// most of them. Without names, it is the deployments that are not remote.
+// ongoing returns half of the number of requests that a pod runs at a time, for the
+// deployment with the largest number. Without names it looks at the deployments that are
+// not remote.
 func (m *manifest) ongoing(runs ...string) int {
 	const replicas, each = 1, 5 // the defaults of a deployment
 	most := 0

@@ -41,8 +41,8 @@ const (
 	ociTitle = "org.opencontainers.image.title"
 )
 
-// plugin returns the plugin of a name in the layout. An empty name means the only file
-// with a title. digest is of the manifest, or of its index.
+// plugin returns the plugin with a name in the layout. An empty name means the only file
+// with a title. digest is the digest of the manifest, or of its index.
 func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	text, err := l.file("index.json")
 	if err != nil {
@@ -65,7 +65,7 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 		return "", nil, usagef("SOURCE oci:%s: which file is the plugin? Name it with --name", l.path)
 	}
 	if name == "" {
-		// The image gives the title, which must not be a path such as "..".
+		// The image sets the title, which must not be a path such as "..".
 		if name = titles[0]; !entryName.MatchString(name) {
 			return "", nil, usagef("SOURCE oci:%s: the title %q is no name of a plugin; name the plugin with --name", l.path, name)
 		}
@@ -87,8 +87,8 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.path, name)
 }
 
-// layers returns the layers of the only manifest of an index that fits and is for this
-// platform, or is for no platform.
+// layers returns the layers of a manifest in an index. The manifest must be the only one
+// that fits, and must be for this platform or for none.
 func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDescriptor, error) {
 	var list struct {
 		Manifests []ociDescriptor `json:"manifests"`
@@ -203,7 +203,7 @@ func extract(data []byte, name string, most int64, linked bool) ([]byte, error) 
 		}
 		link := header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink
 		if link && !linked && path.Base(header.Name) == name {
-			return extract(data, path.Base(header.Linkname), most, true) // of a program with several names
+			return extract(data, path.Base(header.Linkname), most, true) // the archive has a program with several names
 		}
 		if header.Typeflag == tar.TypeReg && path.Base(header.Name) == name && header.Mode&0o111 != 0 {
 			return io.ReadAll(archive)

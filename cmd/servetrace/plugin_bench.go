@@ -69,7 +69,8 @@ func newPluginBench(s settings) *cobra.Command {
 	return cmd
 }
 
-// benchRounds is the number of turns of each plugin, so that a disturbance hits both.
+// benchRounds is the number of turns of each plugin. With several turns, a disturbance
+// affects both plugins.
 const benchRounds = 5
 
 func (f benchFlags) run(cmd *cobra.Command, s settings, where string) error {
@@ -148,7 +149,7 @@ func withoutProcessors(configs map[string]host.PluginConfig) (without map[string
 	for name, config := range configs {
 		var document map[string]any
 		if err := yaml.Unmarshal(config.Document, &document); err != nil || document["processors"] == nil {
-			continue // of a file of the settings, or refused by the plugin
+			continue // a file of the settings, or refused by the plugin
 		}
 		delete(document, "processors")
 		text, err := yaml.Marshal(document)
@@ -161,8 +162,8 @@ func withoutProcessors(configs map[string]host.PluginConfig) (without map[string
 	return without, ok
 }
 
-// nothing is the plugin that this command is when a host starts it: it accepts each batch
-// without a look.
+// nothing is a plugin that accepts each batch without reading it. This command runs as that
+// plugin when a host starts it.
 func nothing() {
 	pluginsdk.Main(pluginsdk.Spec{Name: "nothing", Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error { return nil }), nil

@@ -128,17 +128,17 @@ type devLoop struct {
 	out    io.Writer
 	build  goBuild
 	config string    // empty: the settings' configuration
-	name   string    // in the service
+	name   string    // name of the plugin in the service
 	fixed  []request // of --spans
-	at     string    // the status of the service, empty: there is none
-	last   lastBatch // of the service
+	at     string    // address of the service's status; empty: there is no service
+	last   lastBatch // last batch of the service
 	text   string    // output of the last build that ran
-	ran    []request // the spans that it got
+	ran    []request // the spans that this build got
 }
 
 // say prints a line about the loop.
 func (l *devLoop) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(l.out, "dev: "+format+"\n", args...) // the next write of the loop fails, too
+	_, _ = fmt.Fprintf(l.out, "dev: "+format+"\n", args...) // if it fails, the next write of the loop fails too
 }
 
 // run builds until ctx or the program ends.

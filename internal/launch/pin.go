@@ -103,7 +103,7 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 	}
 	defer func() { _ = memory.Close() }() // copied
 	name := p.path
-	_ = os.Remove(name) // if it is still there the copy fails
+	_ = os.Remove(name) // if the removal fails, the copy fails too
 	err = p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	return p.path, err == nil
 }
@@ -113,7 +113,7 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 func (p *program) release() {
 	if p.memory != nil {
 		_ = os.Remove(p.path)
-		_ = p.memory.Close() // not the plugin's: sealed, nothing to write
+		_ = p.memory.Close() // no plugin uses this descriptor, and nothing is written to it
 		p.memory = nil
 	}
 }

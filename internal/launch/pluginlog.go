@@ -14,13 +14,13 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// Bounds of the output that is read and kept.
+// Bounds of the plugin's output that is read and kept.
 const (
-	// maxLine is how much of a line is logged, in bytes. The rest is skipped.
+	// maxLine is the longest part of a line that is logged, in bytes.
 	maxLine = 8 << 10
-	// maxLastLine is how much of the last line an error quotes, in bytes.
+	// maxLastLine is the longest part of the last line that an error quotes, in bytes.
 	maxLastLine = 200
-	// keptOutput is how much of the end of the output is kept, in bytes.
+	// keptOutput is the size of the end of the output that is kept, in bytes.
 	keptOutput = 64 << 10
 	// readBuffer is the size of a read, in bytes.
 	readBuffer = 64 << 10
@@ -51,12 +51,13 @@ type pluginLog struct {
 	allowed allowance
 	tail    []byte // the end of the output, at most tailBytes
 	stack   stack
-	last    []byte // the last line that was not empty, or the cause of a stack
+	last    []byte // the last line that is not empty, or the line with the cause of a stack
 	passed  uint64 // number of lines that were not logged
-	// Skipped lines, and bytes of skipped and long lines, since the last notice.
+	// Number of skipped lines, and of the bytes of skipped and long lines, since the last
+	// notice.
 	unsaidLines, unsaidBytes uint64
 	notice                   *time.Timer    // nil if no notice is due
-	noticing                 sync.WaitGroup // of the due notice
+	noticing                 sync.WaitGroup // the function of the due notice
 	ended                    bool
 	writers                  []*stream
 }
@@ -69,7 +70,8 @@ func newPluginLog(log *slog.Logger, secrets []string) *pluginLog {
 type stream struct {
 	o    *pluginLog
 	name string
-	// offer gets each line until it accepts one, which is not logged. It may be nil.
+	// offer gets each line, until it accepts one. An accepted line is not logged. offer may
+	// be nil.
 	offer func(line []byte) bool
 	line  []byte // the beginning of the unfinished line
 	size  int    // the length of the unfinished line, which may be more than line holds
@@ -95,7 +97,7 @@ func (o *pluginLog) read(r *os.File, name string, offer func([]byte) bool) {
 	}
 }
 
-// writer returns a writer. Its text is handled like the text that read reads.
+// writer returns a writer for text that is handled like output that read reads.
 func (o *pluginLog) writer(name string) io.Writer {
 	s := &stream{o: o, name: name}
 	o.mu.Lock()
@@ -110,7 +112,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take handles a chunk of output. It reports whether there is more than is logged.
+// take handles a chunk of output. It reports whether the plugin prints more than is logged.
 func (s *stream) take(chunk []byte) (tooMuch bool) {
 	s.o.mu.Lock()
 	lines, tooMuch := s.splitLocked(chunk, time.Now())
@@ -171,9 +173,9 @@ func (o *pluginLog) keepLocked(chunk []byte) {
 	o.tail = slices.Delete(o.tail, 0, max(0, len(o.tail)-most))
 }
 
-// skipLocked skips lines of a chunk that are not logged, and returns the rest: from the
-// first line that must be examined, or is unfinished. A skipped line costs little more
-// than the search for its end.
+// skipLocked skips the lines of a chunk that are not logged. It returns the rest, which
+// begins with a line that must be examined or is unfinished. A skipped line costs little
+// more than the search for its end.
 func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 	o := s.o
 	if o.stack.of == s && len(o.stack.head) < o.maxStack() {
@@ -200,8 +202,8 @@ func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 	return chunk
 }
 
-// maxKnown, maxStack and tailBytes return how much of a line, a stack and the end of the
-// output is kept, so that secrets across the border are found.
+// maxKnown, maxStack and tailBytes return the kept length of a line, of a stack and of the
+// end of the output. They include a margin, so that a secret across the border is found.
 func (o *pluginLog) maxKnown() int  { return maxLine + o.secrets.margin() }
 func (o *pluginLog) maxStack() int  { return keptStack + o.secrets.margin() }
 func (o *pluginLog) tailBytes() int { return keptOutput + o.secrets.margin() }
@@ -216,12 +218,12 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	}
 	line = line[:min(len(line), o.maxKnown())]
 	shown := line
-	if cut && (o.stack.of == s || stackFirst[line[0]]) { // the cut may be in a secret
+	if cut && (o.stack.of == s || stackFirst[line[0]]) { // a secret may cross the cut
 		shown = o.secrets.window(line, 0, maxLine)
 	}
 	cause := o.stack.line(s, shown, now, o.maxStack())
 	if len(line) == 0 {
-		o.allowed.take(0) // many empty lines are a flood, too
+		o.allowed.take(0) // many empty lines count as a flood, too
 		return
 	}
 	if s.offer != nil && !cut && s.offer(line) {
@@ -247,7 +249,8 @@ type entry struct {
 	cut    bool   // the line is longer than maxLine
 }
 
-// logLines logs lines. It charges the bytes that a line has grown by to the rate.
+// logLines logs lines. If escapes make a line longer, the additional bytes count for the
+// rate limit.
 func (o *pluginLog) logLines(lines []entry) {
 	grown := 0
 	for _, e := range lines {
@@ -283,7 +286,7 @@ func (o *pluginLog) passLocked(lines, size int) {
 	}
 }
 
-// logPassed logs how much was skipped since the last notice.
+// logPassed logs the number of lines and bytes that were skipped since the last notice.
 func (o *pluginLog) logPassed() {
 	defer o.noticing.Done()
 	o.mu.Lock()
@@ -318,8 +321,8 @@ func (o *pluginLog) suppressed() uint64 {
 	return o.passed
 }
 
-// lastLine returns the last line that was not empty, or the cause of a stack, shortened.
-// For a record it returns the message and the error.
+// lastLine returns the last line that is not empty, or the line with the cause of a stack,
+// shortened. If that line is a log record, it returns the message and the error.
 func (o *pluginLog) lastLine() string {
 	o.mu.Lock()
 	raw := bytes.Clone(o.last)
@@ -341,7 +344,7 @@ func (o *pluginLog) lastLine() string {
 	return last
 }
 
-// threadsLacking are the messages of programs that cannot start a thread: Go, then C.
+// threadsLacking are messages of Go and C programs that cannot start a thread.
 var threadsLacking = []string{"newosproc", "pthread_create failed", "Resource temporarily unavailable"}
 
 // lackedThreads reports whether the output has such a message.
@@ -359,7 +362,8 @@ func (o *pluginLog) kept() []byte {
 	return end[max(0, len(end)-keptOutput):]
 }
 
-// keptStack returns at most keptStack bytes of the last stack, and when it began.
+// keptStack returns the start of the last stack, at most keptStack bytes, and the time at
+// which it began.
 func (o *pluginLog) keptStack() (string, time.Time) {
 	o.mu.Lock()
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
@@ -378,20 +382,21 @@ const (
 	burstBytes     = 64 << 10
 )
 
-// allowance is how much may still be logged: two token buckets, for lines and bytes.
-// Once one is empty, nothing is allowed until both are half full, so that the logged
-// lines of a flood are consecutive.
+// allowance limits the log lines of a plugin by two token buckets, for lines and bytes. If
+// one bucket is empty, nothing is logged until both are half full. So the logged lines of a
+// flood are consecutive.
 type allowance struct {
 	lines, bytes float64
 	filled       time.Time
 	shut         bool
 }
 
-// fill adds the tokens since the last call. It reports whether nothing is allowed.
+// fill adds the tokens for the time since the last call. It reports whether nothing may be
+// logged.
 func (a *allowance) fill(now time.Time) (shut bool) {
 	since := now.Sub(a.filled).Seconds()
 	if a.filled.IsZero() {
-		since = burstBytes // enough seconds to fill both
+		since = burstBytes // longer than both buckets need
 	}
 	a.filled = now
 	a.lines = min(burstLines, a.lines+since*linesPerSecond)
@@ -401,7 +406,7 @@ func (a *allowance) fill(now time.Time) (shut bool) {
 }
 
 // take takes the tokens of a line, if any are left. A line may take more bytes than are
-// left; the next lines then wait longer.
+// left. Then the next lines wait longer.
 func (a *allowance) take(size int) bool {
 	a.shut = a.shut || a.lines < 1 || a.bytes <= 0
 	if a.shut {

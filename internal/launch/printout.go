@@ -15,7 +15,8 @@ import (
 	"github.com/servetrace/servetrace/internal/stdio"
 )
 
-// Bounds of the lines between a plugin and its host's standard output, besides the pipe.
+// Bounds of the plugin's lines on their way to the host's standard output, besides the
+// pipe.
 const (
 	// printBuffer is the size of a read, in bytes.
 	printBuffer = 64 << 10
@@ -29,7 +30,7 @@ const (
 	// printGrace bounds the time to write the remaining lines after the end of the process.
 	// It is shorter than killGrace.
 	printGrace = 700 * time.Millisecond
-	// stuckGrace is how long the end waits for a write that does not return.
+	// stuckGrace bounds the time that end waits for a write that does not return.
 	stuckGrace = 100 * time.Millisecond
 )
 
@@ -49,12 +50,13 @@ type printout struct {
 	giveUp context.CancelFunc
 	done   chan struct{} // closed when run has ended
 
-	buf     []byte        // read and not yet written; used only by run
+	buf     []byte        // bytes that are read and not yet written; used only by run
 	held    atomic.Uint64 // lines in buf
 	dropped atomic.Uint64 // lines
 }
 
-// startPrintout copies from, the end of a pipe, to to. end must be called.
+// startPrintout copies lines from the end of a pipe (from) to a file (to). The caller must
+// call end.
 func startPrintout(from *os.File, to *stdio.File, log *slog.Logger) *printout {
 	p := &printout{from: from, to: to, log: log, done: make(chan struct{}), buf: make([]byte, 0, printBuffer)}
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
@@ -67,7 +69,7 @@ func (p *printout) run() {
 	for p.ctx.Err() == nil {
 		ended := !p.read()
 		if ended && len(p.buf) > 0 && p.buf[len(p.buf)-1] != '\n' {
-			p.buf = append(p.buf, '\n') // separates it from the next line of another process
+			p.buf = append(p.buf, '\n') // the next process must begin a new line
 		}
 		if !p.write(p.whole()) || ended {
 			return
@@ -77,7 +79,7 @@ func (p *printout) run() {
 
 // read reads from the pipe into the buffer. It reports false at the end.
 func (p *printout) read() bool {
-	if len(p.buf) == cap(p.buf) { // a line that is longer
+	if len(p.buf) == cap(p.buf) { // the line does not fit into the buffer
 		p.buf = append(make([]byte, 0, 2*cap(p.buf)), p.buf...)
 	}
 	n, err := p.from.Read(p.buf[len(p.buf):cap(p.buf)])
@@ -89,8 +91,8 @@ func (p *printout) read() bool {
 	return err == nil
 }
 
-// whole returns how many bytes of the buffer are whole lines, or make up a line that
-// is too long to be kept together.
+// whole returns the number of bytes in the buffer that are whole lines. A line that is too
+// long to be kept together counts as whole.
 func (p *printout) whole() int {
 	if len(p.buf) >= maxPrintedLine {
 		return len(p.buf)
@@ -99,7 +101,7 @@ func (p *printout) whole() int {
 }
 
 // write writes the first size bytes of the buffer, and tries again if that fails. It
-// reports false if the reader of standard output has gone, or ctx has ended.
+// returns false if the reader of standard output has gone, or ctx has ended.
 func (p *printout) write(size int) bool {
 	failed := false
 	for {
@@ -131,15 +133,15 @@ func (p *printout) write(size int) bool {
 	}
 }
 
-// end waits for the end of the output of a process that has ended, at most for
-// printGrace, and counts the rest as dropped. It must not be called twice.
+// end waits until the output of an ended process is written, at most for printGrace, and
+// counts the remaining lines as dropped. It must be called only once.
 func (p *printout) end() {
 	select {
 	case <-p.done:
 	case <-time.After(printGrace): // the reader is slow, or a grandchild holds the pipe
 	}
 	p.giveUp()
-	_ = p.from.SetReadDeadline(time.Now()) // closed already: as wanted
+	_ = p.from.SetReadDeadline(time.Now()) // fails if it is closed already
 	select {
 	case <-p.done:
 	case <-time.After(stuckGrace): // in a system call, which ends when the reader reads
@@ -150,13 +152,13 @@ func (p *printout) end() {
 	}
 }
 
-// drop counts the lines in the buffer and in the pipe, and closes the pipe. It reads
-// the pipe once and does not wait, so that a plugin that goes on printing gets EPIPE at
-// once and can report its batches as not delivered.
+// drop counts the lines in the buffer and in the pipe as dropped, and closes the pipe. It
+// does not wait for more output. So a plugin that still prints gets EPIPE, and can report
+// its batches as not delivered.
 func (p *printout) drop() {
 	p.dropped.Add(p.held.Swap(0))
 	if conn, err := p.from.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { // an error: the pipe is closed already
+		_ = conn.Control(func(fd uintptr) { // fails if the pipe is closed already
 			rest := make([]byte, pipeBytes)
 			n, _ := unix.Read(int(fd), rest) // the pipe does not block
 			p.dropped.Add(countLines(rest[:max(0, n)]))
@@ -165,7 +167,7 @@ func (p *printout) drop() {
 	_ = p.from.Close() // read only
 }
 
-// countLines counts the lines of text, the last one also if it has no end.
+// countLines counts the lines of text. The last line counts even if it has no end.
 func countLines(text []byte) uint64 {
 	n := bytes.Count(text, []byte{'\n'})
 	if len(text) > 0 && text[len(text)-1] != '\n' {

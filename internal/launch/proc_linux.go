@@ -16,8 +16,9 @@ func DeathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
-// reap blocks until the child has ended, kills the rest of its group, and then reaps it.
-// Until it is reaped, no other process can get its id, which is the group's id, too.
+// reap blocks until the child has ended, kills the rest of its group, and then reaps the
+// child. Until the child is reaped, no other process can get its id, which is also the id
+// of the group.
 func (c *Child) reap(cmd *exec.Cmd) {
 	for {
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

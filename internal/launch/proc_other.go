@@ -13,9 +13,9 @@ func DeathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// reap blocks until the child has ended, reaps it, and kills the rest of its group. A wait
-// without reaping is not possible on this system, so another process may already have the
-// id.
+// reap blocks until the child has ended, reaps it, and kills the rest of its group. This
+// system cannot wait for a child without reaping it, so another process may already have
+// the id.
 func (c *Child) reap(cmd *exec.Cmd) {
 	_ = cmd.Wait() // the state has more details than the error
 	c.mu.Lock()
@@ -24,5 +24,5 @@ func (c *Child) reap(cmd *exec.Cmd) {
 	c.life.state, c.process = cmd.ProcessState, nil
 }
 
-// mountedNoexec reports false: the flag is not looked up here.
+// mountedNoexec returns false, because the flag is not looked up on this system.
 func mountedNoexec(string) bool { return false }

@@ -45,12 +45,12 @@ func parseRecord(text string) (record, bool) {
 	}
 	var fields map[string]any
 	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber() // or 12345678 becomes 1.2345678e+07
+	decoder.UseNumber() // otherwise 12345678 would become 1.2345678e+07
 	if err := decoder.Decode(&fields); err != nil {
 		return record{}, false
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return record{}, false // there is more text
+		return record{}, false // text follows the record, so the line is no record
 	}
 	message, ok := fields["@message"].(string)
 	if !ok {
@@ -78,8 +78,9 @@ func parseRecord(text string) (record, bool) {
 	return r, true
 }
 
-// hostKeys are keys that the host sets itself. The same keys of a plugin get an
-// underscore in front, so that it cannot change a line's time or plugin name.
+// hostKeys are keys that the host sets itself. If a plugin uses one of them, the host puts
+// an underscore before it, so that the plugin cannot change the time or the plugin name of
+// a line.
 var hostKeys = []string{slog.TimeKey, slog.LevelKey, slog.MessageKey, slog.SourceKey, "plugin", "pid"}
 
 // clean returns the record in a form that may be shown, and its size in bytes.

@@ -18,8 +18,8 @@ import (
 
 const redacted = "<redacted>"
 
-// minSecret is the length of the shortest secret, in bytes. A shorter text is a word
-// that other text contains, too.
+// minSecret is the length of the shortest secret, in bytes. A shorter text would occur in
+// other text, too.
 const minSecret = 6
 
 // Redactor removes secrets from the text that a plugin prints or sends by RPC. The zero
@@ -29,9 +29,9 @@ type Redactor struct {
 	longest int // length of the longest secret, bytes
 }
 
-// NewRedactor returns a Redactor of secrets, see Command.Secrets. It knows each secret
-// and each of its lines as they are, and quoted once or twice as by JSON or Go. It knows
-// a whole secret in base64, in hexadecimal digits and percent-encoded, too.
+// NewRedactor returns a Redactor of secrets, see Command.Secrets. It finds each secret and
+// each line of a secret, in plain form and quoted once or twice, as JSON or Go quotes. It
+// also finds a whole secret in base64, in hexadecimal digits and percent-encoded.
 func NewRedactor(secrets []string) Redactor {
 	var r Redactor
 	for _, secret := range secrets {
@@ -40,7 +40,7 @@ func NewRedactor(secrets []string) Redactor {
 			r.add(form)
 			for _, once := range quotes(form) {
 				r.add(once)
-				for _, twice := range quotes(once) { // an error that quotes, in a log line in JSON
+				for _, twice := range quotes(once) { // an error may quote, and a log line in JSON quotes the error
 					r.add(twice)
 				}
 			}
@@ -60,7 +60,7 @@ func (r *Redactor) add(text string) {
 	}
 }
 
-// quotes returns text between the quotes of JSON and of Go.
+// quotes returns text as JSON and Go write it between quotes.
 func quotes(text string) []string {
 	quoted := strconv.Quote(text)
 	return []string{jsonQuoted(text, true), jsonQuoted(text, false), quoted[1 : len(quoted)-1]}
@@ -71,13 +71,13 @@ func jsonQuoted(text string, escapeHTML bool) string {
 	var buf strings.Builder
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(escapeHTML)
-	_ = enc.Encode(text) // a string can be encoded
+	_ = enc.Encode(text) // cannot fail for a string
 	quoted := strings.TrimSuffix(buf.String(), "\n")
 	return quoted[1 : len(quoted)-1]
 }
 
-// maxEncoded is the length of the longest secret that is also known in encoded form, in
-// bytes. Each form adds to the margin of a line and to the search.
+// maxEncoded is the length of the longest secret that is also searched in encoded forms, in
+// bytes. Each form makes the margin of a line larger and the search slower.
 const maxEncoded = 4 << 10
 
 // encodings returns the secret as it appears in a URL, in a dump of bytes, and in the
@@ -94,10 +94,10 @@ func encodings(secret string) []string {
 	for before := range group {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), secret...))
 		if before > 0 {
-			text = text[before+1:] // without characters that depend on the bytes before
+			text = text[before+1:] // the first characters depend on the bytes before the secret
 		}
 		if (before+len(secret))%group > 0 {
-			text = text[:len(text)-1] // without the character that depends on the byte after
+			text = text[:len(text)-1] // the last character depends on the byte after the secret
 		}
 		all = append(all, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
 	}
@@ -129,7 +129,7 @@ func (r Redactor) Texts(texts []string) []string {
 	return shown
 }
 
-// redactErrors returns a dial option that removes secrets from the errors of calls: a
+// redactErrors returns a dial option that removes secrets from the errors of calls. A
 // plugin that quotes its back end may quote its own key.
 func (r Redactor) redactErrors() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
@@ -168,7 +168,7 @@ type span struct{ start, end int }
 func (r Redactor) find(text []byte) []span {
 	var all []span
 	for _, secret := range r.secrets {
-		for at := 0; ; at++ { // a secret may overlap itself
+		for at := 0; ; at++ { // two secrets may overlap
 			i := bytes.Index(text[at:], secret)
 			if i < 0 {
 				break

@@ -19,7 +19,7 @@ import (
 // Report describes a process that has ended, for the log, a crash file and a status
 // page. It contains no secrets, see Command.Secrets. It belongs to the caller.
 type Report struct {
-	// Exit is how the process ended, in a few words: "exit status 2", "signal: killed
+	// Exit describes the end of the process in a few words: "exit status 2", "signal: killed
 	// (by this host: it did not answer)". Two ends of the same kind have the same text.
 	// Empty: there was no process.
 	Exit string
@@ -27,26 +27,26 @@ type Report struct {
 	ExitCode int
 	// Signal is the name of the signal that ended it, "SIGSEGV", or empty.
 	Signal string
-	// CoreDumped reports whether the kernel has written or passed on a core dump.
+	// CoreDumped reports whether the kernel has written a core dump, or passed it on.
 	CoreDumped bool
-	// OOM reports whether a SIGKILL that this host did not send ended the process, and the
-	// kernel has counted an out-of-memory kill in its cgroup meanwhile.
+	// OOM reports whether the process was killed for lack of memory: it ended by a SIGKILL
+	// that this host did not send, and the kernel has counted an out-of-memory kill in its
+	// cgroup.
 	OOM bool
 	// Killed is the reason why this host killed the process, or empty.
 	Killed string
-	// Stack is the beginning, at most 64 KiB, of the last Go panic, SIGQUIT dump, Python
-	// traceback or the like that the process printed, with later lines. Empty: there was
-	// none.
+	// Stack is the last Go panic, SIGQUIT dump, Python traceback or similar text that the
+	// process printed, with later lines, at most 64 KiB. Empty: there was none.
 	Stack string
-	// StackTime is when Stack began. The process has survived an old one. Zero: there is
-	// no Stack.
+	// StackTime is the time at which Stack began. If it is long before the end, the process
+	// has survived it. Zero: there is no Stack.
 	StackTime time.Time
 	// Output is the end of the output on descriptors 1 and 2, at most 64 KiB, as printed.
 	// It includes lines that were not logged.
 	Output []byte
 	// Suppressed is the number of lines that were not logged, because there were too many.
 	Suppressed uint64
-	// PID is the process id. Another process may have it by now.
+	// PID is the process id. Another process may have the same id by now.
 	PID int
 	// Started and Ended are the times of the start and the end.
 	Started, Ended time.Time
@@ -60,7 +60,8 @@ type Report struct {
 	Variables []string
 }
 
-// Report returns how the process ended. It is the zero Report before Done.
+// Report returns a description of the end of the process. It is the zero Report before
+// Done.
 func (p *Process) Report() Report { return p.run.report() }
 
 // Suppressed returns the number of lines that were not logged, because there were too
@@ -77,10 +78,10 @@ func (p *Process) Unprinted() uint64 {
 	return p.run.printed.dropped.Load()
 }
 
-// Report returns the zero Report: the process at the other end is not of this host.
+// Report returns the zero Report, because this host did not start the other process.
 func (a *Attachment) Report() Report { return Report{} }
 
-// Suppressed returns 0: this host does not read the output of the other end.
+// Suppressed returns 0, because this host does not read the output of the other process.
 func (a *Attachment) Suppressed() uint64 { return 0 }
 
 // Unprinted returns 0, for the same reason.
@@ -109,7 +110,7 @@ func (p *processRunner) report() Report {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok {
 		why, dumped := p.child.ended()
 		r = r.classify(status, why, p.child.life.oom)
-		if dumped && r.Killed == "" { // by SIGQUIT: a Go program then ends with a status
+		if dumped && r.Killed == "" { // after SIGQUIT, a Go program ends with a status
 			r.Killed = cmp.Or(why, "it was to print its stacks")
 			r.Exit += " (by this host: " + r.Killed + ")"
 		}
@@ -117,8 +118,8 @@ func (p *processRunner) report() Report {
 	return r
 }
 
-// exit returns how the process ended, with its last line of output if it ended badly.
-// It is empty before the end.
+// exit returns a description of the end of the process, with the last line of its output if
+// it failed. It returns "" before the end.
 func (p *processRunner) exit() string {
 	select {
 	case <-p.child.done:
@@ -147,8 +148,8 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// classify returns r with the fields that describe the end, by the reason why this host
-// has killed the process, if it has, and the kernel's count.
+// classify returns r with the fields that describe the end. why is the reason for which
+// this host has killed the process, or empty. oom is the kernel's count.
 func (r Report) classify(status syscall.WaitStatus, why string, oom oomKills) Report {
 	if !status.Signaled() {
 		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
@@ -182,8 +183,8 @@ func (r Report) String() string {
 	return text.String()
 }
 
-// WriteTo writes the report as text: some lines, the stack and the end of the output, at
-// most some 200 KiB. Control characters become visible. The error is w's.
+// WriteTo writes the report as text: some lines, the stack and the end of the output, about
+// 200 KiB at most. Control characters become visible. It returns the error of w.
 func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	line := func(name, value string) {
@@ -213,7 +214,7 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 	return text.WriteTo(w)
 }
 
-// ended returns text with an end of its last line.
+// ended returns text with exactly one line break at its end.
 func ended(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
 // oomKills is the result of the kernel's count of out-of-memory kills in the cgroup of a

@@ -25,7 +25,7 @@ type processRunner struct {
 	folder       *Folder
 	program      *program
 	handshakeEnv []string
-	// handshake gives go-plugin the handshake line and nothing else.
+	// handshake passes only the handshake line to go-plugin.
 	handshake *lineReader
 	// printed copies lines to the host's standard output. It is written by Start, and nil
 	// if no lines are copied.
@@ -100,7 +100,7 @@ func (p *processRunner) Kill(context.Context) error {
 // Stdout returns the handshake line.
 func (p *processRunner) Stdout() io.ReadCloser { return p.handshake }
 
-// Stderr returns a reader without data: Child reads the real standard error.
+// Stderr returns a reader without data, because Child reads the real standard error.
 func (p *processRunner) Stderr() io.ReadCloser { return discard{p.child.done} }
 
 // Name returns the executable's path.
@@ -129,8 +129,8 @@ func (p *processRunner) HostToPlugin(network, addr string) (string, string, erro
 	return network, addr, nil
 }
 
-// dial connects to the socket, or ends the process if another user has it: gRPC would
-// dial for ever.
+// dial connects to the socket. If the socket belongs to another user, it ends the process,
+// because gRPC would dial again and again.
 func (p *processRunner) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := p.socket.dial(ctx)
 	if p.socket.refusal() != nil {
@@ -146,7 +146,7 @@ type socket struct {
 	mu      sync.Mutex
 	conn    net.Conn // the last connection
 	refused error    // the reason to refuse the process at the socket
-	ended   bool     // the plugin has ended, and another process may have the socket
+	ended   bool     // the plugin has ended, and the socket may now belong to another process
 }
 
 // dial connects to the socket. go-plugin waits for the connection with its lock held, and
@@ -180,17 +180,17 @@ func (s *socket) refusal() error {
 	return s.refused
 }
 
-// hangUp closes the connection, which a process outside the group may keep open.
+// hangUp closes the connection. A process outside of the group may keep it open otherwise.
 func (s *socket) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
 	if s.conn != nil {
-		_ = s.conn.Close() // closed already: as wanted
+		_ = s.conn.Close() // fails if it is closed already
 	}
 }
 
-// discard gives go-plugin no standard error until the process has ended.
+// discard is a standard error for go-plugin that has no data, and ends with the process.
 type discard struct{ done <-chan struct{} }
 
 func (d discard) Read([]byte) (int, error) { <-d.done; return 0, io.EOF }

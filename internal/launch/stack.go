@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// keptStack is how much of the beginning of a stack is kept, in bytes. In a dump of ten
-// thousand goroutines, the first are the most useful.
+// keptStack is the length of the kept beginning of a stack, in bytes. In a dump of ten
+// thousand goroutines, the first goroutines are the most useful.
 const keptStack = 64 << 10
 
-// stackAge is how long lines belong to a stack. A process that prints for longer did not
-// die at that point: it has logged a traceback, and the next beginning replaces it.
+// stackAge is the time during which later lines belong to a stack. A process that prints
+// for longer did not die at that point. It has logged a traceback, and the next stack
+// replaces it.
 const stackAge = 10 * time.Second
 
-// stackStarts are the beginnings of lines that begin a stack. A line with a cause
-// describes the fault. In other languages it comes after the stack's first line.
+// stackStarts are the beginnings of the first lines of stacks. cause is set if the line
+// describes the fault. In some languages the cause comes after the first line of the stack.
 var stackStarts = []struct {
 	prefix string
 	cause  bool
 }{
-	// Go, and C code in it.
+	// Go, and C code in a Go program.
 	{"panic: ", true}, {"fatal error: ", true}, {"SIGQUIT: quit", true}, {"SIGABRT: abort", true},
 	{"SIGSEGV: ", true}, {"SIGBUS: ", true}, {"SIGFPE: ", true}, {"SIGILL: ", true}, {"SIGTRAP: ", true},
 	{"runtime: ", false}, {"unexpected fault address ", false}, {"[signal SIG", false}, {"signal: ", false},
 	// Python.
 	{"Traceback (most recent call last)", false}, {"Fatal Python error: ", true},
-	// Rust, Java, .NET, C++, C.
+	// Rust, Java, .NET, C++ and C.
 	{"thread 'main' panicked at", true}, {"Exception in thread ", true}, {"Unhandled exception", true},
 	{"terminate called ", true}, {"*** stack smashing ", true}, {"double free or corruption", true},
 }
@@ -56,7 +57,7 @@ func startsStack(line []byte) (starts, cause bool) {
 type stack struct {
 	of     *stream // the stream that printed it; nil if there is no stack
 	begun  time.Time
-	caused bool   // a cause is in it
+	caused bool   // a line with the cause was found
 	head   []byte // at most keptStack and the margin
 }
 
@@ -65,7 +66,7 @@ func (k *stack) open(s *stream, now time.Time) bool {
 	return k.of == s && now.Sub(k.begun) <= stackAge
 }
 
-// dying reports whether lines of s at the time now are part of a stack with a cause.
+// dying reports whether lines of s at the time now are part of a stack that has a cause.
 func (k *stack) dying(s *stream, now time.Time) bool { return k.caused && k.open(s, now) }
 
 // line adds a line of s, which may be empty. It reports whether the line is the first

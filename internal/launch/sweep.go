@@ -17,8 +17,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Sweep waits sweepPatience for plugins of dead hosts to end by themselves, because they
-// may be delivering spans, and sweepGrace for the end of killed processes.
+// Sweep first waits sweepPatience for the plugins of dead hosts, because they may be
+// delivering spans and then end by themselves. It waits sweepGrace for the end of killed
+// processes.
 const (
 	sweepPatience = 2 * time.Second
 	sweepGrace    = time.Second
@@ -51,7 +52,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	for _, base := range socketBases(dirs) {
 		entries, err := os.ReadDir(base)
 		if err != nil {
-			continue // it has no folder of a plugin, either
+			continue // a folder that cannot be read has no plugin's folder either
 		}
 		for _, entry := range entries {
 			if !wire.IsSocketFolder(entry.Name()) {
@@ -61,8 +62,9 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 			if !isFolderOfOurs(path) {
 				continue
 			}
-			// An empty folder has no lock yet, or its files were deleted. It is removed
-			// without killing a process. A host that is about to lock it makes another.
+			// An empty folder has no lock yet, or its files were deleted. It is removed, and
+			// no process is killed. A host that is about to lock the folder makes another
+			// folder.
 			if unix.Rmdir(path) == nil {
 				continue
 			}
@@ -81,7 +83,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	killed, err := sweepProcesses(ctx, markOf(paths...))
 	if ctx.Err() != nil {
 		for _, f := range dead {
-			_ = f.lock.Close() // for the next host
+			_ = f.lock.Close() // so that the next host can lock the folder
 		}
 		return
 	}
@@ -91,8 +93,8 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	log.Info("removed folders and processes of plugins of killed hosts", "folders", len(dead), "processes", killed, "error", err)
 }
 
-// sweepProcesses waits for the end of the processes with a mark, kills the rest, and
-// returns the number of killed processes.
+// sweepProcesses waits for the end of the processes with a mark, kills the remaining
+// processes, and returns the number of killed processes.
 func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 	patience, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
@@ -112,7 +114,8 @@ func isFolderOfOurs(path string) bool {
 		int(stat.Uid) == os.Geteuid() && stat.Mode&0o777 == 0o700
 }
 
-// claim takes over a folder if its host is dead. fs.ErrNotExist: it has no lock.
+// claim locks a folder if its host is dead. The error is fs.ErrNotExist if the folder has
+// no lock file.
 func claim(path string) (*Folder, error) {
 	f, err := os.OpenFile(filepath.Join(path, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -125,9 +128,9 @@ func claim(path string) (*Folder, error) {
 	return &Folder{Path: path, lock: f}, nil
 }
 
-// isForgotten reports whether a folder without a lock is old and has no visible process.
-// A host in another container may still use it, but needs neither the lock nor the
-// socket's file after it has connected.
+// isForgotten reports whether a folder without a lock is old and has no visible process. A
+// host in another container may still use the folder. But after that host has connected, it
+// needs neither the lock nor the file of the socket.
 func isForgotten(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || time.Since(info.ModTime()) < sweepAge {

@@ -28,10 +28,10 @@ type Trust struct {
 	Imports []string
 }
 
-// Check reports why path cannot be a plugin's executable: its kind and permissions, other
-// users that can change it, or a digest that differs from the pin. With a pin it reads the
-// whole file. The error is an *Error; Start returns the same. Check is safe for concurrent
-// use, and blocks as long as the disk.
+// Check returns the reason for which path cannot be a plugin's executable: its kind or
+// permissions, other users that can change it, or a digest that differs from the pin. With
+// a pin it reads the whole file. The error is an *Error, as of Start. Check is safe for
+// concurrent use, and blocks until the disk answers.
 func Check(path string, trust Trust) error {
 	if err := look(path, trust); err != nil || len(trust.Digest) == 0 {
 		return err
@@ -85,7 +85,7 @@ func (t Trust) imports(path string) error {
 	for _, dir := range t.Imports {
 		steps, err := walk(dir)
 		if err != nil {
-			continue // Python ignores it too
+			continue // Python ignores it, too
 		}
 		last := steps[len(steps)-1]
 		if err = onlyOurs(steps, self(), orElseImports); err == nil && last.isSticky() && last.stat.Mode&unix.S_IWOTH != 0 {
@@ -130,7 +130,7 @@ func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error 
 // copyChunk is the size of a read.
 const copyChunk = 256 << 10
 
-// onlyReader hides WriteTo, which would not use the buffer.
+// onlyReader hides the method WriteTo, so that the copy uses the buffer.
 type onlyReader struct{ io.Reader }
 
 // user is the user and the group of this process.
@@ -141,14 +141,15 @@ func self() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 // trusts reports whether an owner is this user or root.
 func (u user) trusts(uid uint32) bool { return uid == 0 || uid == u.uid }
 
-// The remedies besides permissions, of an executable and of a folder with modules.
+// The advice in errors besides permissions, for an executable and for a folder with
+// modules.
 const (
 	orElse        = "or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 	orElseImports = "or use another folder, or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 )
 
-// onlyOurs returns an error with a remedy if users other than root and u can change the
-// file at the end of the steps.
+// onlyOurs returns an error if users other than root and u can change the file at the end
+// of the steps. The error contains advice.
 func onlyOurs(steps []step, u user, orElse string) error {
 	for _, s := range steps {
 		kind := "file"
@@ -180,15 +181,16 @@ func onlyOurs(steps []step, u user, orElse string) error {
 	return nil
 }
 
-// private reports whether a group belongs to this user alone: on many systems a user's
-// own group has the same number.
+// private reports whether a group belongs to this user only. On many systems the own group
+// of a user has the same number as the user.
 func (u user) private(gid uint32) bool { return gid == u.gid && gid == u.uid }
 
 // step is a part of the path to a file: a folder, a link, or the file.
 type step struct {
 	path string
 	stat unix.Stat_t
-	// inSticky: in a folder like /tmp, where only a file's owner can replace it.
+	// inSticky is set in a folder like /tmp, in which only the owner of a file can replace
+	// it.
 	inSticky bool
 	// acl is set if there is an access control list, which may name any user. The group
 	// bits of the mode are then the upper limit of the listed permissions, and chmod g-w
@@ -221,7 +223,7 @@ func walk(path string) ([]step, error) {
 		return nil, &fs.PathError{Op: "lstat", Path: "/", Err: err}
 	}
 	steps := []step{root}
-	above := []step{root} // the current folder and its parents, without links
+	above := []step{root} // the current folder and its parents, with links resolved
 	for links := 0; rest != ""; {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
@@ -239,7 +241,7 @@ func walk(path string) ([]step, error) {
 		}
 		if !s.isLink() {
 			_, err := unix.Lgetxattr(s.path, "system.posix_acl_access", nil)
-			s.acl = err == nil // otherwise there is none
+			s.acl = err == nil // without a list, there is an error
 		}
 		steps = append(steps, s)
 		if !s.isLink() {

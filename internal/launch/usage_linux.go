@@ -15,25 +15,25 @@ import (
 // maxRSS returns the highest resident memory of a process, in bytes.
 func maxRSS(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-		return int64(usage.Maxrss) << 10 //nolint:unconvert // of 32 bits on some machines
+		return int64(usage.Maxrss) << 10 //nolint:unconvert // it has 32 bits on some machines
 	}
 	return 0
 }
 
-// oomCounter holds the kernel's count of out-of-memory kills in a process's cgroup at the
-// start of the process. The zero value is for an unknown count.
+// oomCounter has the kernel's count of out-of-memory kills in the cgroup of a process, at
+// the start of the process. The zero value means that the count is unknown.
 type oomCounter struct {
 	file string
 	base uint64
 }
 
-// cgroups is the mount point. Version 1 has a folder for each controller in it.
+// cgroups is the mount point. In version 1 it has a folder for each controller.
 const cgroups = "/sys/fs/cgroup"
 
 func newOOMCounter(pid int) oomCounter {
 	membership, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
-		return oomCounter{} // it has ended
+		return oomCounter{} // the process has ended
 	}
 	return newOOMCounterOf(oomFiles(cgroups, string(membership)))
 }
@@ -81,7 +81,7 @@ func readOOMKills(file string) (uint64, bool) {
 	return 0, false
 }
 
-// since returns the result since the start of the process.
+// since returns the result for the time since the start of the process.
 func (c oomCounter) since() oomKills {
 	now, ok := readOOMKills(c.file)
 	switch {
@@ -99,7 +99,7 @@ func widen(pipe *os.File, size int) {
 	if err != nil {
 		return // closed
 	}
-	_ = conn.Control(func(fd uintptr) { // closed: as wanted
+	_ = conn.Control(func(fd uintptr) { // fails if the pipe is closed, which does not matter
 		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // a failure leaves the size as it is
 	})
 }

@@ -15,12 +15,12 @@ func maxRSS(state *os.ProcessState) int64 {
 	return 0
 }
 
-// oomCounter is empty: this system has no such count.
+// oomCounter is empty, because this system has no such count.
 type oomCounter struct{}
 
 func newOOMCounter(int) oomCounter { return oomCounter{} }
 
 func (oomCounter) since() oomKills { return oomUnknown }
 
-// widen does nothing: pipes grow by themselves here.
+// widen does nothing, because pipes grow by themselves on this system.
 func widen(*os.File, int) {}

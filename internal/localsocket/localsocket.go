@@ -22,9 +22,9 @@ import (
 const MaxPath = 103
 
 // Listen opens a socket at path, with mode 0600. It replaces a socket that a dead process
-// left, and returns an error if a process listens there, or if there is another file. It
-// locks the folder meanwhile, so that two processes do not remove each other's socket.
-// Closing the listener removes the socket.
+// left. It returns an error if a process listens at path, or if path is another kind of
+// file. It locks the folder meanwhile, so that two processes do not remove each other's
+// socket. Closing the listener removes the socket.
 func Listen(path string) (*net.UnixListener, error) {
 	if len(path) > MaxPath {
 		return nil, fmt.Errorf("the path has %d bytes, the system takes %d: use a shorter one", len(path), MaxPath)
@@ -41,9 +41,9 @@ func Listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Until this, only the check of the peer's user keeps others out.
+	// Before this call, only the check of the peer's user keeps other users out.
 	if err := os.Chmod(path, 0o600); err != nil {
-		_ = l.Close() // it has carried nothing
+		_ = l.Close() // no bytes were exchanged
 		return nil, err
 	}
 	return l, nil

@@ -41,12 +41,12 @@ type Queue struct {
 	mu      sync.Mutex
 	waiting []byte
 	dropped uint64 // lines dropped so far
-	told    uint64 // dropped lines that a notice has reported
-	// writing is closed when the lines taken by the goroutine are written, next when
-	// the lines of its following turn are.
+	told    uint64 // dropped lines that notices have reported
+	// writing is closed when the lines that the goroutine has taken are written. next is
+	// closed when the lines of its next turn are written.
 	writing, next chan struct{}
 	closed, ended bool
-	noWaitBefore  time.Time // WaitWrittenSeldom does not wait before
+	noWaitBefore  time.Time // time before which WaitWrittenSeldom does not wait
 }
 
 // New returns a Queue for a writer. notice returns the line that reports a number of dropped
@@ -61,9 +61,9 @@ func New(to io.Writer, notice func(dropped uint64) []byte) *Queue {
 	return q
 }
 
-// Write appends a line. It never fails, and does not block before Close. While lines
-// are being dropped, all lines are dropped, so that the notice stands before later
-// lines.
+// Write appends a line. It never fails, and does not block before Close. After a dropped
+// line, further lines are dropped until the notice is written, so that the notice comes
+// before later lines.
 func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	if q.ended {
@@ -83,7 +83,7 @@ func (q *Queue) Write(line []byte) (int, error) {
 func (q *Queue) wakeWriter() {
 	select {
 	case q.wake <- struct{}{}:
-	default: // the goroutine will check anyway
+	default: // the goroutine will look in any case
 	}
 }
 
@@ -117,8 +117,8 @@ func (q *Queue) take(before []byte) (lines []byte, dropped, told uint64) {
 	return lines, q.dropped, q.told
 }
 
-// wrote records the result of a write. It reports whether the goroutine must end: when
-// the queue is closed and empty, and dropped lines are reported or cannot be.
+// wrote records the result of a write. It returns true if the goroutine must end: the queue
+// is closed and empty, and the dropped lines are reported, or cannot be reported.
 func (q *Queue) wrote(lost, told uint64, err error) (ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -130,11 +130,11 @@ func (q *Queue) wrote(lost, told uint64, err error) (ended bool) {
 	return q.ended
 }
 
-// WaitWritten blocks until the queued lines are written, at most for limit. It reports
-// whether they are.
+// WaitWritten blocks until the queued lines are written, at most for limit. It returns
+// false if they are not.
 func (q *Queue) WaitWritten(limit time.Duration) bool {
 	q.mu.Lock()
-	written := q.writing // nil: no write is in progress
+	written := q.writing // nil if no write is in progress
 	if len(q.waiting) > 0 {
 		written = q.next
 	}
@@ -173,9 +173,9 @@ func (q *Queue) Lost() uint64 {
 	return q.dropped
 }
 
-// Close blocks until all lines are written, at most for closeTimeout. If a write
-// hangs, the goroutine continues until it returns, and lines are accepted and written
-// until then.
+// Close blocks until all lines are written, at most for closeTimeout. If a write hangs, the
+// goroutine continues until the write returns. Until then, lines are still accepted and
+// written.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true

@@ -17,8 +17,8 @@ import (
 )
 
 // ToProto converts an ExportTraceServiceRequest, and returns the number of its spans. It
-// ignores unknown members, as OTLP demands. It decodes the whole request: the memory in
-// use meanwhile is a multiple of the document.
+// ignores unknown members, as OTLP demands. It decodes the whole request, so it needs
+// several times the memory of the document.
 func ToProto(document []byte) (data []byte, spans int, err error) {
 	var message coltracepb.ExportTraceServiceRequest
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
@@ -52,9 +52,9 @@ type ids []struct {
 	value *[]byte
 }
 
-// fixIDs corrects ids. protojson reads every field of bytes as base64, but OTLP/JSON
-// writes ids in hexadecimal digits. These are base64, too, so encoding the bytes again
-// returns the digits. An id that is absent or empty is unchanged.
+// fixIDs corrects ids. OTLP/JSON writes ids in hexadecimal digits, but protojson reads
+// every bytes field as base64. The digits are valid base64, so encoding the bytes again
+// returns the digits. An absent or empty id is unchanged.
 func fixIDs(list ids) error {
 	for _, id := range list {
 		if len(*id.value) == 0 {
@@ -63,7 +63,7 @@ func fixIDs(list ids) error {
 		text := base64.RawStdEncoding.EncodeToString(*id.value)
 		value, err := hex.DecodeString(text)
 		if err != nil || len(value) != id.bytes {
-			// text may differ from the document, because protojson does not keep it.
+			// text may differ from the document, because protojson does not keep the original.
 			return fmt.Errorf("%s: must be %d hexadecimal digits", id.name, 2*id.bytes)
 		}
 		*id.value = value
@@ -96,10 +96,11 @@ func FromProto(data []byte) ([]byte, error) {
 	return line.Bytes(), err
 }
 
-// writeIDs replaces ids by the bytes whose base64 is the id in hexadecimal digits.
+// writeIDs replaces each id by bytes that protojson will write as the id's hexadecimal
+// digits.
 func writeIDs(list ...*[]byte) {
 	for _, id := range list {
-		if value, err := base64.StdEncoding.DecodeString(hex.EncodeToString(*id)); err == nil { // else it is no id
+		if value, err := base64.StdEncoding.DecodeString(hex.EncodeToString(*id)); err == nil { // an error means that it is no id
 			*id = value
 		}
 	}

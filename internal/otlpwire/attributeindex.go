@@ -6,25 +6,25 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// An attributeIndex lists the places of the attributes of one message. Only the index of
-// the message that was searched last is kept: most callers ask for several attributes
-// of a message, and each edit searches too.
+// An attributeIndex lists the places of the attributes of one message. A Request keeps the
+// index of one message only, which was searched last: most callers ask for several
+// attributes of a message, and each edit searches too.
 type attributeIndex struct {
 	of     owner
 	made   bool
 	places []place
-	// searches counts the searches. byKey is an index of the places by key; nil if it
-	// does not pay.
+	// searches counts the searches. byKey is an index of the places by key, nil if it would
+	// cost more than it saves.
 	searches int
 	byKey    map[string]places
 }
 
-// A place is the position of one attribute, in offsets from the message's start: its
-// field, and key and value in it. value is -1 if the value has several pieces or stands
-// before the key; then the attribute must be read again.
+// A place is the position of one attribute. All fields are offsets from the start of the
+// message: of the attribute's field, and of the key and the value in it. value is -1 if the
+// value has several pieces or comes before the key. Then the attribute must be read again.
 type place struct{ start, key, keyEnd, value, end int32 }
 
-// places are the indexes of a key's first and last attribute; -1 for none.
+// places are the indexes of the first and the last attribute with a key, or -1.
 type places struct{ first, last int }
 
 func (p *places) add(i int) {
@@ -63,7 +63,7 @@ func (r *Request) attributesOf(o owner, p part) *attributeIndex {
 	return d
 }
 
-// addPlain adds the attributes that follow each other from pos and have the usual form:
+// addPlain adds consecutive attributes from pos on, as long as they have the usual form:
 // less than 128 bytes, a key and then a value. It returns the offset after them.
 func (d *attributeIndex) addPlain(raw []byte, pos int, tag byte) int {
 	for pos+3*plainHead <= len(raw) && raw[pos] == tag && raw[pos+1] < oneByte {
@@ -158,7 +158,7 @@ func (r *Request) firstOffset(v View, key string) int32 {
 	return int32(p.base) + r.attrIndex.places[i].start
 }
 
-// plainHead is the length of tag and length of a short field.
+// plainHead is the number of bytes of the tag and the length of a short field.
 const plainHead = 2
 
 // plainKeyValue reads a KeyValue in the form that all known senders write: a key of
@@ -188,7 +188,8 @@ func plainKeyValue(kv []byte) (keyEnd, value int, ok bool) {
 	return keyEnd, value, value+length == len(kv)
 }
 
-// keyValue returns key and value of a KeyValue. The last key counts; values merge.
+// keyValue returns the key and the value of a KeyValue. If there are several keys, the last
+// counts. Several values merge.
 func (r *Request) keyValue(p part) (key, value part) {
 	if keyEnd, at, ok := plainKeyValue(p.raw); ok {
 		return part{p.raw[plainHead:keyEnd:keyEnd], p.base + plainHead}, part{p.raw[at:], p.base + at}

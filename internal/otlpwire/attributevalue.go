@@ -8,9 +8,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// value writes the content of an AnyValue. A member of its oneof is written even
-// if it is zero. Scalars do not allocate; the accessors of slices, maps and bytes
-// copy.
+// value writes the content of an AnyValue. It writes a member of the oneof even if the
+// member is zero. Scalars do not allocate. The accessors of slices, maps and bytes copy.
 func (w *Writer) value(v *attribute.Value) {
 	switch v.Type() {
 	case attribute.STRING:
@@ -54,8 +53,8 @@ func writeArray[T any](w *Writer, members []T, toValue func(T) attribute.Value) 
 	w.Message(field.AnyArray, all)
 }
 
-// ValueHeap estimates the heap, in bytes, that v refers to beyond itself: its text,
-// and its members with theirs. Scalars do not allocate.
+// ValueHeap estimates the bytes of heap that v refers to: its text, or its members with
+// their texts. Scalars do not allocate.
 func ValueHeap(v *attribute.Value) int {
 	const valueBytes, keyValueBytes, textBytes, wordBytes = 48, 64, 16, 8
 	n := 0

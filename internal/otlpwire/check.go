@@ -20,7 +20,8 @@ func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
 	return c.spans, c.tooLarge, err
 }
 
-// maxLevels is the default limit of nested messages in protobuf for C++, Java and Python.
+// maxLevels is the default limit for the depth of messages of protobuf in C++, Java and
+// Python.
 const maxLevels = 100
 
 type checker struct {
@@ -29,9 +30,8 @@ type checker struct {
 	spans, tooLarge int
 }
 
-// check reads the message of the given form from pos to end in the request, at a depth
-// below the request. Each byte of a request passes here, so check reads known fields by
-// itself, without a cursor.
+// check reads the message of a form from pos to end in the request, at a depth. Each byte
+// of a request passes through check, so it reads known fields by itself, without a cursor.
 func (c *checker) check(pos, end int, of formID, depth int) error {
 	if of == formSpan {
 		c.count(end - pos)
@@ -66,7 +66,7 @@ func (c *checker) check(pos, end int, of formID, depth int) error {
 		if pos == end {
 			return faultAt(start, faultVarint)
 		}
-		length, n := uint64(raw[pos]), 1 // or the number
+		length, n := uint64(raw[pos]), 1 // the length of the content, or the number itself
 		if length >= 0x80 {
 			length, n = protowire.ConsumeVarint(raw[pos:])
 		}
@@ -91,13 +91,14 @@ func (c *checker) check(pos, end int, of formID, depth int) error {
 			return err
 		}
 	}
-	if pos > end { // only a number of fixed length can be too long here
+	if pos > end { // at this point, only a number of fixed length can be too long
 		return faultAt(start, faultFixed)
 	}
 	return nil
 }
 
-// fault returns the reason that text, bytes or an id breaks the rule. An id may be empty.
+// fault returns the fault of a text, bytes or an id, if the content breaks the rule. An id
+// may be empty.
 func (r rule) fault(content []byte) fault {
 	switch {
 	case r.want == wantText && !utf8.Valid(content):
@@ -110,7 +111,7 @@ func (r rule) fault(content []byte) fault {
 	return faultNone
 }
 
-// count counts a span of some bytes.
+// count counts a span with its size.
 func (c *checker) count(bytes int) {
 	c.spans++
 	if bytes > c.maxSpan {
@@ -128,8 +129,8 @@ func (c *checker) skip(start, end int, of formID) (int, error) {
 	return f.pos, f.err()
 }
 
-// rulesByTag lists the rules of messageForms by tag: the field number, and the type. The
-// last rule is for all larger tags.
+// rulesByTag lists the rules of messageForms by tag, which is the field number with the
+// type. The last rule is for all larger tags.
 var rulesByTag = func() (list [len(messageForms)][maxTag + 2]rule) {
 	for form, rules := range messageForms {
 		for num, r := range rules {
@@ -170,7 +171,8 @@ var wireTypes = [...]protowire.Type{
 	wantFixed64: protowire.Fixed64Type,
 }
 
-// rule is the type of a field, and of a message its form.
+// rule is the type of a field. If the field is a message, it also has the form of the
+// message.
 type rule struct {
 	want want
 	of   formID

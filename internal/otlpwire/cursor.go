@@ -37,7 +37,8 @@ type cursor struct {
 	fault fault
 }
 
-// A fault is the reason that a field cannot be read, as a number for small cursors.
+// A fault is the reason for which a field cannot be read. It is a number, so that a cursor
+// stays small.
 type fault uint8
 
 const (
@@ -48,7 +49,7 @@ const (
 	faultFixed
 	faultGroup
 
-	// Check alone looks for these.
+	// Only Check looks for these faults.
 	faultType
 	faultText
 	faultID
@@ -112,8 +113,8 @@ func (c *cursor) next() bool {
 	return true
 }
 
-// other reads a field of another type than BytesType. It skips groups: OTLP has none,
-// but an unknown field may be one.
+// other reads a field with a type other than BytesType. It skips groups. OTLP has none, but
+// an unknown field may be a group.
 func (c *cursor) other(pos int) bool {
 	var n int
 	wrong := faultFixed
@@ -159,7 +160,8 @@ func (c *cursor) fail(f fault) bool {
 	return false
 }
 
-// err returns the fault that ended the walk with its offset; nil at the message's end.
+// err returns the fault that ended the walk, with its offset. It returns nil at the end of
+// the message.
 func (c *cursor) err() error {
 	if c.fault == faultNone {
 		return nil

@@ -37,8 +37,8 @@ func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err
 	return w.Bytes(), end - skip, nil
 }
 
-// writePiece writes the spans from index start to before end, with the resources and
-// scopes that hold them.
+// writePiece writes the spans from index start to index end, without the span end, and the
+// resources and scopes of these spans.
 func (r *Request) writePiece(w *Writer, start, end int) {
 	scopeEnd, resourceEnd := 0, 0
 	for i := end - 1; i >= start; i-- {
@@ -77,7 +77,7 @@ func (r *Request) head(o owner) []byte {
 // pieceSize computes the size of a piece while spans are added to it.
 type pieceSize struct {
 	r               *Request
-	scope, resource int32 // 1 + the indexes of the last span's
+	scope, resource int32 // 1 + the indexes of the scope and the resource of the last span
 	done            int   // bytes of complete ResourceSpans
 	resourceBytes   int   // content of the open ResourceSpans without the open ScopeSpans
 	scopeBytes      int   // content of the open ScopeSpans

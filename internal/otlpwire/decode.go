@@ -15,7 +15,7 @@ type Decoded struct {
 	Flags             uint32
 	Kind              int32
 	Start, End        uint64
-	Code              int32 // of the status
+	Code              int32 // code of the status
 	Message           string
 	Attributes        []attribute.KeyValue
 	Events, Links     int // their numbers
@@ -87,15 +87,14 @@ type spanText struct {
 	base int
 }
 
-// of returns a part of the span as text. The part must be in the span's bytes, and not
-// merged from pieces.
+// of returns a part of the span as text. The part must not be merged from several pieces.
 func (t spanText) of(p part) string {
 	start := p.base - t.base
 	return t.all[start : start+len(p.raw)]
 }
 
-// decodeAttribute decodes a KeyValue. Its texts are parts of texts if it has the usual
-// form.
+// decodeAttribute decodes a KeyValue. If it has the usual form, its texts are parts of
+// texts.
 func (r *Request) decodeAttribute(p part, texts spanText) attribute.KeyValue {
 	keyEnd, at, ok := plainKeyValue(p.raw)
 	if !ok {

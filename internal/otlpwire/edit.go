@@ -9,13 +9,13 @@ import (
 
 // An edit holds the recorded changes of one message.
 type edit struct {
-	first, last           int32            // list of attrEdits, as 1 + index
+	first, last           int32            // list of attrEdits, as 1 + index; 0: none
 	count                 int32            // length of that list
 	index                 map[string]int32 // the list by key; nil if it is short
-	firstAdded, lastAdded int32            // list of a span's addedChildren, as 1 + index
+	firstAdded, lastAdded int32            // list of a span's addedChildren, as 1 + index; 0: none
 
 	named, statused bool
-	inside          bool // an attribute in the bytes, an event or a link is changed
+	inside          bool // an attribute in the bytes, an event or a link was changed
 
 	name    string
 	code    int32
@@ -28,24 +28,24 @@ func (e *edit) onlyAdds() bool {
 	return e.first != 0 && !e.inside && !e.named && !e.statused && e.firstAdded == 0
 }
 
-// An attrEdit is the change of one key of a message. No two of a message have the same
-// key.
+// An attrEdit is the change of one key in a message. A message has at most one attrEdit for
+// a key.
 type attrEdit struct {
 	key string
 	// start and end are the offsets in Request.encoded of the new KeyValue's content,
 	// which is never empty. end is 0 if the key is deleted.
 	start, end int32
-	at         int32 // offset of the attribute that is replaced; -1 if there is none
+	at         int32 // offset of the attribute that is replaced; -1: there is none
 	next       int32 // 1 + index of the message's next attrEdit, in the order of the calls
 }
 
 func (e *attrEdit) deleted() bool { return e.end == 0 }
 
-// isAdded reports whether the attribute is set and not in the bytes.
+// isAdded reports whether the edit adds an attribute that the bytes do not have.
 func (e *attrEdit) isAdded() bool { return e.at < 0 && !e.deleted() }
 
-// replaces reports whether the new attribute takes the place of the one at c. Of
-// several with the same key, only the first is replaced; the others are removed.
+// replaces reports whether the new attribute replaces the attribute at c. If several
+// attributes have the key, only the first is replaced. The others are removed.
 func (e *attrEdit) replaces(c *cursor) bool { return !e.deleted() && int(e.at) == c.at() }
 
 // content returns the content of the new KeyValue, empty if the key is deleted.
@@ -53,8 +53,8 @@ func (e *attrEdit) content(r *Request) part { return part{raw: r.encoded[e.start
 
 // An addedChild is an event or a link that was added to a span.
 type addedChild struct {
-	of         owner // its at is the length of the request plus its index
-	start, end int32 // of its content in Request.encoded
+	of         owner // the field at is the length of the request plus the child's index
+	start, end int32 // of the content in Request.encoded
 	next       int32 // 1 + index of the span's next addedChild
 }
 
@@ -73,7 +73,7 @@ func (r *Request) editOf(o owner) *edit {
 	return r.editAt(i)
 }
 
-// editAt returns the edit that an entry refers to, nil if there is none.
+// editAt returns the edit of an entry's field edit, or nil if there is none.
 func (r *Request) editAt(i int32) *edit {
 	if i == 0 {
 		return nil
@@ -81,8 +81,8 @@ func (r *Request) editAt(i int32) *edit {
 	return &r.edits[i-1]
 }
 
-// touch returns the edit of a message. If it is new, touch marks all entries that hold
-// the message, for AppendTo.
+// touch returns the edit of a message, and makes a new one if there is none. For a new
+// edit, it marks all entries around the message, for AppendTo.
 func (r *Request) touch(o owner) *edit {
 	if e := r.editOf(o); e != nil {
 		return e
@@ -139,7 +139,7 @@ func (r *Request) attrEditAt(i int32) *attrEdit {
 	return &r.attrEdits[i-1]
 }
 
-// record adds e to the message's list.
+// record adds an edit of an attribute to the edits of the message.
 func (v View) record(e attrEdit) {
 	r := v.r
 	list := r.touch(v.of)
@@ -179,7 +179,8 @@ func (r *Request) addChild(k kind, s Span, content []byte) {
 	e.lastAdded = i
 }
 
-// maxKeptWriter bounds the writer's buffer that a Request keeps between edits, in bytes.
+// maxKeptWriter bounds the size of the writer's buffer that a Request keeps between edits,
+// in bytes.
 const maxKeptWriter = 64 << 10
 
 func (r *Request) emptyWriter() *Writer {
@@ -190,7 +191,7 @@ func (r *Request) emptyWriter() *Writer {
 // encode writes the content of a KeyValue into Request.encoded. It returns the offsets.
 func (r *Request) encode(kv attribute.KeyValue) (start, end int32) {
 	w := r.emptyWriter()
-	r.scratch = kv // on the heap, as the writer needs it
+	r.scratch = kv // the writer needs a value on the heap
 	w.keyValue(&r.scratch)
 	r.scratch = attribute.KeyValue{}
 	return r.keep(w.Bytes())

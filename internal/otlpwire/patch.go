@@ -22,7 +22,7 @@ const MaxPatched = 64 << 20
 // A keptRange is a part of the request that is also in the edited request.
 type keptRange struct {
 	start, end int // in the request
-	before     int // number of bytes that are inserted up to it, in the whole patch
+	before     int // number of bytes that the whole patch inserts before it
 }
 
 // keptRanges lists the kept ranges of a patch, in the order of the request.
@@ -31,8 +31,8 @@ type keptRanges struct {
 	bytes int // sum of the list
 }
 
-// add records that b is kept, after inserted bytes in the whole patch. It returns false
-// if b is not raw[at:], or stands before bytes that are kept already.
+// add records that b is kept, after inserted bytes in the whole patch. It returns false if
+// b is not raw[at:], or comes before bytes that are already kept.
 func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
 	if len(b) == 0 {
 		return true
@@ -130,7 +130,7 @@ func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
 	c := part{patch, 0}.fields()
 	for c.next() {
 		if c.is(patchSplices) {
-			s, _ := readSplice(c.here()) // which has succeeded once
+			s, _ := readSplice(c.here()) // cannot fail: patchedSize has read it
 			dst = append(append(dst, batch[:s.keep]...), s.insert...)
 			batch = batch[s.keep+s.remove:]
 		}
@@ -168,7 +168,7 @@ func patchedSize(batch int, patch []byte) (int, error) {
 
 // splice is a decoded Splice.
 type splice struct {
-	keep, remove uint64 // of 32 bits
+	keep, remove uint64 // uint32 values
 	insert       []byte
 }
 

@@ -19,10 +19,10 @@ type Request struct {
 	raw      []byte
 	entries  [ofEvent][]entry // of resources, scopes and spans, in the order of the bytes
 	dropped  int              // spans
-	released bool             // after edits: its spans count as dropped
+	released bool             // set after edits: all spans then count as dropped
 
 	*storage
-	merged [ofSpan]mergedMessage // the resource and the scope that were read last
+	merged [ofSpan]mergedMessage // the resource and the scope that were read last, merged from their pieces
 
 	names map[string]string // interned strings
 	err   error
@@ -33,12 +33,12 @@ type Request struct {
 type storage struct {
 	edits      []edit
 	attrEdits  []attrEdit
-	childEdits map[int32]int32 // 1 + index in edits, by the offset of an event or link
+	childEdits map[int32]int32 // 1 + index in edits, by the offset of the event or link
 	added      []addedChild
 	encoded    []byte         // attributes, events and links that were set or added; append only
-	attrIndex  attributeIndex // of the message that was searched last
+	attrIndex  attributeIndex // index of the message that was searched last
 	writer     Writer
-	scratch    attribute.KeyValue // the attribute that the writer encodes
+	scratch    attribute.KeyValue // attribute that the writer encodes
 	kept       []keptRange        // of the last patch
 	inserts    []byte             // of the last patch
 }
@@ -84,9 +84,10 @@ const (
 	ofLink
 )
 
-// forms lists the field numbers of each kind: the field that holds the message (of a
-// resource and a scope: its ResourceSpans and ScopeSpans), and its fields that can be
-// read or edited in all kinds. Zero if the kind has no such field.
+// forms lists field numbers for each kind of message. field is the field that holds the
+// message; for a resource and a scope it is the field of its ResourceSpans or ScopeSpans.
+// The others are the fields that all kinds can read or edit, 0 if the kind has no such
+// field.
 var forms = [...]struct{ field, attributes, dropped, name uint32 }{
 	ofResource: {field.RequestResourceSpans, field.ResourceAttributes, field.ResourceDroppedAttributes, 0},
 	ofScope:    {field.ResourceSpansScopeSpans, field.ScopeAttributes, field.ScopeDroppedAttributes, field.ScopeName},
@@ -97,12 +98,12 @@ var forms = [...]struct{ field, attributes, dropped, name uint32 }{
 
 // An entry is a ResourceSpans, a ScopeSpans or a Span.
 type entry struct {
-	start, end int32 // of the content, in raw
-	parent     int32 // index of the entry that holds it
-	first      int32 // index of the first entry that it holds
-	dropped    int32 // number of dropped spans in it; 1 for a dropped span
+	start, end int32 // range of the content in raw
+	parent     int32 // index of the entry that contains this entry
+	first      int32 // index of the first entry that this entry contains
+	dropped    int32 // number of dropped spans in this entry; 1 for a dropped span
 	edit       int32 // 1 + index in edits; 0 if there is none
-	touched    bool  // it, or a message in it, is edited
+	touched    bool  // this entry, or a message in it, was edited
 }
 
 // maxRequest is the largest request that Parse accepts, because offsets have 32 bits.
@@ -125,7 +126,7 @@ func Parse(req []byte) (*Request, error) {
 	for k, n := range counts {
 		r.entries[k] = make([]entry, 0, n)
 	}
-	return r, walk(part{req, 0}, ofResource, r.index) // which has succeeded once
+	return r, walk(part{req, 0}, ofResource, r.index) // cannot fail: the same walk succeeded before
 }
 
 // index adds an entry for the message p.
@@ -151,7 +152,7 @@ func (r *Request) firstSpan(k kind, i int32) int {
 	return int(i)
 }
 
-// isEmptied reports whether the entry o had spans and all are dropped.
+// isEmptied reports whether the entry o had spans, which are all dropped.
 func (r *Request) isEmptied(o owner) bool {
 	n := r.entries[o.kind][o.i].dropped
 	return n > 0 && int(n) == r.firstSpan(o.kind, o.i+1)-r.firstSpan(o.kind, o.i)

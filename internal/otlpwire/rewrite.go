@@ -25,13 +25,13 @@ func (r *Request) AppendTo(dst []byte) []byte {
 
 // editedBytes returns about the number of bytes that the edits add.
 func (r *Request) editedBytes() int {
-	const head = 3 // of tag and length of an added field, seldom longer
+	const head = 3 // bytes for tag and length of an added field, usually
 	return len(r.encoded) + head*(len(r.attrEdits)+len(r.added)+len(r.edits))
 }
 
-// rewriter copies a request with its edits. It walks the messages in the order of
+// rewriter copies a request with its edits. It walks the messages in the same order as
 // Parse, so that it finds the entries by counting. For a patch, dst gets only the bytes
-// that are not in the request, and kept records the others.
+// that are not in the request, and kept has the ranges of the other bytes.
 type rewriter struct {
 	r     *Request
 	dst   []byte
@@ -39,7 +39,7 @@ type rewriter struct {
 	kept  keptRanges
 }
 
-// copy writes bytes, which are at this offset in the request if they are in it.
+// copy writes bytes. at is their offset in the request, if they are a part of it.
 func (w *rewriter) copy(b []byte, at int) {
 	if !w.patch || !w.kept.add(w.r.raw, b, at, len(w.dst)) {
 		w.dst = append(w.dst, b...)
@@ -55,13 +55,13 @@ type copier struct {
 
 func (w *rewriter) copier(p part) copier { return copier{cursor: p.fields(), w: w} }
 
-// omit copies the fields before the current one, and leaves out the current one.
+// omit copies the fields before the current field, and leaves out the current field.
 func (c *copier) omit() {
 	c.w.copy(c.raw[c.run:c.start], c.base+c.run)
 	c.run = c.pos
 }
 
-// flush copies the fields that were read and are not copied yet.
+// flush copies the fields that were read but not copied yet.
 func (c *copier) flush() {
 	c.w.copy(c.raw[c.run:c.pos], c.base+c.run)
 	c.run = c.pos
@@ -108,7 +108,7 @@ func (w *rewriter) entry(c *copier, o owner) {
 	case e == nil:
 		w.container(p, o.kind+1, entry.first, 0)
 	default:
-		// The pieces of an edited resource or scope become one, at the beginning.
+		// The pieces of an edited resource or scope are joined, and written first.
 		own := w.r.message(p, ownMessage)
 		inner := w.open(ownMessage, len(own.raw))
 		w.fields(own, o.kind, e)
@@ -196,7 +196,7 @@ func (w *rewriter) addAttributes(k kind, e *edit) {
 	}
 }
 
-// status writes the new status of a span. It keeps the unknown fields of the old one.
+// status writes the new status of a span. It keeps the unknown fields of the old status.
 func (w *rewriter) status(tail *Writer, span part, e *edit) {
 	end := tail.Len()
 	tail.Uint(field.StatusCode, uint64(e.code))
@@ -206,12 +206,12 @@ func (w *rewriter) status(tail *Writer, span part, e *edit) {
 	tail.Message(field.SpanStatus, end)
 }
 
-// A mark is the offset of the content of an open message in dst, the number of bytes
-// reserved for its length, and the kept ranges and bytes before it.
+// A mark belongs to an open message. It has the offset of the content in dst, the number of
+// bytes reserved for its length, and the numbers of kept ranges and kept bytes before it.
 type mark struct{ at, width, ranges, kept int }
 
-// open writes a tag and reserves room for the length. Most edits change the length of a
-// message little, so the room fits the old length.
+// open writes a tag and reserves bytes for the length. Most edits change the length of a
+// message little, so it reserves the bytes that the old length needed.
 func (w *rewriter) open(num uint32, oldLength int) mark {
 	width := protowire.SizeVarint(uint64(oldLength))
 	w.dst = appendTag(w.dst, num)
@@ -219,7 +219,7 @@ func (w *rewriter) open(num uint32, oldLength int) mark {
 	return mark{len(w.dst), width, len(w.kept.list), w.kept.bytes}
 }
 
-// close writes the length. It moves the content if the room has the wrong size.
+// close writes the length. If the reserved bytes do not fit, it moves the content.
 func (w *rewriter) close(m mark) {
 	written := len(w.dst) - m.at
 	length := uint64(written + w.kept.bytes - m.kept)

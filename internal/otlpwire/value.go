@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// maxDepth bounds the nesting of values that are decoded, because each level uses
-// stack. Other protobuf decoders stop at 100 messages too.
+// maxDepth bounds the depth of decoded values, because each level uses stack. Other
+// protobuf decoders stop at a depth of 100 messages, too.
 const maxDepth = 100
 
 var errDepth = errors.New("value nested deeper than 100 levels")
@@ -47,8 +47,8 @@ func (r *Request) value(p part, depth int) attribute.Value {
 	return attribute.Value{}
 }
 
-// member returns the member of an AnyValue's oneof, which is the last one; num is zero
-// if there is none. The pieces of an array or a map merge.
+// member returns the member of an AnyValue's oneof. If there are several, the last counts,
+// but the pieces of an array or a map merge. num is zero if there is none.
 func (r *Request) member(p part) (num uint32, bits uint64, content part) {
 	c := p.fields()
 	for c.next() {
@@ -91,7 +91,7 @@ func (r *Request) array(p part, depth int) attribute.Value {
 	return attribute.SliceValue(members...)
 }
 
-// commonType returns the type of all members, EMPTY if they differ.
+// commonType returns the type that all members have, or EMPTY if they differ.
 func commonType(members []attribute.Value) attribute.Type {
 	differs := func(m attribute.Value) bool { return m.Type() != members[0].Type() }
 	if len(members) == 0 || slices.ContainsFunc(members, differs) {

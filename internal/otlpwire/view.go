@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// View is the part that Span, Resource, Scope, Event and Link share: a message with
-// attributes. Each read returns the state after the edits so far, made through any
-// view of the message. An absent field reads as zero. Each read walks the message.
+// View is the common part of Span, Resource, Scope, Event and Link: a message with
+// attributes. Each read sees all earlier edits of the message, made through any view. An
+// absent field reads as zero. Each read walks the message.
 type View struct {
 	r  *Request
 	of owner
@@ -20,7 +20,7 @@ type View struct {
 // An owner identifies a message that can be edited.
 type owner struct {
 	kind kind
-	i    int32 // index of its entry, or of its span's entry
+	i    int32 // index of its entry; for an event or a link, of the span's entry
 	at   int32 // see childEdits and addedChild; 0 for a resource, a scope or a span
 }
 
@@ -95,8 +95,8 @@ func (v View) SetAttribute(kv attribute.KeyValue) {
 	v.record(attrEdit{key: string(kv.Key), start: start, end: end, at: v.r.firstOffset(v, string(kv.Key))})
 }
 
-// DeleteAttribute removes every attribute with this key. It is not an edit if there is
-// none.
+// DeleteAttribute removes every attribute with this key. If there is none, the message
+// counts as unedited.
 func (v View) DeleteAttribute(key string) {
 	if e := edited(v, key); e != nil {
 		e.start, e.end = 0, 0
@@ -135,7 +135,7 @@ func (r *Request) entryPart(o owner) part {
 	return part{r.raw[e.start:e.end:e.end], int(e.start)}
 }
 
-// mergedMessage is the resource or the scope of an entry, merged from its pieces.
+// mergedMessage is the resource or the scope of an entry, joined from its pieces.
 type mergedMessage struct {
 	known int32 // 1 + index of the entry; 0 if none is known
 	part  part
@@ -146,8 +146,8 @@ type mergedMessage struct {
 const ownMessage = field.ResourceSpansResource
 
 // own returns the resource in a ResourceSpans, or the scope in a ScopeSpans. The last
-// result of each kind is kept: every span asks for its own, and the search walks over
-// all spans.
+// result of each kind is kept, because every span asks for its resource and scope, and a
+// search reads all spans.
 func (r *Request) own(o owner) part {
 	m := &r.merged[o.kind]
 	if m.known != o.i+1 {
@@ -204,7 +204,7 @@ func (r *Request) without(p part, match func(cursor) bool) []byte {
 	return append(kept, c.raw[c.pos:]...)
 }
 
-// message returns the content of the message in field num of p. Several merge.
+// message returns the content of the message in field num of p. Several pieces merge.
 func (r *Request) message(p part, num uint32) part {
 	var found part
 	c := p.fields()

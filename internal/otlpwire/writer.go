@@ -26,7 +26,7 @@ type Writer struct {
 // too short.
 func NewWriter(buf []byte) *Writer { return &Writer{buf, len(buf)} }
 
-// Reset empties the writer. It frees a buffer longer than maxKept bytes.
+// Reset empties the writer. It drops a buffer longer than maxKept bytes.
 func (w *Writer) Reset(maxKept int) {
 	if len(w.buf) > maxKept {
 		w.buf = nil
@@ -145,7 +145,7 @@ func (w *Writer) repair(s string) {
 	}
 }
 
-// head writes tag and length of a field with n bytes of content, which are written.
+// head writes the tag and the length of a field before its n bytes of content.
 func (w *Writer) head(num, n int) {
 	if n < oneByte && num <= 15 {
 		b := w.take(2)
@@ -168,7 +168,7 @@ func (w *Writer) varint(v uint64) {
 	binary.PutUvarint(w.take(protowire.SizeVarint(v)), v)
 }
 
-// take returns n bytes before the written ones, for the caller to fill.
+// take reserves n bytes before the written bytes, for the caller to fill.
 func (w *Writer) take(n int) []byte {
 	w.pos -= n
 	if w.pos < 0 {
@@ -200,8 +200,8 @@ func PartialSuccess(rejected int, message string) []byte {
 	return w.Bytes()
 }
 
-// oneByte is the smallest varint with more than one byte.
+// oneByte is the smallest number with a varint of more than one byte.
 const oneByte = 0x80
 
-// SizeField returns the size of a field of n bytes with a number of at most 15.
+// SizeField returns the size of a field with a number of at most 15 and n bytes of content.
 func SizeField(n int) int { return 1 + protowire.SizeBytes(n) }

@@ -13,7 +13,7 @@ import (
 // that are not UTF-8, become U+FFFD. Tabs stay.
 func Text(text string) string { return shown(text, "\t") }
 
-// Lines is Text for a text of several lines.
+// Lines is Text for text of several lines.
 func Lines(text string) string { return shown(text, "\t\n") }
 
 func shown(text, allowed string) string {
@@ -33,7 +33,7 @@ func shown(text, allowed string) string {
 	}, text)
 }
 
-// ascii reports whether text has printable ASCII characters alone, as most text has.
+// ascii reports whether text has only printable ASCII characters, as most texts.
 func ascii(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {

@@ -18,6 +18,6 @@ package proctree
 type Mark struct {
 	// Variable is the variable's name.
 	Variable string
-	// Is reports whether the value is the mark. It must not be nil.
+	// Is reports whether value is the mark's value. It must not be nil.
 	Is func(value string) bool
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRounds bounds how often Kill searches for processes forked meanwhile.
+// maxRounds bounds the number of searches of Kill for processes that were forked meanwhile.
 const maxRounds = 10
 
 // Kill sends SIGKILL to every process with the mark, waits until they have ended, and
@@ -56,7 +56,8 @@ func Await(ctx context.Context, mark Mark) error {
 	return await(ctx, found)
 }
 
-// process is a running process. The pidfd identifies it even if its id is used again.
+// process is a running process. Its pidfd identifies it even if another process gets its
+// id.
 type process struct{ pid, fd int }
 
 func closeAll(list []process) {
@@ -65,7 +66,8 @@ func closeAll(list []process) {
 	}
 }
 
-// pollInterval is how often ended returns so that the context can be checked.
+// pollInterval is the longest wait of ended, so that the context can be checked between two
+// calls.
 const pollInterval = 20 * time.Millisecond
 
 // await blocks until all processes have ended or ctx ends.
@@ -80,7 +82,8 @@ func await(ctx context.Context, list []process) error {
 	return nil
 }
 
-// ended waits up to pollInterval for the end of the process, and reports it.
+// ended waits at most pollInterval for the end of the process. It reports whether the
+// process has ended.
 func ended(p process) bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, int(pollInterval.Milliseconds()))
@@ -108,7 +111,7 @@ func find(mark Mark) ([]process, error) {
 		if pid == self || !hasMark(pid, uid, mark) {
 			continue
 		}
-		// The id may have been used again before PidfdOpen, so check the mark once more.
+		// Another process may have got the id before PidfdOpen, so the mark is checked again.
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue // it has ended

@@ -21,11 +21,11 @@ import (
 	"time"
 )
 
-// Pauses between two lines, and between two states of a terminal's line.
+// Pauses between two lines, and between two updates of the line in a terminal.
 const (
 	linePause     = 5 * time.Second
 	terminalPause = 500 * time.Millisecond
-	terminalFirst = 2 // ticks before the first state
+	terminalFirst = 2 // number of ticks before the first update
 )
 
 // Report is the progress of one run. Its methods are safe for concurrent use.
@@ -41,7 +41,7 @@ type Report struct {
 	mu          sync.Mutex
 	step        string
 	done, total int
-	shown       bool // a terminal's line is on the screen
+	shown       bool // the line is on the terminal's screen
 }
 
 // Start begins a report about a run, whose name is what. limit is the longest duration of
@@ -86,10 +86,10 @@ func (r *Report) run() {
 	}
 }
 
-// clearLine moves to the beginning of a terminal's line and clears it.
+// clearLine moves to the beginning of the terminal's line and clears it.
 const clearLine = "\r\x1b[K"
 
-// show writes the state. An error does not matter, because the command works without it.
+// show writes the state. It ignores errors, because the command works without the report.
 func (r *Report) show(passed time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +102,8 @@ func (r *Report) show(passed time.Duration) {
 	_, _ = io.WriteString(r.w, text+"\n")
 }
 
-// Write writes other lines of the command, such as its log, in the place of a terminal's
-// line.
+// Write writes other lines of the command, such as its log, in place of the report's line
+// in a terminal.
 func (r *Report) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +116,7 @@ func (r *Report) Write(p []byte) (int, error) {
 	return r.w.Write(p)
 }
 
-// textLocked returns the state as one line without its end.
+// textLocked returns the state as one line without a line break.
 func (r *Report) textLocked(passed time.Duration) string {
 	var parts []string
 	if r.total > 0 {

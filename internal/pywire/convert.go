@@ -15,10 +15,10 @@ import (
 const (
 	version  = 1
 	maxList  = 1 << 16 // members of a list or a map
-	maxDepth = 16      // lists and maps inside each other, in the value of an attribute
+	maxDepth = 16      // depth of lists and maps inside the value of an attribute
 )
 
-// Errors of Convert, beside the errors of msgp.
+// Errors of Convert, besides the errors of msgp.
 var (
 	errVersion = errors.New("the version of the batch is unknown")
 	errList    = fmt.Errorf("a list has more than %d members", maxList)
@@ -37,7 +37,7 @@ const maxKept = 4 << 20
 type Converter struct {
 	w      otlpwire.Writer
 	max    int
-	starts []int // the members of the lists under way, as distances from the end
+	starts []int // starts of the members of the open lists, as distances from the end
 	err    error // the first error; after it, nothing is read
 }
 
@@ -81,8 +81,8 @@ func (c *Converter) ok(r *reader, place string) bool {
 	return c.err == nil
 }
 
-// each calls write for each of n members, from the last to the first. A member has so
-// many values.
+// each calls write for each of n members, from the last to the first. A member has a fixed
+// number of values.
 func (c *Converter) each(place string, data []byte, n uint32, values int, write func(*reader)) {
 	if n > maxList {
 		c.fail(place, errList)
@@ -136,8 +136,8 @@ func (c *Converter) attributes(num int, data []byte, depth int) {
 	})
 }
 
-// value writes the content of an AnyValue. A member of its oneof is written even if it is
-// zero.
+// value writes the content of an AnyValue. It writes a member of the oneof even if the
+// member is zero.
 func (c *Converter) value(r *reader, depth int) {
 	if depth > maxDepth {
 		c.fail("value", errDepth)

@@ -9,8 +9,8 @@ import (
 
 var errNumber = errors.New("a number is out of range")
 
-// reader reads the values at the head of b, one after the other. The first error stays,
-// and later reads return zero.
+// reader reads values from the start of b, in order. After the first error, all reads
+// return zero.
 type reader struct {
 	b   []byte
 	err error
@@ -42,7 +42,7 @@ func (r *reader) null() bool {
 	return true
 }
 
-// skip returns the bytes from the next value on, and skips the value.
+// skip skips the next value. It returns the bytes from this value on.
 func (r *reader) skip() []byte {
 	from := r.b
 	next(r, func(b []byte) (struct{}, []byte, error) {
@@ -97,7 +97,7 @@ func (r *reader) array() uint32 {
 	return next(r, msgp.ReadArrayHeaderBytes)
 }
 
-// mapping is array for a map.
+// mapping is like array, for a map.
 func (r *reader) mapping() uint32 {
 	if r.null() {
 		return 0

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// checkInterval is the least time between two checks of a file for a change.
+// checkInterval is the shortest time between two checks of a file for changes.
 const checkInterval = time.Second
 
 // Value is a value that is read from files. It is read again when a file has changed.
 // If that fails, the previous value stays. Safe for concurrent use.
 type Value[T any] struct {
-	name  string // of the value, for the log
+	name  string // name of the value, for the log
 	paths []string
 	read  func() (T, error)
 	log   *slog.Logger

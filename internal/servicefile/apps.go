@@ -70,10 +70,11 @@ func (r reader) deployment(node *yaml.Node, path string) {
 	}
 }
 
-// item holds the values of an item of a list, in the form of a variable.
+// item has the values of one item of a list. Each value has the form in which a variable
+// would have it.
 type item struct {
 	texts map[string]string // by key
-	place string            // of the name, or else of the item
+	place string            // position of the item's name in the file, or else of the item
 }
 
 func (r reader) item(node *yaml.Node, path, pattern string) item {
@@ -96,7 +97,7 @@ func (i item) number(key string) *int {
 	if i.texts[key] == "" {
 		return nil
 	}
-	n, _ := strconv.Atoi(i.texts[key]) // the form of the key is a number
+	n, _ := strconv.Atoi(i.texts[key]) // cannot fail: the form of the key is a number
 	return &n
 }
 
@@ -104,12 +105,12 @@ func (i item) duration(key string) *time.Duration {
 	if i.texts[key] == "" {
 		return nil
 	}
-	d, _ := time.ParseDuration(i.texts[key]) // the form of the key is a duration
+	d, _ := time.ParseDuration(i.texts[key]) // cannot fail: the form of the key is a duration
 	return &d
 }
 
-// json returns a part of the file as JSON, with its keys in their order. It returns
-// nothing if a value has no form in JSON, which is an error.
+// json returns a part of the file as JSON, with the keys in the order of the file. If a
+// value cannot be written as JSON, it reports an error and returns nothing.
 func (r reader) json(node *yaml.Node, path string) []byte {
 	if !r.plain(node, path) {
 		return nil
@@ -125,8 +126,8 @@ func (r reader) json(node *yaml.Node, path string) []byte {
 	return out.Bytes()
 }
 
-// forJSON returns a copy of a node in which each key is a text, and each value a text or
-// a scalar of JSON.
+// forJSON returns a copy of a node in which each key is a text, and each value is a text or
+// a scalar that JSON has.
 func (r reader) forJSON(node *yaml.Node, path string) *yaml.Node {
 	if node.Kind == yaml.ScalarNode {
 		return r.scalarForJSON(node, path)

@@ -10,7 +10,8 @@ import (
 
 // FaultError is one error in a service file.
 type FaultError struct {
-	// File is the file's name as it was given. Line and Column begin at 1.
+	// File is the name of the file as the caller wrote it. Line and Column are counted from
+	// 1.
 	File         string
 	Line, Column int
 	// Text describes the error. It begins with the path of the key.

@@ -21,10 +21,9 @@ import (
 	"github.com/servetrace/servetrace/internal/total"
 )
 
-// Log keeps the failures of one exporter's calls and its lost spans, for the
-// status and for the log. The log has the beginning of trouble, each new reason, the
-// counts now and then, and the end, but not every failure between. Safe for
-// concurrent use.
+// Log keeps the failed calls and the lost spans of one exporter, for the status and for the
+// log. It logs the beginning of trouble, each new reason, the counts at intervals, and the
+// end. It does not log every failure. Safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 
@@ -33,7 +32,7 @@ type Log struct {
 	state    string // of the plugin, for the log
 	last     string
 	lastAt   time.Time
-	failures []failure // at most mostFailures, the last one last
+	failures []failure // at most mostFailures, the last failure last
 	trouble  trouble
 }
 
@@ -68,27 +67,28 @@ func (f *Log) Write() {
 	}
 }
 
-// trouble is a time in which calls fail or spans are lost. The zero value is none.
+// trouble is a period in which calls fail or spans are lost. The zero value means no
+// trouble.
 type trouble struct {
-	failing  map[string]bool   // logged reasons of failures that cost no span so far
-	refusing map[string]bool   // logged reasons of spans rejected
-	calls    uint64            // that failed since trouble began
+	failing  map[string]bool   // logged reasons of failures without lost spans
+	refusing map[string]bool   // logged reasons of rejected spans
+	calls    uint64            // number of failed calls since trouble began
 	rejected map[string]uint64 // spans lost since then, by code
-	dropped  map[string]uint64 // the same by the host's reason
+	dropped  map[string]uint64 // spans lost since then, by the host's reason
 	last     time.Time         // last failure or loss
-	count    time.Time         // from then on the next loss logs the counts
-	pause    time.Duration     // between two such lines
+	count    time.Time         // time from which the next loss logs the counts
+	pause    time.Duration     // pause between two lines with counts
 }
 
 // Calm is the time without failures after which trouble is over.
 const Calm = 10 * time.Second
 
-// mostKinds bounds the reasons that are logged in one trouble: of failures without a
-// loss, of spans rejected, and of spans dropped.
+// mostKinds bounds the number of reasons that are logged in one trouble, separately for
+// failures without a loss, for rejected spans, and for dropped spans.
 const mostKinds = 8
 
-// The first and the longest pause between two lines with the counts of lost spans;
-// each is twice the one before.
+// The first and the longest pause between two lines with the counts of lost spans. Each
+// pause is twice as long as the previous pause.
 const (
 	countFirst = 10 * time.Second
 	countMost  = 5 * time.Minute
@@ -119,7 +119,7 @@ func (f *Log) Rejected(now time.Time, code string, spans uint64, title, text str
 	f.countLocked(now)
 }
 
-// Dropped logs spans that the host drops, the first time for a reason.
+// Dropped logs spans that the host drops, once for each reason.
 func (f *Log) Dropped(now time.Time, spans uint64, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +130,7 @@ func (f *Log) Dropped(now time.Time, spans uint64, why string) {
 	f.countLocked(now)
 }
 
-// lose counts lost spans, and reports whether their kind is new and to be logged.
+// lose counts lost spans, and reports whether their kind must be logged because it is new.
 func lose(counts *map[string]uint64, kind string, spans uint64) (isNew bool) {
 	if *counts == nil {
 		*counts = map[string]uint64{}
@@ -153,12 +153,13 @@ func isNew(logged *map[string]bool, code, text string) bool {
 	return true
 }
 
-// kindOf returns the same for reasons that differ in ids, counts and times only: the
-// code and the words of the back end. But HTTP's 413 is not its 400.
+// kindOf returns the code and the words of the back end. Reasons that differ only in ids,
+// counts and times have the same kind, but the HTTP statuses 413 and 400 have different
+// kinds.
 func kindOf(code, text string) string { return code + WithoutNumbers(text, isHTTPStatus) }
 
-// WithoutNumbers returns the words of a text, each behind a space. "#" replaces a
-// word with a digit in it, unless keep reports that the word matters.
+// WithoutNumbers returns the words of a text, each after a space. It replaces words with a
+// digit by "#", except words for which keep returns true.
 func WithoutNumbers(text string, keep func(word string) bool) string {
 	var words strings.Builder
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
@@ -177,15 +178,16 @@ func WithoutNumbers(text string, keep func(word string) bool) string {
 // an id, an address or a random name.
 func IsShort(word string) bool { return len(word) <= 3 }
 
-// IsNothing keeps no number: a stack has addresses and counts of any length.
+// IsNothing returns false: it keeps no number. A stack has addresses and counts of any
+// length.
 func IsNothing(string) bool { return false }
 
 func isHTTPStatus(word string) bool {
 	return len(word) == 3 && (word[0] == '4' || word[0] == '5') && strings.Trim(word, "0123456789") == ""
 }
 
-// countLocked logs the spans lost so far, if the loss comes long enough after the
-// first loss, or after the last such line.
+// countLocked logs the number of spans lost so far, if the last such line, or the first
+// loss, was long enough ago.
 func (f *Log) countLocked(now time.Time) {
 	t := &f.trouble
 	t.last = now
@@ -201,7 +203,7 @@ func (f *Log) countLocked(now time.Time) {
 	t.count = now.Add(t.pause)
 }
 
-// Delivered logs the end of trouble, if it is over.
+// Delivered logs the end of trouble, if trouble is over.
 func (f *Log) Delivered(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,8 +221,8 @@ func (f *Log) QuietSince(t time.Time) bool {
 	return t.After(f.trouble.last)
 }
 
-// lost returns the spans lost since trouble began as arguments for a line of the log,
-// which is written later: the counts are copied.
+// lost returns the counts of lost spans since trouble began, as arguments for a log line.
+// The counts are copied, because the line is written later.
 func (t *trouble) lost(more ...any) []any {
 	args := []any{"failed_calls", t.calls, "rejected_meanwhile", total.Of(t.rejected), "dropped_meanwhile", total.Of(t.dropped)}
 	if len(t.rejected) > 0 {
@@ -240,7 +242,7 @@ type Failure struct {
 	First, Last  time.Time
 }
 
-// mostFailures bounds the failures that are kept for the status: the last ones.
+// mostFailures is the number of failures that are kept for the status.
 const mostFailures = 8
 
 // failure is a Failure with its kind, see kindOf.
@@ -272,7 +274,7 @@ func (f *Log) keepLocked(now time.Time, code, text string, spans uint64) {
 	f.failures = append(list, one)
 }
 
-// SetLast keeps the last error, which is of the plugin and not of a call.
+// SetLast keeps the last error of the plugin that is not an error of a call.
 func (f *Log) SetLast(now time.Time, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

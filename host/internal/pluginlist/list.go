@@ -189,9 +189,10 @@ func checkAddress(where string) error {
 	return nil
 }
 
-// Resolve returns the path of the socket or the executable: the path in an address; the
-// interpreter of a function in Python; Where itself if it is a path; else the first file of
-// that name in PluginDirs. If there is none, the error is ErrNowhere and names the folders.
+// Resolve returns the path of the socket or the executable. For an address, it is the path
+// in it, and for a function in Python the interpreter. A path is returned as it is. A bare
+// name is looked up in PluginDirs. If no folder has it, the error is ErrNowhere and names
+// the folders.
 func (e Entry) Resolve(s *Settings) (string, error) {
 	switch {
 	case e.Attached:
@@ -210,7 +211,7 @@ func (e Entry) Resolve(s *Settings) (string, error) {
 	return "", e.notIn(s.PluginDirs)
 }
 
-// notIn returns the error for a bare name that is in none of dirs. It names the folders
+// notIn returns the error for a bare name that no folder of dirs has. It names the folders
 // that do not exist, and a file with a similar name.
 func (e Entry) notIn(dirs []string) error {
 	var looked, names []string
@@ -232,5 +233,5 @@ func (e Entry) notIn(dirs []string) error {
 		ErrNowhere, e.Where, strings.Join(looked, ", "), advice, EnvPluginDir)
 }
 
-// ErrNowhere is the error for a bare name that is in no folder.
+// ErrNowhere is the error for a bare name that no folder has.
 var ErrNowhere = errors.New("there is no plugin")

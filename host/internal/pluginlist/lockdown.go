@@ -31,7 +31,8 @@ func validateLockdown(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// notLockedDown returns the fault of an entry, with the text to write instead, or "".
+// notLockedDown returns the error about an entry that breaks a rule, with the text to write
+// instead, or "".
 func (e Entry) notLockedDown() string {
 	relative := strings.Contains(e.Where, "/") && !strings.HasPrefix(e.Where, "/")
 	switch {

@@ -33,7 +33,7 @@ func (c Configuration) load() ([]byte, error) {
 	return document, nil
 }
 
-// describe adds the origin of the configuration to an error. It returns nil for nil.
+// describe adds the origin of the configuration to an error. It returns nil if err is nil.
 func (c Configuration) describe(err error) error {
 	switch {
 	case err == nil:
@@ -72,8 +72,8 @@ func ParseConfigs(text string) (map[string]Configuration, error) {
 	return configs, nil
 }
 
-// validateConfigs compares the configurations with the list of plugins. With an empty list
-// there are no plugins, and nothing is checked.
+// validateConfigs checks that each configuration is for a plugin in the list. With an empty
+// list it checks nothing.
 func validateConfigs(configs map[string]Configuration, list []Entry) error {
 	if len(list) == 0 {
 		return nil

@@ -83,7 +83,7 @@ func forWhom(name string) string {
 	return fmt.Sprintf("plugin %q", name)
 }
 
-// mostProcs is above the number of processors of any machine.
+// mostProcs bounds a number of processors. No machine has so many.
 const mostProcs = 1 << 16
 
 // ParseProcs parses a number of processors.
@@ -95,7 +95,7 @@ func ParseProcs(text string) (int, error) {
 	return n, err
 }
 
-// validatePluginEnv compares SERVE_TRACING_PLUGIN_ENV with the list of plugins.
+// validatePluginEnv checks that SERVE_TRACING_PLUGIN_ENV only names plugins in the list.
 func validatePluginEnv(s *Settings, list []Entry) error {
 	errs := []error{namesOfList(EnvPluginEnv, s.PluginEnv, list, EveryPlugin)}
 	for _, name := range sortedKeys(s.PluginEnv) {
@@ -108,8 +108,8 @@ func validatePluginEnv(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// validateLimits compares the settings of GOMEMLIMIT and GOMAXPROCS with the list of
-// plugins, and checks their bounds.
+// validateLimits checks the bounds in GOMEMLIMIT and GOMAXPROCS, and that these settings
+// only name plugins in the list.
 func validateLimits(s *Settings, list []Entry) error {
 	errs := []error{
 		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, ""),
@@ -128,8 +128,8 @@ func validateLimits(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// namesOfList checks that each name of a setting is all, or the name of a plugin that this
-// host starts. With an empty list there are no plugins, and nothing is checked.
+// namesOfList checks that each name of a setting means all plugins, or a plugin that this
+// host starts. With an empty list it checks nothing.
 func namesOfList[T any](variable string, values map[string]T, list []Entry, all string) error {
 	if len(list) == 0 {
 		return nil

@@ -94,7 +94,7 @@ func parseProcessors(variable, text, exporter string) ([]Entry, error) {
 	return list, errors.Join(errs...)
 }
 
-// validateFail compares SERVE_TRACING_PROCESSOR_FAIL with the processors.
+// validateFail checks that SERVE_TRACING_PROCESSOR_FAIL only names processors in the list.
 func validateFail(s *Settings, list []Entry) error {
 	if len(list) == 0 {
 		return nil
@@ -112,7 +112,7 @@ func validateFail(s *Settings, list []Entry) error {
 		case name == "" || slices.Contains(names, name):
 		case at >= 0:
 			errs = append(errs, fmt.Errorf("%s: plugin %q is an exporter; only a processor fails open or closed", EnvProcessorFail, name))
-		case slices.ContainsFunc(list, func(e Entry) bool { return e.Processor && e.isFolder() }): // which may bring it
+		case slices.ContainsFunc(list, func(e Entry) bool { return e.Processor && e.isFolder() }): // the folder may contain the plugin
 		case len(names) == 0:
 			errs = append(errs, fmt.Errorf("%s: there is no processor %q; list it in %s", EnvProcessorFail, name, EnvProcessors))
 		default:

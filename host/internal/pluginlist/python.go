@@ -17,11 +17,11 @@ import (
 // The module servetrace.runner is in the folder python of this repository. It serves the
 // contract of plugins.
 
-// pythonScheme begins an entry for a function in Python.
+// pythonScheme is the start of an entry for a function in Python.
 const pythonScheme = "python:"
 
-// VarPythonPath is Python's variable with the folders of modules. A function in Python
-// starts with it, because its module and the package servetrace may be in such a folder.
+// VarPythonPath is the variable with Python's folders of modules. A function in Python
+// starts with it, because these folders may contain its module or the package servetrace.
 const VarPythonPath = "PYTHONPATH"
 
 // defaultPython is the interpreter if SERVE_TRACING_PYTHON is not set.
@@ -49,7 +49,8 @@ func functionEntry(name string, named bool, where string) (Entry, error) {
 	return Entry{Name: name, Where: where, Function: parts[1] + ":" + parts[2], Named: named}.checked()
 }
 
-// parse returns the entries of the lists. A function in Python has the interpreter's pin.
+// parse returns the entries of the lists. The entry of a function in Python has the pin of
+// the interpreter.
 func parse(s *Settings) ([]Entry, error) {
 	list, err := parseLists(s)
 	_, digest, faulty := cutPin(s.Python)
@@ -64,8 +65,8 @@ func parse(s *Settings) ([]Entry, error) {
 	return list, err
 }
 
-// interpreter returns the path of the interpreter: SERVE_TRACING_PYTHON if it is a path,
-// else the first file of that name in the folders of PATH.
+// interpreter returns the path of the interpreter. If SERVE_TRACING_PYTHON is not a path,
+// it is the first file with this name in the folders of PATH.
 func interpreter(s *Settings) (string, error) {
 	where, _, _ := cutPin(s.Python) // parse has reported the error
 	name := cmp.Or(unescape.Replace(where), defaultPython)
@@ -85,8 +86,8 @@ func interpreter(s *Settings) (string, error) {
 // errNoPython is the error if there is no interpreter.
 var errNoPython = errors.New("there is no interpreter")
 
-// variable returns the value of a variable of an environment, empty for none. If the
-// variable stands there twice, the last counts, as for a process.
+// variable returns the value of a variable in an environment, or "". If the variable occurs
+// twice, the last value counts, as for a process.
 func variable(environ []string, name string) string {
 	for _, kv := range slices.Backward(environ) {
 		if value, ok := strings.CutPrefix(kv, name+"="); ok {
@@ -100,14 +101,15 @@ func variable(environ []string, name string) string {
 type Run struct {
 	// Args are the arguments of the executable. Only a function in Python has any.
 	Args []string
-	// Imports are the folders from which the process may load code: whoever can change
+	// Imports are the folders from which the process may load code. A user that can change
 	// them can change the plugin.
 	Imports []string
-	// Environ are variables for its start, besides the variables of every plugin.
+	// Environ are further variables for the start of the process, beside the variables that
+	// every plugin gets.
 	Environ []string
 }
 
-// RunOf returns the parts of an entry's start besides the executable.
+// RunOf returns the parts of an entry's start except the executable.
 func RunOf(s *Settings, e Entry) Run {
 	if e.Function == "" {
 		return Run{}
@@ -118,7 +120,7 @@ func RunOf(s *Settings, e Entry) Run {
 		r.Imports = append(r.Imports, s.PythonDir)
 	}
 	r.Args = append(r.Args, e.Function)
-	r.Imports = append(r.Imports, ".") // Python's own, by -m
+	r.Imports = append(r.Imports, ".") // Python adds the working folder itself, because of -m
 	if path := variable(s.Environ, VarPythonPath); path != "" && !s.withheld(e.Name, VarPythonPath) {
 		r.Environ = []string{VarPythonPath + "=" + path}
 		for _, dir := range filepath.SplitList(path) {

@@ -15,7 +15,7 @@ import (
 // "${file:/PATH}" in a value. The host resolves references just before the plugin gets
 // the configuration. Keys and comments have no references.
 
-// referenceMark begins a reference. After another dollar sign, it is plain text.
+// referenceMark is the start of a reference. After another dollar sign it is plain text.
 const (
 	referenceMark    = "${"
 	referenceEscaped = "$${"
@@ -31,7 +31,7 @@ type lookUp func(reference string) (string, error)
 // returned unchanged.
 func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	if !bytes.Contains(document, []byte(referenceMark)) && !bytes.ContainsRune(document, '\\') {
-		return document, nil // nor can there be an escaped reference
+		return document, nil // it has no escaped reference either
 	}
 	root, err := yamlfile.Parse(document)
 	switch {
@@ -51,12 +51,12 @@ func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	return yamlfile.Flow(root), nil
 }
 
-// mostFaults bounds the errors that are reported of one document.
+// mostFaults bounds the number of reported errors in one document.
 const mostFaults = 20
 
 type resolver struct {
 	look    lookUp
-	bytes   int // of all resolved texts
+	bytes   int // length of all resolved texts
 	faults  []error
 	changed bool
 }
@@ -92,7 +92,7 @@ func (r *resolver) text(text string) (string, error) {
 			continue
 		}
 		reference, behind, ended := strings.Cut(rest, "}")
-		if !ended { // the text may be a part of a secret, so the error does not show it
+		if !ended { // the text may be a part of a secret, so the error does not contain it
 			return "", errors.New("there is ${ without } behind it; write a literal ${ as $${")
 		}
 		value, err := r.look(reference)

@@ -20,8 +20,8 @@ import (
 
 // secrets resolves the references of one plugin's configuration, and keeps the values.
 type secrets struct {
-	// environ has the variables that may be referred to. withheld reports whether
-	// lock-down keeps a variable from the plugin.
+	// environ has the variables that references can name. withheld reports whether lock-down
+	// keeps a variable from the plugin.
 	environ  map[string]string
 	withheld func(name string) bool
 	values   map[string]string // by reference
@@ -29,7 +29,7 @@ type secrets struct {
 
 func secretsFor(s *Settings, plugin string) *secrets {
 	refs := &secrets{environ: map[string]string{}, values: map[string]string{}}
-	for _, kv := range s.Environ { // the last counts, as for a process
+	for _, kv := range s.Environ { // the last value counts, as for a process
 		name, value, _ := strings.Cut(kv, "=")
 		refs.environ[name] = value
 	}
@@ -82,8 +82,8 @@ func (s *secrets) lookUp(reference string) (string, error) {
 	return value, nil
 }
 
-// shownReference returns a reference in the form for an error. An unknown form may contain
-// a secret, so at most its scheme is shown.
+// shownReference returns a reference in a form that an error may contain. An unknown form
+// may contain a secret, so at most its scheme is shown.
 func shownReference(reference string) string {
 	scheme, _, whole := strings.Cut(reference, ":")
 	switch {
@@ -145,8 +145,8 @@ var secretWords = []string{
 	"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "HEADERS", "COOKIE", "PRIVATE", "DSN",
 }
 
-// secretName reports whether the name of a variable suggests a secret. The name of a
-// file does not: its path is needed to understand an error.
+// secretName reports whether the name of a variable suggests a secret. A variable with the
+// path of a file does not count, because the path helps to understand an error.
 func secretName(name string) bool {
 	name = strings.ToUpper(name)
 	for _, end := range []string{"_FILE", "_PATH", "_DIR"} {
@@ -183,9 +183,9 @@ func secretsOf(name, value string) []string {
 	return texts
 }
 
-// partsOf returns a secret and its parts that are secrets by themselves: the token of
-// "Bearer X", the password of "Basic X", the texts of a JSON document such as Google's
-// of service accounts.
+// partsOf returns a secret, and its parts that are secrets by themselves: the token of
+// "Bearer X", the password of "Basic X", and the texts of a JSON document, such as the key
+// file of a Google service account.
 func partsOf(secret string) []string {
 	parts := []string{secret}
 	if scheme, rest, ok := strings.Cut(secret, " "); ok && authSchemes[strings.ToLower(scheme)] {
@@ -205,8 +205,8 @@ func partsOf(secret string) []string {
 
 var authSchemes = map[string]bool{"bearer": true, "basic": true, "token": true, "apikey": true, "api-key": true, "key": true}
 
-// fewestJSON is the shortest text of a JSON document that counts as a secret: shorter
-// texts are words such as "service_account".
+// fewestJSON is the length of the shortest text in a JSON document that counts as a secret.
+// Shorter texts are words such as "service_account".
 const fewestJSON = 20
 
 func jsonTexts(texts []string, value any) []string {

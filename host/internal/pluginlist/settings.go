@@ -53,9 +53,9 @@ func (s *Settings) Validate() error {
 }
 
 // ReadConfiguration returns the configuration of a plugin as the operator wrote it, nil for
-// none, and with its references resolved. The resolved text must not be shown. secrets are
-// the texts to redact: values of references, and of variables that the plugin may get. It
-// blocks for the disk.
+// none, and the configuration with its references resolved. The resolved text must not be
+// shown. secrets are the texts to redact: values of references, and of variables that the
+// plugin may get. It blocks while it reads files.
 func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, secrets []string, err error) {
 	refs := secretsFor(s, plugin)
 	is := s.PluginConfigs[plugin]
@@ -66,7 +66,7 @@ func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, s
 	return written, resolved, refs.texts(s.Environ), err
 }
 
-// RuntimeDirs returns the folders of the environment that are made for sockets.
+// RuntimeDirs returns the folders for sockets that the environment names.
 func (s *Settings) RuntimeDirs() []string {
 	if dir := variable(s.Environ, "XDG_RUNTIME_DIR"); dir != "" {
 		return []string{dir}
@@ -74,7 +74,7 @@ func (s *Settings) RuntimeDirs() []string {
 	return nil
 }
 
-// FailsOpen reports whether spans go on without a processor that does not work.
+// FailsOpen reports whether spans bypass a processor that does not work.
 func (s *Settings) FailsOpen(processor string) bool {
 	open, _ := byName(s.FailOpen, processor)
 	return open
@@ -111,7 +111,7 @@ func (s *Settings) References(plugin string) ([]Reference, error) {
 			known[reference] = true
 			list = append(list, Reference{shownReference(reference), errors.Unwrap(err)})
 		}
-		return value, nil // so that all references are tried
+		return value, nil // so that every reference is tried
 	})
 	return list, is.describe(err)
 }

@@ -17,16 +17,17 @@ import (
 	"time"
 )
 
-// Patience is the time that a disk may take to list a folder or to identify a file
-// while a caller waits.
+// Patience is the longest time that a caller waits for a disk to list a folder or to
+// identify a file.
 const Patience = 3 * time.Second
 
 // ErrSilent is the error of a disk that does not answer.
 var ErrSilent = errors.New("the disk does not answer; is its server gone?")
 
-// Aside returns the result of look, which may block for as long as the disk does. At
-// the end of ctx it is left behind, with its goroutine, and the error is [ErrSilent] if
-// ctx had a deadline, otherwise the cause of ctx.
+// Aside calls look in a goroutine, because look may block for as long as the disk does not
+// answer, and returns its result. If ctx ends first, Aside returns and the goroutine
+// continues. The error is then [ErrSilent] if ctx had a deadline, otherwise the cause of
+// ctx.
 func Aside[T any](ctx context.Context, look func() T) (T, error) {
 	said := make(chan T, 1)
 	go func() { said <- look() }() // ends when the disk answers
@@ -35,7 +36,7 @@ func Aside[T any](ctx context.Context, look func() T) (T, error) {
 		return result, nil
 	case <-ctx.Done():
 	}
-	select { // a busy machine may bring both at once
+	select { // on a busy machine both may be ready at once
 	case result := <-said:
 		return result, nil
 	default:
@@ -44,7 +45,7 @@ func Aside[T any](ctx context.Context, look func() T) (T, error) {
 	}
 }
 
-// cause returns the error of a look that was left behind.
+// cause returns the error of a look that has not ended in time.
 func cause(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -52,18 +53,17 @@ func cause(ctx context.Context) error {
 	return ErrSilent
 }
 
-// Disk makes one access at a time. So a disk that does not answer for days holds one
-// goroutine with its thread, and not a further one for each attempt. Safe for concurrent
-// use.
+// Disk makes one access at a time. If a disk does not answer for days, only one goroutine
+// with its thread waits for it, not one for each attempt. Safe for concurrent use.
 type Disk struct{ turn chan struct{} }
 
 // New returns a Disk.
 func New() Disk { return Disk{turn: make(chan struct{}, 1)} }
 
-// Busy reports whether a look has not been answered yet.
+// Busy reports whether a look is waiting for the disk.
 func (d Disk) Busy() bool { return len(d.turn) > 0 }
 
-// Look is Aside, after the looks before have been answered.
+// Look is Aside, after the earlier looks have ended.
 func Look[T any](ctx context.Context, d Disk, look func() T) (T, error) {
 	select {
 	case d.turn <- struct{}{}:
@@ -77,10 +77,10 @@ func Look[T any](ctx context.Context, d Disk, look func() T) (T, error) {
 	})
 }
 
-// Touch reads the beginning of an executable, as the kernel does before it runs it, for
-// as long as the disk takes. The start of a process must not wait for the disk: Go's
-// runtime stands still meanwhile, and all requests with it, as soon as the collector
-// wants to begin. Touch reports no error: the start has a better one.
+// Touch reads the beginning of an executable, as the kernel does before it runs the file.
+// It blocks until the disk answers. Without Touch, the start of a process would wait for
+// the disk. Go's runtime, and with it all requests, can stand still during that time. Touch
+// reports no error, because the start reports a better one.
 func Touch(path string) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() { // a named pipe would block

@@ -19,9 +19,9 @@ import (
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
 )
 
-// Found is a batch of a process that has ended. Settled has the number of spans, from the
-// first one on, that each exporter of the batch is done with. It has no exporter that is
-// done with all of them.
+// Found is a batch of a process that has ended. Settled has the number of leading spans
+// that each exporter of the batch has settled. It omits exporters that have settled all
+// spans.
 type Found struct {
 	Batch
 	Records []*Record
@@ -29,8 +29,8 @@ type Found struct {
 }
 
 // Adopt takes over the segments of processes that have ended, up to the bound, and returns
-// their batches in the order of their times. It blocks for as long as it takes to read
-// them, or until ctx ends, and is called once.
+// their batches, ordered by time. It blocks until it has read them, or until ctx ends. It
+// is called once.
 func (s *Store) Adopt(ctx context.Context) ([]Found, error) {
 	type result struct {
 		list []Found
@@ -103,7 +103,8 @@ func foreign(dir, instance string) ([]string, error) {
 	return paths, err
 }
 
-// instanceOf returns the instance in the name of a segment, or "" if it is no such name.
+// instanceOf returns the instance in the name of a segment, or "" if name is not the name
+// of a segment.
 func instanceOf(name string) string {
 	base, ok := strings.CutSuffix(name, suffix)
 	if !ok {
@@ -149,11 +150,11 @@ func (s *Store) adoptFile(path string, all *contents) error {
 type contents struct {
 	segments []*segment
 	parts    []Found // without Settled
-	marks    []mark  // with the segment
+	marks    []mark  // marks, each with its segment
 	damaged  int64
 }
 
-// counter counts the bytes that a journal has read. It reads whole blocks.
+// counter counts the bytes that a journal has read. A journal reads whole blocks.
 type counter struct {
 	io.Reader
 	n int64
@@ -165,7 +166,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Drop counts bytes that a journal has skipped. The zeros that resume leaves are none.
+// Drop counts bytes that a journal has skipped. It does not count the zeros that resume
+// writes.
 func (c *contents) Drop(err error) {
 	var e *journal.ErrCorrupted
 	if errors.As(err, &e) && e.Reason != "zero header" && e.Reason != "orphan chunk" {
@@ -173,7 +175,7 @@ func (c *contents) Drop(err error) {
 	}
 }
 
-// read adds the records of a segment. A record that is damaged is skipped.
+// read adds the records of a segment. It skips damaged records.
 func (c *contents) read(seg *segment) error {
 	info, err := seg.file.Stat()
 	if err != nil {
@@ -195,7 +197,7 @@ func (c *contents) read(seg *segment) error {
 		rec := &Record{seg: seg, block: (in.n - 1) / blockBytes * blockBytes}
 		record.Reset()
 		if _, err := record.ReadFrom(one); err != nil || record.Len() == 0 {
-			continue // it has no end, and is counted by Drop; or it is of resume
+			continue // the record has no end, and is counted by Drop; or resume wrote it
 		}
 		rec.size, rec.sum = int64(record.Len()), crc32.Checksum(record.Bytes(), castagnoli)
 		if !c.parse(record.Bytes(), rec) {
@@ -232,8 +234,7 @@ type key struct {
 	number   uint64
 }
 
-// merge puts the records of each batch together, with its marks, and sorts the batches by
-// their times.
+// merge joins the records of each batch with its marks, and sorts the batches by time.
 func (c *contents) merge() (list []Found) {
 	at := map[key]int{}
 	for _, part := range c.parts {
@@ -266,8 +267,8 @@ func (c *contents) merge() (list []Found) {
 	return list
 }
 
-// settle sets Settled. marks are in any order; a part of the batch that is done with, but
-// not the spans before it, is not counted.
+// settle sets Settled. marks are in any order. A settled part counts only if all spans
+// before it are settled.
 func (f *Found) settle(marks []mark) {
 	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(a.from, b.from) })
 	f.Settled = map[string]int{}

@@ -16,7 +16,7 @@ const (
 
 var errRecord = errors.New("the record is damaged")
 
-// mark says that an exporter is done with some spans of a batch.
+// mark records that an exporter has settled some spans of a batch.
 type mark struct {
 	seg      *segment
 	exporter string
@@ -53,7 +53,7 @@ func appendText(dst []byte, text string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
-// parser reads the values of a record. After a fault all values are zero.
+// parser reads the values of a record. After an error all values are zero.
 type parser struct {
 	rest []byte
 	bad  bool
@@ -79,7 +79,7 @@ func take[T any](p *parser, v T, n int) T {
 	return v
 }
 
-// count reads a number of things, each of which takes a byte of a message at least.
+// count reads the length of a list, which has at least one byte for each member.
 func (p *parser) count(most int) int {
 	v := p.uvarint()
 	if v > uint64(most) {
@@ -115,7 +115,7 @@ func parseBatch(record []byte) (b Batch, data []byte, err error) {
 	return b, p.rest, nil
 }
 
-// mostSpans bounds the counts in marks, which have no data to compare with.
+// mostSpans bounds the counts in marks. There is no data to check them against.
 const mostSpans = 1 << 31
 
 // parseMarks parses the record of marks, without its kind.

@@ -15,13 +15,13 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/journal"
 )
 
-// Constants of the log format, which are part of it.
+// Constants of the log format.
 const (
 	blockBytes  = 32 << 10
 	chunkHeader = 7
 )
 
-// suffix is of the names of segments: the instance and a number precede it.
+// suffix is the end of the names of segments. Before it are the instance and a number.
 const suffix = ".spool1"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -31,13 +31,13 @@ type segment struct {
 	path string
 	file *os.File
 
-	// Guarded by Store.mu. live is the number of records that an exporter needs.
+	// Guarded by Store.mu. live is the number of records that some exporter needs.
 	size int64
 	live int
 	open bool
 
-	// Used in the disk's turn only. end is the offset at which the next bytes are
-	// written. log is nil until the first write.
+	// Used only in the disk's turn. end is the offset at which the next bytes are written.
+	// log is nil until the first write.
 	end  int64
 	log  *journal.Writer
 	out  bytes.Buffer
@@ -67,7 +67,7 @@ func createSegment(dir, instance string, count *int) (*segment, error) {
 		if !errors.Is(err, errLocked) {
 			return nil, errors.Join(err, seg.remove())
 		}
-		_ = f.Close() // another process has found the empty file first, and removes it
+		_ = f.Close() // another process has locked the empty file first, and removes it
 	}
 	return nil, fmt.Errorf("spool: %s: %w", dir, errLocked)
 }
@@ -97,8 +97,9 @@ func (g *segment) present() bool {
 	return err == nil && os.SameFile(named, opened)
 }
 
-// append writes a record, and calls grow for the bytes that the file has got. After an
-// error, the file is as before, or ends in a part of a record, which a reader skips.
+// append writes a record. It calls grow with the number of bytes that the file has grown
+// by. After an error, the file is unchanged, or ends with a part of a record, which a
+// reader skips.
 func (g *segment) append(record []byte, grow func(*segment, int64)) (*Record, error) {
 	if g.log == nil {
 		if err := g.resume(); err != nil {
@@ -130,9 +131,9 @@ func (g *segment) append(record []byte, grow func(*segment, int64)) (*Record, er
 	return rec, nil
 }
 
-// resume begins a log at the next block. In a file that has an incomplete record at its
-// end, a reader would take the next chunk for a part of that record. Therefore an empty
-// record comes first.
+// resume begins a log at the next block. If the file ends with an incomplete record, a
+// reader would take the next chunk for a part of that record. Therefore resume first writes
+// an empty record.
 func (g *segment) resume() error {
 	g.out.Reset()
 	g.log = journal.NewWriter(&g.out)

@@ -39,7 +39,7 @@ type Batch struct {
 	Number   uint64
 	Spans    int
 	Sealed   time.Time
-	// Exporters are the names of the exporters that are to get the batch.
+	// Exporters are the names of the exporters that must get the batch.
 	Exporters []string
 }
 
@@ -47,20 +47,20 @@ type Batch struct {
 type Record struct {
 	seg   *segment
 	block int64  // offset of the block in which the record begins
-	sum   uint32 // of the record; tells it from other records of the block
+	sum   uint32 // checksum of the record, which distinguishes it from other records of the block
 	size  int64
-	left  int // exporters that are not done with it; guarded by Store.mu
+	left  int // number of exporters that have not settled it; guarded by Store.mu
 }
 
 // Size returns the bytes of the record in the file.
 func (r *Record) Size() int64 { return r.size }
 
-// Bounds of the segments: a store has some segmentCount of them at its bound.
+// Bounds of the segments. A full store has about segmentCount segments.
 const (
 	segmentCount  = 32
 	mostSegment   = 32 << 20
 	patience      = time.Second // for one write, while the encoder waits
-	lookInterval  = time.Second // between two looks for the open file in its folder
+	lookInterval  = time.Second // between two checks that the open file is still in its folder
 	retryInterval = time.Second // between two attempts to write to a disk that fails
 )
 
@@ -82,7 +82,7 @@ type Store struct {
 	closed   bool
 }
 
-// writer is the part of a Store that is used by one write at a time.
+// writer is the part of a Store that only one write at a time uses.
 type writer struct {
 	seg    *segment // nil: the next Append begins one
 	count  int      // segments begun
@@ -92,7 +92,7 @@ type writer struct {
 // health is the state of the disk.
 type health struct {
 	failing bool
-	silent  bool // the last write was left behind
+	silent  bool // the last write did not end in time
 	tried   time.Time
 	missed  uint64
 	cause   error
@@ -126,7 +126,7 @@ func (s *Store) Append(b Batch, data []byte) *Record {
 	return rec
 }
 
-// mayWrite reports whether a write may be tried, and counts it as missed if not.
+// mayWrite reports whether a write may be tried. If not, it counts a missed write.
 func (s *Store) mayWrite() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (h *health) record(err error, dir string, notes *failures.Log) {
 	h.failing = err != nil
 }
 
-// turn runs do when no other write runs, and waits for the result, at most for patience.
+// turn runs do when no other write runs. It waits for the result, at most for patience.
 func turn[T any](s *Store, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -191,7 +191,7 @@ func (s *Store) write(payload []byte) (*Record, error) {
 	if seg := s.open.seg; seg != nil && time.Since(s.open.looked) >= lookInterval {
 		s.open.looked = time.Now()
 		if !seg.present() {
-			s.finishOpen() // its batches are read by the open file
+			s.finishOpen() // the file of its batches stays open for reading
 		}
 	}
 	if seg := s.open.seg; seg != nil && seg.end >= min(s.limit/segmentCount, mostSegment) {
@@ -220,7 +220,7 @@ func (s *Store) grow(seg *segment, n int64) {
 	}
 }
 
-// begin makes a new segment the open one.
+// begin makes a new segment, which becomes the open segment.
 func (s *Store) begin() error {
 	seg, err := createSegment(s.dir, s.instance, &s.open.count)
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *Store) begin() error {
 	return nil
 }
 
-// finishOpen makes the open segment an ordinary one.
+// finishOpen makes the open segment an ordinary segment.
 func (s *Store) finishOpen() {
 	seg := s.open.seg
 	s.open.seg = nil
@@ -244,8 +244,8 @@ func (s *Store) finishOpen() {
 	s.freeLocked(seg)
 }
 
-// Settle notes that an exporter is done with some spans of a batch, counted from its first
-// span. last is true if it is done with the whole batch.
+// Settle records that an exporter has settled some spans of a batch, counted from its first
+// span. last is true if the exporter has settled the whole batch.
 func (s *Store) Settle(records []*Record, number uint64, exporter string, from, spans int, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +265,7 @@ func (s *Store) Settle(records []*Record, number uint64, exporter string, from, 
 	}
 }
 
-// freeLocked gives up a segment that no exporter needs, unless it is the open one.
+// freeLocked dooms a segment that no exporter needs, unless it is the open segment.
 func (s *Store) freeLocked(seg *segment) {
 	if _, owned := s.segments[seg]; !owned || seg.open || seg.live > 0 {
 		return
@@ -289,7 +289,7 @@ func (s *Store) Work() {
 	s.mu.Lock()
 	marks, doomed := s.marks, s.doomed
 	stuck := s.health.silent && s.disk.Busy()
-	if stuck { // the next process repeats some batches
+	if stuck { // the next process sends some batches again
 		s.marks = nil
 	}
 	if len(marks) == 0 && len(doomed) == 0 || stuck {
@@ -327,8 +327,8 @@ func (s *Store) tidy(marks []mark, doomed []*segment) error {
 	return errors.Join(errs...)
 }
 
-// Read returns the bytes of a batch: the data of its records, one behind the other. It
-// blocks for as long as the disk takes, or until ctx ends.
+// Read returns the bytes of a batch, which are the data of its records in order. It blocks
+// until the disk has answered, or until ctx ends.
 func (s *Store) Read(ctx context.Context, records []*Record) ([]byte, error) {
 	type result struct {
 		data []byte
@@ -373,14 +373,14 @@ func (s *Store) Stats() Stats {
 	return Stats{Bytes: s.bytes, LimitBytes: s.limit, Missed: h.missed, Failing: h.failing, Cause: h.cause}
 }
 
-// Close closes the segments and removes those that no exporter needs. Further batches are
-// not stored.
+// Close closes the segments and removes the segments that no exporter needs. Later batches
+// are not stored.
 func (s *Store) Close() {
 	s.Work()
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	_, _ = turn(s, func() (struct{}, error) { // a disk that does not answer keeps its files open
+	_, _ = turn(s, func() (struct{}, error) { // if the disk does not answer, the files stay open
 		if s.open.seg != nil {
 			s.finishOpen()
 		}

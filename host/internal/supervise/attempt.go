@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// attempt is one start of a plugin, with the log of the plugin's output and of its remarks
-// on its configuration. A plugin that cannot start prints the same at each start. So the
-// lines of the first start, and of the first start after a ready plugin, are logged at
-// once. The lines of other starts are held, and logged only if the start ends by a new
-// cause.
+// attempt is one start of a plugin. It has the log of the plugin's output and of its
+// remarks on its configuration. A plugin that cannot start prints the same lines at each
+// start. So only the lines of the first start, and of the first start after a ready plugin,
+// are logged at once. The lines of other starts are held back, and logged only if the start
+// ends by a new cause.
 type attempt struct {
 	// log is used until the end of the process.
 	log *slog.Logger
@@ -18,7 +18,7 @@ type attempt struct {
 	mu      sync.Mutex
 	holding bool
 	held    []heldRecord // at most mostHeld
-	passed  int          // number of lines beyond mostHeld
+	passed  int          // number of lines that were not held, beyond mostHeld
 }
 
 // mostHeld bounds the lines of one attempt that are held.
@@ -36,15 +36,15 @@ func newAttempt(x *Plugin) *attempt {
 	return a
 }
 
-// hold holds the lines from now on until end. It is called before the host ends the
-// process, so that the log has the cause before the last lines.
+// hold holds all lines until end. It is called before the host ends the process, so that
+// the cause is logged before the last lines.
 func (a *attempt) hold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holding = true
 }
 
-// end stops holding. It logs the held lines if write is true, else it drops them.
+// end stops holding. It logs the held lines if write is true, and otherwise drops them.
 func (a *attempt) end(write bool) {
 	a.mu.Lock()
 	held, passed := a.held, a.passed
@@ -61,7 +61,7 @@ func (a *attempt) end(write bool) {
 	}
 }
 
-// keep holds a record, and reports false if the attempt does not hold records.
+// keep holds a record. It returns false if the attempt does not hold records.
 func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

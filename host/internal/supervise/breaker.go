@@ -17,7 +17,7 @@ const (
 // breaker is a circuit breaker that opens if a plugin crashes too often. The zero value is
 // closed. It is not safe for concurrent use.
 type breaker struct {
-	crashes []time.Time // the last ones, the oldest first, while it is closed
+	crashes []time.Time // times of the last crashes, oldest first, while the breaker is closed
 	open    bool
 }
 
@@ -48,9 +48,9 @@ func (b *breaker) steady() {
 	}
 }
 
-// endedByOthers reports whether a process that was ready ended without a fault of
-// its code: by a signal from outside, or with status 0, as after such a signal. A
-// kill for lack of memory that the kernel has counted is the plugin's fault.
+// endedByOthers reports whether a ready process ended without a fault of its code: by a
+// signal from outside, or with status 0, which may follow such a signal. If the kernel has
+// counted a kill for lack of memory, the plugin is at fault.
 func endedByOthers(r launch.Report) bool {
 	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
 	return inOrder || !mayBeToBlame(r)

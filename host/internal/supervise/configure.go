@@ -15,15 +15,15 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// configurationError is a fault of the operator's configuration, or its refusal by the
-// plugin. Further starts fail too until an operator has corrected it.
+// configurationError is a fault in the operator's configuration, or the plugin's refusal of
+// it. Further starts fail until an operator has corrected it.
 type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }
 
-// introduce asks a plugin for its description and configures it. A plain OTLP receiver and
-// a plugin that is attached to are not configured. If the plugin wants its variables at
-// its start, introduce adds them to the plan and returns errStartAgain, once.
+// introduce asks a plugin for its description and configures it. It does not configure a
+// plain OTLP receiver or an attached plugin. If the plugin wants its variables in its start
+// environment, introduce adds them to the plan and returns errStartAgain, once.
 func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, p *Plan) (Description, error) {
 	d, err := describe(ctx, cfg.List, *p, conn)
 	if err != nil || d.About == nil || p.Attached {
@@ -58,12 +58,12 @@ func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 	return cfg.List.ExplainUngranted(plan.Name, plan.Environ, d.Granted, d.Withheld, err)
 }
 
-// mostDiagnostics bounds the remarks of each severity that are logged.
+// mostDiagnostics bounds the number of logged remarks of each severity.
 const mostDiagnostics = 20
 
 // diagnose logs the plugin's remarks on its configuration. It returns the remarks of
-// severity error as an error. It adds the configuration file to each remark, except to
-// remarks about variables that the plugin declares.
+// severity error as an error. It adds the path of the configuration file to each remark,
+// except if the remark is about a declared variable.
 func diagnose(log *slog.Logger, plan Plan, about Description, list []*pluginv1.Diagnostic) error {
 	var errs []error
 	warned, ofFile := 0, ""

@@ -31,12 +31,13 @@ import (
 
 // Limits of the memory that Reset keeps, in bytes and entries.
 const (
-	// maxKeptBuffer bounds the buffer of one scope's spans and the buffer of one span.
+	// maxKeptBuffer bounds the size of the kept buffer for the spans of a scope, and of the
+	// kept buffer for a single span.
 	maxKeptBuffer = 1 << 20
 	// maxKeptBuffers bounds all of them together.
 	maxKeptBuffers = 4 << 20
-	// maxIdleScopes bounds the scopes that are kept although the last batch had none
-	// of their spans. Programs have some tens of scopes.
+	// maxIdleScopes bounds the number of kept scopes that had no spans in the last batch.
+	// Programs have some tens of scopes.
 	maxIdleScopes = 64
 )
 
@@ -48,9 +49,9 @@ type Encoder struct {
 	w         otlpwire.Writer // the span that is being encoded
 	resources []*resourceGroup
 	last      *scopeGroup // the scope of the last Append
-	lastSize  int         // size of the last span; 0 if DropLast has nothing to remove
+	lastSize  int         // size of the last span; 0: DropLast has nothing to remove
 	spans     int
-	bytes     int // of spans, and of the content of their resources and scopes
+	bytes     int // bytes of the spans, and of the content of their resources and scopes
 }
 
 // Append encodes s. It returns the size of the encoded span in bytes, with its field tag

@@ -13,7 +13,7 @@ import (
 
 type resourceGroup struct {
 	resource *resource.Resource
-	head     []byte // its fields except the scopes
+	head     []byte // fields of the ResourceSpans except its scopes
 	scopes   []*scopeGroup
 	active   int // number of scopes that have spans
 }
@@ -21,13 +21,13 @@ type resourceGroup struct {
 type scopeGroup struct {
 	in    *resourceGroup
 	scope instrumentation.Scope
-	head  []byte // its fields except the spans
+	head  []byte // fields of the ScopeSpans except its spans
 	spans []byte // the spans, as fields
 	n     int    // number of spans
 }
 
-// group returns the group of a span. Most spans belong to the group of the span before
-// them. Otherwise the search is linear, because programs have few resources and scopes.
+// group returns the group of a span. Most spans belong to the same group as the previous
+// span. Otherwise the search is linear, because programs have few resources and scopes.
 func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *scopeGroup {
 	if g := e.last; g != nil && g.in.resource == res && sameScope(&g.scope, scope) {
 		return g
@@ -63,8 +63,8 @@ func (e *Encoder) forgetIdle() {
 	e.last = nil // it may be removed
 }
 
-// heads returns the size of the heads that are written only because this scope has
-// spans: its own head, and its resource's head if no other scope has spans.
+// heads returns the size of the heads that are written only because this scope has spans:
+// its own head, and the head of its resource if no other scope of the resource has spans.
 func (g *scopeGroup) heads() int {
 	if g.in.active == 1 {
 		return len(g.in.head) + len(g.head)

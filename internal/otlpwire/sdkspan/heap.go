@@ -11,11 +11,11 @@ import (
 
 // Sizes on the heap, in bytes, of 64-bit machines.
 const (
-	snapshotBytes = 416 // the SDK's copy of a finished span
+	snapshotBytes = 416 // the SDK's copy of an ended span
 	keyValueBytes = 64
 	eventBytes    = 72
 	linkBytes     = 96
-	memberBytes   = 32 // a member of a trace state
+	memberBytes   = 32 // a member of a trace state, in bytes
 )
 
 // Gist is the summary of a span for a queue before the encoder.
@@ -67,7 +67,7 @@ func heapOfAttributes(kvs []attribute.KeyValue) int {
 }
 
 func heapOfTraceState(ts trace.TraceState) int {
-	n := ts.Len()*memberBytes + max(0, 2*ts.Len()-1) // "=" and ","
+	n := ts.Len()*memberBytes + max(0, 2*ts.Len()-1) // one "=" for each member, and "," between members
 	ts.Walk(func(key, value string) bool {
 		n += len(key) + len(value)
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Bits of OTLP's flags beside the W3C trace flags.
+// Bits of OTLP's flags besides the W3C trace flags.
 const (
 	flagRemoteKnown = 0x100
 	flagRemote      = 0x200
@@ -90,7 +90,7 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 	}
 }
 
-// flags returns OTLP's flags of a span or a link. remote is of the span's parent or the
+// flags returns OTLP's flags of a span or a link. remote is about the span's parent or the
 // link's target. See SpanFlags in https://github.com/open-telemetry/opentelemetry-proto.
 func flags(tf trace.TraceFlags, remote bool) uint32 {
 	f := uint32(tf) | flagRemoteKnown
@@ -100,7 +100,8 @@ func flags(tf trace.TraceFlags, remote bool) uint32 {
 	return f
 }
 
-// kind returns OTLP's number of a kind, which is the API's, or 0 if OTLP has none.
+// kind returns OTLP's number of a kind, which is the API's number, or 0 if OTLP has no such
+// kind.
 func kind(k trace.SpanKind) uint64 {
 	if k < trace.SpanKindInternal || k > trace.SpanKindConsumer {
 		return 0
