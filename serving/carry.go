@@ -96,12 +96,10 @@ type sender struct {
 // send sends the argument. A stream is sent in the background.
 func (s *sender) send(w *way, x router.Exchange, arg argument, in any) error {
 	if !arg.stream {
-		if !w.idempotent { // else it came with the offer
-			if err := x.Send(arg.value); err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
+		if w.idempotent { // it came with the offer
+			return nil
 		}
-		return ended(x.CloseSend(nil))
+		return ended(x.Send(arg.value, true))
 	}
 	s.sending.Go(func() {
 		defer func() {
@@ -134,7 +132,7 @@ func sendItems(codec Codec, x router.Exchange, in any) (end error) {
 		if data, end = codec.Marshal(item.Interface()); end != nil {
 			return false
 		}
-		return x.Send(data) == nil
+		return x.Send(data, false) == nil
 	}
 	if !v.Type().CanSeq2() {
 		for item := range v.Seq() {
@@ -190,8 +188,7 @@ func (c *functionCall[In, Out]) receive(x router.Exchange) error {
 	if err := c.h.deployment.codec.Unmarshal(data, &c.out); err != nil {
 		return fmt.Errorf("decode the result of a call of deployment %q: %w", c.h.deployment.name, err)
 	}
-	_, err = x.Recv() // the end of the stream, which frees it
-	return ended(err)
+	return nil
 }
 
 // noEOF returns the error for a call that ended without a result.
@@ -243,7 +240,7 @@ func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) er
 	if err := a.Run(c); err != nil {
 		return err
 	}
-	return sendResult(h.deployment.codec, x, c.out)
+	return sendResult(h.deployment.codec, x, c.out, true)
 }
 
 // serve runs the function for another process.
@@ -255,7 +252,7 @@ func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchan
 	}
 	var fault error // of an item
 	c := &streamCall[In, Out]{h: h, in: in, yield: func(out Out, _ error) bool {
-		fault = sendResult(h.deployment.codec, x, out)
+		fault = sendResult(h.deployment.codec, x, out, false)
 		return fault == nil
 	}}
 	if err := a.Run(c); err != nil {
@@ -264,12 +261,12 @@ func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchan
 	return fault
 }
 
-func sendResult(codec Codec, x *callserver.Exchange, out any) error {
+func sendResult(codec Codec, x *callserver.Exchange, out any, last bool) error {
 	data, err := codec.Marshal(out)
 	if err != nil {
 		return fmt.Errorf("encode the result: %w", err)
 	}
-	return x.Send(data)
+	return x.Send(data, last)
 }
 
 // receiveArgument receives the argument of a call. If it is a stream, the iterator

@@ -82,7 +82,7 @@ var scenes = []scene{
 	{
 		Shape: suite.Shape{
 			Name: "calls, one at a time", Rows: []string{rowGRPC, rowLocal, rowRemote, rowIdempotent, rowMany, rowManyGRPC},
-			Quick: []string{rowGRPC, rowRemote, rowMany}, Repeats: 7, Claims: []suite.Claim{cost, late, flat},
+			Quick: []string{rowGRPC, rowRemote, rowMany, rowManyGRPC}, Repeats: 7, Claims: []suite.Claim{cost, late, flat},
 		},
 		callers: 1, turns: usual,
 	},
@@ -90,7 +90,13 @@ var scenes = []scene{
 
 var (
 	cost = suite.NewRatio("CPU of a call to another process, vs grpc-go", cpu, rowRemote, rowGRPC, 1.5, 1.25).Gated()
-	flat = suite.NewRatio("CPU of a call with 64 other processes, vs 1", cpu, rowMany, rowRemote, 1.2, 0).Gated()
+	// 64 connections cost grpc and the kernel more than one, for bare grpc-go as well.
+	flat = suite.Claim{
+		Name: "CPU of a call with 64 other processes, vs 1, over the same of grpc-go", Unit: "×", Bound: 1.2,
+		Value: func(r suite.Round) float64 {
+			return r.Ratio(cpu, rowMany, rowRemote) / r.Ratio(cpu, rowManyGRPC, rowGRPC)
+		},
+	}.Gated()
 	late = suite.Claim{Name: "p99 of a call to another process", Unit: " ms", Bound: 1, Value: func(r suite.Round) float64 { return r.Get(rowRemote, p99) }}
 )
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -27,17 +26,15 @@ var errNoAnswer = errors.New("no answer in time")
 
 // Offer implements [router.Peer].
 func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, error) {
-	md := metadata.MD{}
-	p.set.provider.InjectMetadata(ctx, md)
-	callCtx, cancel := context.WithCancelCause(metadata.NewOutgoingContext(ctx, md))
-	late := time.AfterFunc(answerTimeout, func() { cancel(errNoAnswer) })
-	x := &exchange{peer: p, caller: ctx, cancel: cancel}
-	err := x.begin(callCtx, o)
+	x := &exchange{peer: p, caller: ctx, stream: p.conn.take()}
+	x.forget = context.AfterFunc(ctx, x.cut)
+	late := time.AfterFunc(answerTimeout, func() { x.stream.cancel(errNoAnswer) })
+	err := x.begin(o)
 	if !late.Stop() && err == nil {
 		err = &router.RefusedError{Err: errNoAnswer} // the timer has ended the stream
 	}
 	if err != nil {
-		cancel(nil)
+		x.Close()
 		return nil, err
 	}
 	return x, nil
@@ -47,37 +44,54 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, erro
 type exchange struct {
 	peer   *peer
 	caller context.Context // of the call's caller
-	cancel context.CancelCauseFunc
-	stream grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse]
-	over   bool // Recv has returned an error
+	forget func() bool     // caller no longer ends the stream
+	stream *stream
+	whole  bool // the whole argument is sent
+	over   bool // the last result is received
+	closed bool
 }
 
 // begin sends an offer, and waits for the answer.
-func (x *exchange) begin(ctx context.Context, o router.Offer) (err error) {
-	if x.stream, err = x.peer.conn.calls.Call(ctx); err != nil {
+func (x *exchange) begin(o router.Offer) error {
+	if err := x.stream.open(x.peer.conn.calls); err != nil {
 		return x.refused(err)
 	}
-	first := &servev1.CallRequest{Start: x.peer.start(ctx, o), Value: nil, Error: nil}
+	first := &servev1.CallRequest{Start: x.peer.start(x.caller, o), Value: nil, Error: nil, Whole: o.Early}
 	if o.Early {
-		first.Value = present(o.Value)
+		first.Value, x.whole = present(o.Value), true
 	}
 	if err := x.stream.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return x.refused(err)
 	}
-	if header, err := x.stream.Header(); err == nil && len(header.Get(callwire.MetaReplica)) > 0 {
-		return nil
+	answer, err := x.stream.Recv()
+	if err != nil {
+		return x.refused(err)
 	}
-	_, err = x.stream.Recv()
-	return x.refused(err)
+	if no := answer.GetRefused(); no != nil {
+		x.whole, x.over = true, true // nothing of the call follows
+		return x.peer.refusal(no)
+	}
+	return nil
 }
 
 // start returns the start of a call for the request of ctx.
 func (p *peer) start(ctx context.Context, o router.Offer) *servev1.CallStart {
 	r := identity.RequestFromContext(ctx) // every call by handle has one
-	return &servev1.CallStart{
+	start := &servev1.CallStart{
 		App: p.set.app, Deployment: p.set.name, Method: o.Method, ModelId: o.ModelID, Codec: o.Codec, Streaming: o.Streaming,
-		RequestId: r.ID, Route: r.Route, RpcMethod: r.RPCMethod,
+		RequestId: r.ID, Route: r.Route, RpcMethod: r.RPCMethod, TimeoutNs: 0, Propagated: nil,
 	}
+	if end, limited := ctx.Deadline(); limited {
+		start.TimeoutNs = max(1, int64(time.Until(end)))
+	}
+	md := metadata.MD{}
+	p.set.provider.InjectMetadata(ctx, md)
+	for key, values := range md {
+		for _, value := range values {
+			start.Propagated = append(start.Propagated, &servev1.Field{Key: key, Value: value})
+		}
+	}
+	return start
 }
 
 // present returns an empty value for nil, because nil is no value.
@@ -88,36 +102,29 @@ func present(value []byte) []byte {
 	return value
 }
 
-// refused returns the error of an offer that ended with err.
-func (x *exchange) refused(err error) error {
-	if why := context.Cause(x.caller); why != nil {
-		return why
-	}
-	st := status.Convert(err)
-	var why string
-	if x.stream != nil {
-		if reasons := x.stream.Trailer().Get(callwire.MetaRefused); len(reasons) > 0 {
-			why = reasons[0]
-		}
-	}
-	switch why {
-	case callwire.RefusedFull:
+// refusal returns the error of an offer that the process has refused.
+func (p *peer) refusal(no *servev1.Refused) error {
+	switch no.GetReason() {
+	case servev1.Refused_REASON_FULL:
 		return &router.RefusedError{Why: router.Full}
-	case callwire.RefusedStopping:
+	case servev1.Refused_REASON_STOPPING:
 		return &router.RefusedError{Why: router.Stopping}
-	case callwire.RefusedUnavailable:
-		for _, detail := range st.Details() {
-			if gone, is := detail.(*servev1.Unavailable); is {
-				return callwire.DecodeUnavailable(gone)
-			}
+	case servev1.Refused_REASON_UNAVAILABLE:
+		return callwire.DecodeUnavailable(no.GetUnavailable())
+	}
+	return p.failure("%s; both processes must be of the same version, and SERVE_DEPLOYMENTS there must have it", no.GetText())
+}
+
+// refused returns the error of an offer whose stream ended with err, without an answer.
+func (x *exchange) refused(err error) error {
+	why := x.lost(err)
+	if errors.Is(why, cause.ErrReplicaLost) {
+		if context.Cause(x.stream.ctx) == errNoAnswer { //nolint:errorlint // as it is
+			why = errNoAnswer
 		}
-	case callwire.RefusedUnknown:
-		return x.peer.failure("%s; both processes must be of the same version, and SERVE_DEPLOYMENTS there must have it", st.Message())
+		return &router.RefusedError{Err: why}
 	}
-	if final(st.Code()) {
-		return x.peer.failure("%s", st.Message())
-	}
-	return &router.RefusedError{Err: x.peer.failure("%s", st.Message())}
+	return why
 }
 
 // final reports whether a code means that the same call would fail at any process.
@@ -131,8 +138,11 @@ func (p *peer) failure(format string, args ...any) error {
 }
 
 // Send implements [router.Exchange].
-func (x *exchange) Send(value []byte) error {
-	return x.sent(x.stream.Send(&servev1.CallRequest{Start: nil, Value: present(value), Error: nil}))
+func (x *exchange) Send(value []byte, whole bool) error {
+	if whole {
+		x.whole = true
+	}
+	return x.sent(x.stream.Send(&servev1.CallRequest{Start: nil, Value: present(value), Error: nil, Whole: whole}))
 }
 
 // sent returns the error of a send. With io.EOF the stream has ended, and Recv returns the
@@ -147,7 +157,7 @@ func (x *exchange) sent(err error) error {
 // CloseSend implements [router.Exchange].
 func (x *exchange) CloseSend(err error) error {
 	if err != nil {
-		last := &servev1.CallRequest{Start: nil, Value: nil, Error: x.peer.set.errors.Encode(err)}
+		last := &servev1.CallRequest{Start: nil, Value: nil, Error: x.peer.set.errors.Encode(err), Whole: false}
 		if err := x.sent(x.stream.Send(last)); err != nil {
 			return err
 		}
@@ -157,18 +167,21 @@ func (x *exchange) CloseSend(err error) error {
 
 // Recv implements [router.Exchange].
 func (x *exchange) Recv() ([]byte, error) {
-	m, err := x.stream.Recv()
-	switch {
-	case err == nil && m.GetError() == nil:
-		return m.GetValue(), nil
-	case err == nil:
-		return nil, x.peer.set.errors.Decode(m.GetError())
-	}
-	x.over = true
-	if errors.Is(err, io.EOF) {
+	if x.over {
 		return nil, io.EOF
 	}
-	return nil, x.lost(err)
+	m, err := x.stream.Recv()
+	if err != nil {
+		return nil, x.lost(err)
+	}
+	x.over = m.GetLast()
+	switch {
+	case m.GetError() != nil:
+		return nil, x.peer.set.errors.Decode(m.GetError())
+	case m.Value == nil:
+		return nil, io.EOF
+	}
+	return m.GetValue(), nil
 }
 
 // lost returns the error of a stream that ended before the call did.
@@ -178,8 +191,6 @@ func (x *exchange) lost(err error) error {
 	}
 	st := status.Convert(err)
 	switch {
-	case st.Code() == codes.DeadlineExceeded: // its clock is ahead
-		return context.DeadlineExceeded
 	case st.Code() == codes.ResourceExhausted:
 		return x.peer.failure("%s"+callwire.TooLarge, st.Message())
 	case final(st.Code()):
@@ -188,5 +199,18 @@ func (x *exchange) lost(err error) error {
 	return x.peer.failure("%w: %s", cause.ErrReplicaLost, st.Message())
 }
 
+// cut ends the stream.
+func (x *exchange) cut() { x.stream.cancel(nil) }
+
 // Close implements [router.Exchange].
-func (x *exchange) Close() { x.cancel(nil) }
+func (x *exchange) Close() {
+	if x.closed {
+		return
+	}
+	x.closed = true
+	if x.forget() && x.whole && x.over {
+		x.peer.conn.put(x.stream)
+	} else {
+		x.cut()
+	}
+}

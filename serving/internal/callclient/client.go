@@ -46,12 +46,14 @@ type Pool struct {
 	conns map[string]*conn // by address
 }
 
-// conn is a connection with the number of its users.
+// conn is a connection with the number of its users. The pool's mu guards users.
 type conn struct {
 	*grpc.ClientConn
 
 	calls servev1.CallsClient
 	users int
+
+	streams
 }
 
 // NewPool returns a pool without connections.

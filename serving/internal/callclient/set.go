@@ -318,6 +318,7 @@ func (p *peer) apply(m *servev1.WatchResponse) {
 	}
 	if m.GetStopping() {
 		p.capacity = 0
+		p.conn.end(true)
 	}
 	state := router.ReplicaStarting
 	switch {
@@ -337,6 +338,9 @@ func (p *peer) apply(m *servev1.WatchResponse) {
 
 // failed takes the process off the router until it reports a state again.
 func (p *peer) failed(err error) {
+	if p.conn != nil {
+		p.conn.end(false)
+	}
 	s := p.set
 	s.mu.Lock()
 	defer s.unlock()

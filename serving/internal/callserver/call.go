@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -28,37 +29,49 @@ func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 			err = status.Error(codes.Internal, s.cfg.Shared.Log.Recovered(stream.Context(), v).Error())
 		}
 	}()
-	first, err := stream.Recv()
-	if err != nil {
-		return err
+	for {
+		first, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case first.GetStart() == nil:
+			return status.Error(codes.InvalidArgument, "the first message of a call has no start")
+		}
+		if next, err := s.call(stream, first); !next {
+			return err
+		}
 	}
+}
+
+// call accepts and runs a call, or refuses it, and reports whether the stream has the next
+// call.
+func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], first *servev1.CallRequest) (next bool, err error) {
 	start := first.GetStart()
-	if start == nil {
-		return status.Error(codes.InvalidArgument, "the first message has no start")
-	}
 	f, fault := s.find(start)
 	if fault != "" {
-		return refuse(stream, codes.Unimplemented, callwire.RefusedUnknown, fault)
+		return refuse(stream, &servev1.Refused{Reason: servev1.Refused_REASON_UNKNOWN, Text: fault, Unavailable: nil})
 	}
 	counter := s.cfg.Shared.Counter
 	if err := counter.AdmitCall(false); err != nil {
-		return refuse(stream, codes.Unavailable, callwire.RefusedStopping, err.Error())
+		return refuse(stream, &servev1.Refused{Reason: servev1.Refused_REASON_STOPPING, Text: err.Error(), Unavailable: nil})
 	}
 	defer counter.HandlerDone()
 	ctx, end := s.contextOf(stream.Context(), start)
 	defer end()
 	assigned, err := f.Deployment.Accept(ctx, start.GetModelId())
 	if err != nil {
-		return refuseFor(stream, err)
+		return refuse(stream, refusalOf(err))
 	}
-	if err := stream.SendHeader(metadata.Pairs(callwire.MetaReplica, assigned.UniqueID())); err != nil {
+	if err := stream.Send(&servev1.CallResponse{Value: nil, Error: nil, Replica: assigned.UniqueID(), Refused: nil, Last: false}); err != nil {
 		assigned.Abandon()
-		return err
+		return false, err
 	}
-	x := &Exchange{stream: stream, first: first, ended: cause.ErrGoexit, errors: f.Errors}
-	defer x.end() // deferred, because user code may end the goroutine
-	x.ended = f.Serve(assigned, x)
-	return nil
+	x := &Exchange{stream: stream, first: first, errors: f.Errors}
+	defer func() { next = x.end() }() // deferred, because user code may end the goroutine
+	x.ended, x.returned = f.Serve(assigned, x), true
+	return false, nil
 }
 
 // find returns the function of a call, or what is wrong with the call.
@@ -84,10 +97,17 @@ func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 // end of the server as its end.
 func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ context.Context, end func()) {
 	provider := s.cfg.Shared.Tracer.Provider
-	md, _ := metadata.FromIncomingContext(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	base := s.cfg.Shared.Base
 	forget := context.AfterFunc(base, func() { cancel(context.Cause(base)) })
+	late := func() {}
+	if timeout := start.GetTimeoutNs(); timeout > 0 {
+		ctx, late = context.WithTimeout(ctx, time.Duration(timeout))
+	}
+	md := metadata.MD{}
+	for _, f := range start.GetPropagated() {
+		md.Append(f.GetKey(), f.GetValue())
+	}
 	ctx = provider.ExtractMetadata(ctx, md)
 	if !provider.Config().TrustInbound {
 		// The caller is of the same app, so its decision to sample counts, as in one process.
@@ -100,28 +120,24 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ con
 	})
 	return ctx, func() {
 		forget()
+		late()
 		cancel(nil)
 	}
 }
 
-// refuse ends a stream without headers.
-func refuse(stream grpc.ServerStream, code codes.Code, why, text string) error {
-	stream.SetTrailer(metadata.Pairs(callwire.MetaRefused, why))
-	return status.Error(code, text)
+// refuse refuses a call. The stream has the next one.
+func refuse(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], no *servev1.Refused) (next bool, err error) {
+	err = stream.Send(&servev1.CallResponse{Value: nil, Error: nil, Replica: "", Refused: no, Last: false})
+	return err == nil, err
 }
 
-// refuseFor refuses a call because of an error of Accept.
-func refuseFor(stream grpc.ServerStream, err error) error {
-	gone, is := errors.AsType[*cause.DeploymentUnavailableError](err)
-	if !is {
-		return refuse(stream, codes.ResourceExhausted, callwire.RefusedFull, err.Error())
+// refusalOf returns the refusal for an error of Accept.
+func refusalOf(err error) *servev1.Refused {
+	no := &servev1.Refused{Reason: servev1.Refused_REASON_FULL, Text: err.Error(), Unavailable: nil}
+	if gone, is := errors.AsType[*cause.DeploymentUnavailableError](err); is {
+		no.Reason, no.Unavailable = servev1.Refused_REASON_UNAVAILABLE, callwire.EncodeUnavailable(gone)
 	}
-	st := status.New(codes.Unavailable, gone.Error())
-	if detailed, err := st.WithDetails(callwire.EncodeUnavailable(gone)); err == nil {
-		st = detailed
-	}
-	stream.SetTrailer(metadata.Pairs(callwire.MetaRefused, callwire.RefusedUnavailable))
-	return st.Err()
+	return no
 }
 
 // Exchange is the argument and the results of an accepted call. Recv and Send may run at
@@ -130,13 +146,17 @@ type Exchange struct {
 	stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]
 	first  *servev1.CallRequest // nil once Recv has seen it
 	errors *callwire.Errors
-	ended  error // of the call
+
+	ended    error // of the call
+	returned bool  // the call has returned
+	whole    bool  // the whole argument is received
+	last     bool  // the last result is sent
 }
 
 // Recv returns the argument, or its next item. It fails with io.EOF after the last item,
 // or with the error with which the caller ended the argument.
 func (x *Exchange) Recv() ([]byte, error) {
-	for {
+	for !x.whole {
 		m := x.first
 		x.first = nil
 		if m == nil {
@@ -149,9 +169,11 @@ func (x *Exchange) Recv() ([]byte, error) {
 		case m.GetError() != nil:
 			return nil, x.errors.Decode(m.GetError())
 		case m.Value != nil:
+			x.whole = m.GetWhole()
 			return m.GetValue(), nil
 		}
 	}
+	return nil, io.EOF
 }
 
 // endOf returns the error for the end of the caller's side. grpc's error for a
@@ -160,19 +182,22 @@ func (x *Exchange) endOf(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF
 	}
-	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
+	if status.Code(err) == codes.Canceled {
 		<-x.stream.Context().Done()
 		return x.stream.Context().Err()
 	}
 	return bounded(err)
 }
 
-// Send sends a result, or its next item. It blocks while the caller does not read.
-func (x *Exchange) Send(value []byte) error {
+// Send sends a result, or its next item. last reports that no other follows. It blocks while
+// the caller does not read.
+func (x *Exchange) Send(value []byte, last bool) error {
 	if value == nil {
 		value = []byte{} // nil is no value
 	}
-	return bounded(x.stream.Send(&servev1.CallResponse{Value: value, Error: nil}))
+	err := bounded(x.stream.Send(&servev1.CallResponse{Value: value, Error: nil, Replica: "", Refused: nil, Last: last}))
+	x.last = last && err == nil
+	return err
 }
 
 // bounded returns err, with the name of the bound if a message is too large.
@@ -183,11 +208,20 @@ func bounded(err error) error {
 	return err
 }
 
-// end sends the error of the call, if it has one.
-func (x *Exchange) end() {
-	if x.ended != nil {
-		_ = x.stream.Send(&servev1.CallResponse{Value: nil, Error: x.errors.Encode(x.ended)}) // the caller may have left
+// end ends the results, and reports whether the stream has the next call. It has none if
+// user code has ended the goroutine, or if the argument is a stream: the end of the caller's
+// side is its end.
+func (x *Exchange) end() (next bool) {
+	if !x.returned {
+		x.ended = cause.ErrGoexit
 	}
+	if !x.last {
+		m := &servev1.CallResponse{Value: nil, Error: x.errors.Encode(x.ended), Replica: "", Refused: nil, Last: x.returned}
+		if x.stream.Send(m) != nil {
+			return false // the caller has left
+		}
+	}
+	return x.returned && x.whole
 }
 
 // Watch implements [servev1.CallsServer].

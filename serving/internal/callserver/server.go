@@ -3,12 +3,12 @@
 //
 // The life of a call:
 //
-//  1. The caller opens a stream of Calls/Call with the start of the call.
+//  1. The caller sends the start of the call on a stream of Calls/Call.
 //  2. Deployment.Accept reserves a slot, or the call is refused. It never waits here: its
 //     place is in the queue of its caller.
-//  3. The headers report to the caller that the call is accepted. The replica runs the
-//     function, whose span is a child of the caller's router span.
-//  4. The results, or the error, are the messages of the stream.
+//  3. The caller learns that the call is accepted, and sends the argument. The replica runs
+//     the function, whose span is a child of the caller's router span.
+//  4. The results, or the error, are the next messages. Then the stream has the next call.
 //
 // The life of a [Server]: New, Start, and at the end Leave, Drain and Stop.
 //
@@ -91,11 +91,7 @@ const (
 	keepaliveMinTime = 5 * time.Second
 )
 
-// streamWorkers is the number of goroutines that grpc keeps for calls. Their stacks have
-// grown, and need not grow again for each call.
-const streamWorkers = 64
-
-// maxHeaderBytes bounds the metadata of a call: trace context and baggage.
+// maxHeaderBytes bounds the metadata of a stream, which has none of ours.
 const maxHeaderBytes = 64 << 10
 
 // connectionTimeout bounds the handshake of a connection.
@@ -114,7 +110,6 @@ func New(c Config) *Server {
 	}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(creds),
-		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(c.Settings.MaxMessageBytes),
 		grpc.MaxSendMsgSize(c.Settings.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams, math.MaxInt32))),

@@ -1,5 +1,5 @@
 // Package callwire has the parts that both sides of a call between processes share: the
-// keys of metadata, the form of errors, and TLS.
+// form of errors, and TLS.
 //
 // The life of an error: the callee encodes it with [Errors.Encode], the stream carries
 // it, and the caller decodes it with [Errors.Decode].
@@ -8,22 +8,5 @@
 // The messages are in proto/servetrace/serve/v1. Open errors.go first.
 package callwire
 
-// The keys of metadata.
-const (
-	// MetaReplica is in the headers of an accepted call: the unique id of the replica.
-	MetaReplica = "servetrace-replica"
-	// MetaRefused is in the trailer of a refused call: one of the reasons below.
-	MetaRefused = "servetrace-refused"
-)
-
 // TooLarge is the end of the error of a message beyond the bound.
 const TooLarge = "; SERVE_CALL_MAX_MESSAGE_BYTES bounds it, in both processes"
-
-// The reasons of MetaRefused. Unknown is for a function that the process does not have,
-// or has with another codec.
-const (
-	RefusedFull        = "full"
-	RefusedStopping    = "stopping"
-	RefusedUnavailable = "unavailable"
-	RefusedUnknown     = "unknown"
-)

@@ -33,9 +33,9 @@ type Offer struct {
 
 // Exchange is a call that a process has accepted.
 type Exchange interface {
-	// Send sends the argument, or an item of it.
-	Send(value []byte) error
-	// CloseSend ends the argument, with an error unless it is nil.
+	// Send sends the whole argument, or an item of it.
+	Send(value []byte, whole bool) error
+	// CloseSend ends an argument of items, with an error unless it is nil.
 	CloseSend(err error) error
 	// Recv returns the next result. It fails with io.EOF after the last, or with the
 	// error of the call.

@@ -1,0 +1,73 @@
+package callclient
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
+)
+
+// stream carries calls, one after another. A call costs less than half of a stream of its
+// own.
+type stream struct {
+	grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse] // nil until open
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// open opens the stream for its first call. Cancel ends the wait for the connection.
+func (s *stream) open(calls servev1.CallsClient) (err error) {
+	if s.BidiStreamingClient == nil {
+		s.BidiStreamingClient, err = calls.Call(s.ctx)
+	}
+	return err
+}
+
+// mostIdle bounds the idle streams of a connection.
+const mostIdle = 64
+
+// streams are the idle streams of a connection. The methods are safe for concurrent use.
+type streams struct {
+	mu      sync.Mutex
+	idle    []*stream
+	leaving bool // no stream is kept
+}
+
+// take returns a stream for a call: the one that was used last, or a new one.
+func (c *streams) take() *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := len(c.idle) - 1; last >= 0 {
+		s := c.idle[last]
+		c.idle = c.idle[:last]
+		return s
+	}
+	s := new(stream)
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+// put keeps a stream for the next call.
+func (c *streams) put(s *stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leaving || len(c.idle) >= mostIdle {
+		s.cancel(nil)
+		return
+	}
+	c.idle = append(c.idle, s)
+}
+
+// end ends the idle streams. With leaving, streams are not kept from now on, because the
+// process waits for their end before it stops. Without, they are.
+func (c *streams) end(leaving bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.idle {
+		s.cancel(nil)
+	}
+	c.idle, c.leaving = nil, leaving
+}
