@@ -114,6 +114,9 @@ func (p *processorServer) Process(ctx context.Context, r *pluginv1.ProcessReques
 		case "beyond":
 			patch := &pluginv1.Patch{Splices: []*pluginv1.Splice{{Keep: 1 << 30}}}
 			return &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Patch{Patch: patch}}, nil
+		case "spoil":
+			patch := &pluginv1.Patch{Splices: []*pluginv1.Splice{{Keep: uint32(len(r.GetBatch())), Insert: []byte("\x0a")}}}
+			return &pluginv1.ProcessResponse{Result: &pluginv1.ProcessResponse_Patch{Patch: patch}}, nil
 		case "poison":
 			if strings.HasPrefix(name, "poison-for") && !strings.Contains(name, "poison-for"+p.config.Suffix) {
 				break

@@ -119,6 +119,7 @@ func TestProcessorsAnswers(t *testing.T) {
 		{"garbage", map[string]uint64{"dropped rejected": 11}, map[string]uint64{"bypassed rejected": 11}, 11},
 		{"double", map[string]uint64{"dropped rejected": 11}, map[string]uint64{"bypassed rejected": 11}, 11},
 		{"beyond", map[string]uint64{"dropped rejected": 11}, map[string]uint64{"bypassed rejected": 11}, 11},
+		{"spoil", map[string]uint64{"dropped rejected": 11}, map[string]uint64{"bypassed rejected": 11}, 11},
 		{"poison", map[string]uint64{"dropped quarantined": 11}, map[string]uint64{"bypassed quarantined": 11}, 11},
 	} {
 		for _, open := range []bool{false, true} {

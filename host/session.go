@@ -138,7 +138,7 @@ func (s *Session) processes() bool {
 
 // readProcessed reads the OK answer of a processor plugin to a request.
 func (s *Session) readProcessed(request, response []byte, trailer metadata.MD) Answer {
-	result, changed, err := pipeline.ReadResult(request, response, pipeline.MaxResultBytes, func(int) []byte { return nil })
+	result, _, changed, err := pipeline.ReadResult(request, response, pipeline.MaxResultBytes, func(int) []byte { return nil })
 	if err != nil {
 		return Answer{Err: fmt.Errorf("the result cannot be used: %w", err), Code: pipeline.CodeUnread, Final: true}
 	}

@@ -86,21 +86,28 @@ func benchEdit(b *testing.B, each func(Span), write func(*Request, []byte) []byt
 // BenchmarkPatch measures "set one" of BenchmarkView with a patch for the result.
 func BenchmarkPatch(b *testing.B) {
 	b.Run("make", func(b *testing.B) { benchEdit(b, func(s Span) { s.SetAttribute(team) }, (*Request).AppendPatch) })
+	req := batchOf(b, batch)
+	r := parse(b, req)
+	for s := range r.Spans() {
+		s.SetAttribute(team)
+	}
+	patch, result := r.AppendPatch(nil), r.AppendTo(nil)
 	b.Run("apply", func(b *testing.B) {
-		req := batchOf(b, batch)
-		r, err := Parse(req)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for s := range r.Spans() {
-			s.SetAttribute(team)
-		}
-		patch := r.AppendPatch(nil)
 		var dst []byte
 		b.ReportAllocs()
 		for b.Loop() {
+			var err error
 			if dst, err = ApplyPatch(dst[:0], req, patch); err != nil {
 				b.Fatal(err)
+			}
+		}
+		perSpan(b)
+	})
+	b.Run("check", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if n, err := CheckPatched(req, patch, result); n != batch || err != nil {
+				b.Fatal(n, err)
 			}
 		}
 		perSpan(b)

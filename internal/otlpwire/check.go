@@ -33,9 +33,6 @@ type checker struct {
 // check reads the message of a form from pos to end in the request, at a depth. Each byte
 // of a request passes through check, so it reads known fields by itself, without a cursor.
 func (c *checker) check(pos, end int, of formID, depth int) error {
-	if of == formSpan {
-		c.count(end - pos)
-	}
 	raw, rules := c.req[:end], &rulesByTag[of]
 	start := pos
 	for pos < end {
@@ -89,6 +86,8 @@ func (c *checker) check(pos, end int, of formID, depth int) error {
 			return faultAt(start, faultDepth)
 		} else if err := c.check(body, pos, r.of, depth+1); err != nil {
 			return err
+		} else if r.of == formSpan {
+			c.count(length)
 		}
 	}
 	if pos > end { // at this point, only a number of fixed length can be too long
@@ -112,9 +111,9 @@ func (r rule) fault(content []byte) fault {
 }
 
 // count counts a span with its size.
-func (c *checker) count(bytes int) {
+func (c *checker) count(bytes uint64) {
 	c.spans++
-	if bytes > c.maxSpan {
+	if bytes > uint64(c.maxSpan) {
 		c.tooLarge++
 	}
 }

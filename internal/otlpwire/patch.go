@@ -14,6 +14,8 @@ const (
 	spliceKeep   = 1
 	spliceRemove = 2
 	spliceInsert = 3
+
+	spliceHead = 12 // tags, lengths and numbers of a Splice, seldom longer
 )
 
 // MaxPatched is the largest request that ApplyPatch makes, in bytes.
@@ -72,6 +74,7 @@ func (r *Request) AppendPatch(dst []byte) []byte {
 	}
 	w := rewriter{r: r, dst: slices.Grow(r.inserts[:0], r.editedBytes()), patch: true, kept: keptRanges{list: r.kept[:0]}}
 	w.container(part{r.raw, 0}, ofResource, 0, 0)
+	dst = slices.Grow(dst, len(w.dst)+spliceHead*(len(w.kept.list)+1))
 	pos, inserted, keep := 0, 0, 0
 	for _, k := range w.kept.list {
 		if k.start > pos || k.before > inserted {
@@ -119,29 +122,12 @@ func appendNumber(dst []byte, num protowire.Number, n int) []byte {
 // ApplyPatch applies an encoded Patch of the plugin contract to a batch, appends the
 // result to dst and returns the longer slice. It allocates only to grow dst, once. After
 // an error, it returns dst unchanged: the patch is malformed, reaches past the end of the
-// batch, or makes a batch of more than MaxPatched bytes. The result is not checked: it
-// may be any bytes. dst must not overlap batch or patch.
+// batch, or makes a batch of more than MaxPatched bytes. CheckPatched checks the result,
+// which may be any bytes. dst must not overlap batch or patch.
 func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
-	size, err := patchedSize(len(batch), patch)
-	if err != nil {
-		return dst, err
-	}
-	dst = slices.Grow(dst, size)
-	c := part{patch, 0}.fields()
-	for c.next() {
-		if c.is(patchSplices) {
-			s, _ := readSplice(c.here()) // cannot fail: patchedSize has read it
-			dst = append(append(dst, batch[:s.keep]...), s.insert...)
-			batch = batch[s.keep+s.remove:]
-		}
-	}
-	return append(dst, batch...), nil
-}
-
-// patchedSize checks a patch of a batch with that many bytes. It returns the size of the
-// patched batch.
-func patchedSize(batch int, patch []byte) (int, error) {
-	left, size := uint64(batch), uint64(batch)
+	// Each splice is longer than the bytes that it inserts.
+	result := slices.Grow(dst, min(len(batch)+len(patch), MaxPatched))
+	size := 0
 	c := part{patch, 0}.fields()
 	for c.next() {
 		if !c.is(patchSplices) {
@@ -150,20 +136,22 @@ func patchedSize(batch int, patch []byte) (int, error) {
 		s, err := readSplice(c.here())
 		switch {
 		case err != nil:
-			return 0, err
-		case s.keep+s.remove > left:
-			return 0, fmt.Errorf("splice at byte %d of the patch keeps %d and removes %d bytes of the batch, which has only %d more", c.start, s.keep, s.remove, left)
+			return dst, err
+		case s.keep+s.remove > uint64(len(batch)):
+			return dst, fmt.Errorf("splice at byte %d of the patch keeps %d and removes %d bytes of the batch, which has only %d more", c.start, s.keep, s.remove, len(batch))
 		}
-		left -= s.keep + s.remove
-		size += uint64(len(s.insert)) - s.remove
+		if size += int(s.keep) + len(s.insert); size <= MaxPatched {
+			result = append(append(result, batch[:s.keep]...), s.insert...)
+		}
+		batch = batch[s.keep+s.remove:]
 	}
 	if c.fault != faultNone {
-		return 0, patchError(&c)
+		return dst, patchError(&c)
 	}
-	if size > MaxPatched {
-		return 0, fmt.Errorf("patched batch has %d bytes: at most %d are allowed", size, MaxPatched)
+	if size += len(batch); size > MaxPatched {
+		return dst, fmt.Errorf("patched batch has %d bytes: at most %d are allowed", size, MaxPatched)
 	}
-	return int(size), nil
+	return append(result, batch...), nil
 }
 
 // splice is a decoded Splice.

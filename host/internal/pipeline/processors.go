@@ -37,39 +37,40 @@ const MaxResultBytes = 16 << 20
 func (l *Lane) MostResultBytes() int { return int(min(MaxResultBytes, l.q.p.mem.backlog)) }
 
 // ReadResult reads the response of a processor to an item in flight. It returns an error if
-// the result cannot be used.
+// the result cannot be used. The bytes of the item come from the encoder, or have passed a
+// check.
 func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
-	ans.Data, ans.Changed, err = ReadResult(it.Batch.data, response, l.MostResultBytes(), l.q.p.mem.arena)
-	if err != nil || !ans.Changed {
-		return ans, err
-	}
-	ans.Spans, _, err = otlpwire.Check(ans.Data, math.MaxInt)
-	if err == nil && ans.Spans > it.Left() {
+	ans.Data, ans.Spans, ans.Changed, err = ReadResult(it.Batch.data, response, l.MostResultBytes(), l.q.p.mem.arena)
+	if err == nil && ans.Changed && ans.Spans > it.Left() {
 		err = fmt.Errorf("it has %d spans, and the batch had %d", ans.Spans, it.Left())
 	}
 	return ans, err
 }
 
-// ReadResult returns the batch in the response of a processor. If the batch is unchanged,
-// changed is false and result is nil. A result of more than most bytes is an error. alloc
-// returns a buffer of a length for a patched batch, or nil.
-func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (result []byte, changed bool, err error) {
+// ReadResult returns the batch in the response of a processor, and the number of its spans.
+// If the batch is unchanged, changed is false and the others are zero. A malformed result,
+// or a result of more than most bytes, is an error. The fields that a patch keeps are not
+// checked again. alloc returns a buffer of a length for a patched batch, or nil.
+func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (result []byte, spans int, changed bool, err error) {
 	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
-	switch {
-	case err != nil || field == 0:
-		return nil, false, err
-	case field == wire.ResponseBatch:
-		result = content
-	default:
+	if err != nil || field == 0 {
+		return nil, 0, false, err
+	}
+	if result = content; field == wire.ResponsePatch {
 		// A splice in the patch is longer than the bytes that it inserts.
 		if result, err = otlpwire.ApplyPatch(alloc(len(batch)+len(content)), batch, content); err != nil {
-			return nil, false, err
+			return nil, 0, false, err
 		}
 	}
 	if len(result) > most {
-		return nil, false, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(result), most)
+		return nil, 0, false, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(result), most)
 	}
-	return result, true, nil
+	if field == wire.ResponsePatch {
+		spans, err = otlpwire.CheckPatched(batch, content, result)
+	} else {
+		spans, _, err = otlpwire.Check(result, math.MaxInt)
+	}
+	return result, spans, true, err
 }
 
 // processedLocked counts an item that the processor q has answered, and puts the result on

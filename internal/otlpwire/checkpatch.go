@@ -1,0 +1,142 @@
+package otlpwire
+
+import (
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// CheckPatched checks the result of ApplyPatch for a batch and a patch, and returns the
+// number of its spans. It accepts the same results as Check if Check accepts the batch.
+// It does not read a field that the patch keeps in its message again. The cost is linear
+// in the bytes of patch and result.
+func CheckPatched(batch, patch, result []byte) (spans int, err error) {
+	c := patchChecker{checker: checker{req: result, maxSpan: math.MaxInt}, batch: batch, splices: part{patch, 0}.fields()}
+	err = c.message(0, len(result), formRequest, 0, &original{cursor: part{batch, 0}.fields()})
+	return c.spans, err
+}
+
+// patchChecker walks a patched batch, and the same messages of the batch before. Both
+// walks and the walk over the splices only move forward.
+type patchChecker struct {
+	checker // of the patched batch
+	batch   []byte
+	splices cursor
+	// The bytes from..to of the patched batch are kept. They begin at offset at of the
+	// batch. after is the end of their splice, and last is set if there is no splice.
+	from, to, at int
+	after        splice
+	last         bool
+}
+
+// seek moves to the first kept range that ends after pos. It reports whether the range
+// begins before end.
+func (c *patchChecker) seek(pos, end int) bool {
+	for c.to <= pos {
+		if c.last {
+			return false
+		}
+		c.at += c.to - c.from + int(c.after.remove)
+		c.from = c.to + len(c.after.insert)
+		c.to = c.from + c.nextKept()
+	}
+	return c.from < end
+}
+
+// nextKept reads the next splice. It returns the number of bytes that are kept.
+func (c *patchChecker) nextKept() int {
+	for c.splices.next() {
+		if c.splices.is(patchSplices) {
+			c.after, _ = readSplice(c.splices.here()) // ApplyPatch has accepted it
+			return int(c.after.keep)
+		}
+	}
+	c.last = true
+	return len(c.batch) - c.at
+}
+
+// original walks a message of the batch before the patch. Its offsets are of the batch.
+type original struct {
+	cursor
+	more bool // it is at a field
+}
+
+// find moves to the first field that ends after an offset, and reports whether there is
+// one.
+func (o *original) find(offset int) bool {
+	for o.more && o.pos <= offset {
+		o.more = o.next()
+	}
+	return o.more
+}
+
+// message checks the message of the given form from pos to end in the patched batch.
+// was is a message of this form and depth in the batch.
+func (c *patchChecker) message(pos, end int, of formID, depth int, was *original) error {
+	was.more = was.next()
+	for pos < end {
+		if n := c.kept(pos, end, of, was); n > 0 {
+			pos += n
+			continue
+		}
+		f := cursor{part: part{c.req[:end], 0}, pos: pos}
+		if !f.next() {
+			return f.err()
+		}
+		if err := c.field(&f, of, depth, was); err != nil {
+			return err
+		}
+		pos = f.pos
+	}
+	return nil
+}
+
+// kept returns the length of the fields from pos on that are kept from was, or 0.
+func (c *patchChecker) kept(pos, end int, of formID, was *original) int {
+	if !c.seek(pos, pos+1) {
+		return 0
+	}
+	at := c.at + pos - c.from
+	if !was.find(at) || was.start != at {
+		return 0
+	}
+	most := min(c.to, end) - pos
+	if rest := len(was.raw) - at; of >= formSpan && rest <= most { // no spans to count
+		was.more = false
+		return rest
+	}
+	n := was.pos - at
+	switch inner := ruleOf(of, &was.cursor).of; {
+	case n > most || inner == formResourceSpans || inner == formScopeSpans:
+		return 0
+	case inner == formSpan:
+		c.spans++
+	}
+	return n
+}
+
+// field checks the field f of a message, which is not kept as a whole.
+func (c *patchChecker) field(f *cursor, of formID, depth int, was *original) error {
+	r := ruleOf(of, f)
+	if r.want == wantMessage && depth < maxLevels && c.seek(f.body, f.pos) {
+		at := c.at + max(0, f.body-c.from)
+		if was.find(at) && was.is(f.num) && was.body <= at {
+			if r.of == formSpan {
+				c.spans++
+			}
+			inner := original{cursor: cursor{part: part{was.raw[:was.pos], 0}, pos: was.body}}
+			was.more = was.next() // no other message is compared with it
+			return c.message(f.body, f.pos, r.of, depth+1, &inner)
+		}
+	}
+	return c.check(f.start, f.pos, of, depth)
+}
+
+// ruleOf returns the rule of a field that is a message. It returns the zero rule for other
+// fields.
+func ruleOf(of formID, f *cursor) rule {
+	if rules := messageForms[of]; f.typ == protowire.BytesType && int(f.num) < len(rules) && rules[f.num].want == wantMessage {
+		return rules[f.num]
+	}
+	return rule{}
+}
