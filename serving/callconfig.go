@@ -18,7 +18,7 @@ import (
 // The environment variables of calls between processes.
 const (
 	EnvRemote              = "SERVE_REMOTE"                 // DEPLOYMENT=TARGET,…; default: none
-	EnvDeployments         = "SERVE_DEPLOYMENTS"            // names; default: all that are not remote
+	EnvDeployments         = "SERVE_DEPLOYMENTS"            // names; default: all deployments that are not remote
 	EnvCallAddr            = "SERVE_CALL_ADDR"              // host:port; default: no calls are taken
 	EnvCallMaxMessageBytes = "SERVE_CALL_MAX_MESSAGE_BYTES" // default 67108864
 	EnvCallMaxStreams      = "SERVE_CALL_MAX_STREAMS"       // default 10000
@@ -31,7 +31,8 @@ const (
 // envAPIPort is the port of the Kubernetes API at the host of envInPod.
 const envAPIPort = "KUBERNETES_SERVICE_PORT"
 
-// The meaning of a zero in [CallConfig], and the least bound of a message.
+// The values that a zero in [CallConfig] stands for, and the lower bound of
+// MaxMessageBytes.
 const (
 	defaultCallMessageBytes = 64 << 20
 	defaultCallStreams      = 10000
@@ -41,8 +42,9 @@ const (
 // CallConfig holds an operator's settings of calls between processes. With the zero value,
 // the process runs all deployments and calls no other process.
 type CallConfig struct {
-	// Addr is the host:port at which other processes call the deployments that this one
-	// runs. An empty host means every address, port 0 any free one. Empty: none calls.
+	// Addr is the host:port at which other processes call the deployments of this process.
+	// An empty host means every address, and port 0 any free port. Empty: no other process
+	// calls them.
 	Addr string
 
 	// Remote has the targets of deployments that other processes run, by name: "NAME", or
@@ -52,12 +54,13 @@ type CallConfig struct {
 	// remote.
 	Remote map[string]string
 
-	// Deployments are the names of the deployments that this process runs. Empty: all that
-	// are not remote. An app whose ingress is not among them takes no requests here.
+	// Deployments are the names of the deployments that this process runs. Empty: all
+	// deployments that are not remote. If the ingress of an app is not among them, the app
+	// takes no requests in this process.
 	Deployments []string
 
-	// MaxMessageBytes bounds one argument or result, or one item of a stream, both ways.
-	// Zero: 64 MiB.
+	// MaxMessageBytes bounds each argument, each result, and each item of a stream, in both
+	// directions. Zero: 64 MiB.
 	MaxMessageBytes int
 
 	// TLSCert, TLSKey and TLSCA are files in PEM form for mutual TLS, in both directions:
@@ -66,13 +69,13 @@ type CallConfig struct {
 	// when they have changed. Empty: no TLS.
 	TLSCert, TLSKey, TLSCA string
 
-	// TLSIDs are the SPIFFE ids of processes that may call and be called, such as
-	// "spiffe://cluster.local/ns/shop/sa/model". An id that ends in "/*" stands for all ids
-	// below it. Empty: all that have a certificate.
+	// TLSIDs are the SPIFFE ids of the processes that may call this process and that it may
+	// call, such as "spiffe://cluster.local/ns/shop/sa/model". An id that ends in "/*"
+	// stands for all ids below it. Empty: every process with a certificate.
 	TLSIDs []string
 
-	// MaxStreams is how many calls one connection may carry at a time; further calls wait
-	// in their processes. Zero: 10,000.
+	// MaxStreams is the number of calls that one connection may carry at a time. Further
+	// calls wait in their processes. Zero: 10,000.
 	MaxStreams int
 
 	// KubernetesAPI is the host:port of the Kubernetes API, for k8s targets. In a pod,
@@ -104,7 +107,7 @@ func callConfigFromEnv(env *envReader) CallConfig {
 	return c
 }
 
-// list returns the items of a list that is separated by commas.
+// list returns the items of a comma-separated list.
 func (e *envReader) list(name string) (items []string) {
 	for item := range strings.SplitSeq(e.getenv(name), ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -114,7 +117,7 @@ func (e *envReader) list(name string) (items []string) {
 	return items
 }
 
-// targets reads a list of NAME=TARGET. An item without "=" continues the target before it,
+// targets reads a list of NAME=TARGET. An item without "=" belongs to the previous target,
 // because a static target is a list itself.
 func (e *envReader) targets(variable string) map[string]string {
 	text := e.getenv(variable)
@@ -144,7 +147,7 @@ func (e *envReader) targets(variable string) map[string]string {
 	return targets
 }
 
-// faults returns every fault, with the value seen and the allowed values.
+// faults returns all errors, each with the value seen and the allowed values.
 func (c CallConfig) faults() []error {
 	var faults []error
 	if c.Addr != "" {
@@ -184,7 +187,8 @@ func (c CallConfig) tlsFaults() []error {
 	return faults
 }
 
-// credentials returns the credentials for both sides of connections; nil without TLS.
+// credentials returns the credentials for both sides of connections. They are nil without
+// TLS.
 func (c CallConfig) credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
 	if c.TLSCert == "" {
 		return nil, nil //nolint:nilnil // plain text is valid
@@ -202,15 +206,15 @@ func (c CallConfig) withDefaults() CallConfig {
 	return c
 }
 
-// place is where a deployment runs, for one process.
+// place describes the processes that run a deployment, as seen by this process.
 type place struct {
-	target string // of other processes; empty: they do not run it
+	target string // address of the other processes that run it; empty: no other process runs it
 	source discovery.Source
-	absent bool // the process neither runs it nor calls it
+	absent bool // this process neither runs nor calls it
 }
 
-// places returns the place of each deployment of the apps that is not run in this process
-// alone. The error has every fault.
+// places returns the place of each deployment that other processes run, too, or that is
+// absent. The error has all faults.
 func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]place, error) {
 	list := map[*Deployment]place{}
 	var faults []error
@@ -255,7 +259,8 @@ func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]p
 	return list, errors.Join(faults...)
 }
 
-// findDeployment returns the deployment "NAME" or "APP/NAME". The apps are checked.
+// findDeployment returns the deployment "NAME" or "APP/NAME". The caller must have checked
+// the apps.
 func findDeployment(apps []*App, name string) (*App, *Deployment, error) {
 	if app, name, qualified := strings.Cut(name, "/"); qualified {
 		a, err := findApp(apps, app)

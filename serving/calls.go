@@ -25,7 +25,7 @@ type calls struct {
 	log    *slog.Logger
 }
 
-// newCalls returns the calls for the apps, which are checked.
+// newCalls returns the calls for the apps. The caller must have checked the apps.
 func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 	places, err := cfg.places(apps, discovery.Config{Log: log, KubernetesAPI: cfg.KubernetesAPI})
 	faults := []error{err}
@@ -74,8 +74,8 @@ func (c *calls) remote(s *router.Shared, d *Deployment, config router.Config) *r
 	return built
 }
 
-// serve builds the server for calls of other processes, if there is to be one. failed is
-// called if its listener fails.
+// serve builds the server for calls of other processes, if they may call this process.
+// failed is called if the listener fails.
 func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
 	if c.cfg.Addr == "" {
 		return
@@ -105,7 +105,7 @@ func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
 	c.server = callserver.New(cfg)
 }
 
-// start listens, if other processes call this one.
+// start listens, if other processes may call this process.
 func (c *calls) start(ctx context.Context) error {
 	if c.server == nil {
 		return nil
@@ -122,7 +122,7 @@ func (c *calls) start(ctx context.Context) error {
 	return nil
 }
 
-// leave tells the callers that the process stops soon.
+// leave informs the callers that the process stops soon.
 func (c *calls) leave() {
 	if c.server != nil {
 		c.server.Leave()

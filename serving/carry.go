@@ -26,10 +26,10 @@ type callByHandle interface {
 	begun() bool
 }
 
-// mostTries is how often an idempotent call is sent.
+// mostTries is the largest number of times that an idempotent call is sent.
 const mostTries = 3
 
-// carry has another process run c.
+// carry sends the call c to another process, which runs it.
 func (w *way) carry(ctx context.Context, d *router.Deployment, s spans.RouterStart, c callByHandle) error {
 	arg, err := c.prepare()
 	if err != nil {
@@ -87,10 +87,10 @@ func itemOf(t reflect.Type) (item reflect.Type, is bool) {
 
 var typeError = reflect.TypeFor[error]()
 
-// sender sends the argument of a call, and is waited for.
+// sender sends the argument of a call. The call waits for it.
 type sender struct {
 	sending  sync.WaitGroup
-	panicked error // of the iterator; read it after the wait
+	panicked error // panic of the iterator; read it after the wait
 }
 
 // send sends the argument. A stream is sent in the background.
@@ -113,7 +113,8 @@ func (s *sender) send(w *way, x router.Exchange, arg argument, in any) error {
 	return nil
 }
 
-// ended returns nil for io.EOF: the callee has ended the call, and Recv returns the reason.
+// ended returns nil for io.EOF, because the callee has then ended the call, and Recv
+// returns the reason.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -153,9 +154,9 @@ func sendItems(codec Codec, x router.Exchange, in any) (end error) {
 	return end
 }
 
-// wait waits for the end of the argument, and returns err, or the panic of the iterator.
+// wait waits until the argument is sent. It returns err, or the panic of the iterator.
 func (s *sender) wait(x router.Exchange, err error) error {
-	x.Close() // ends a Send
+	x.Close() // a Send that still waits ends
 	s.sending.Wait()
 	if s.panicked != nil {
 		return s.panicked
@@ -229,7 +230,7 @@ func (c *streamCall[In, Out]) carry(x router.Exchange, arg argument) (err error)
 	}
 }
 
-// serve runs the function for another process.
+// serve runs the function for a call of another process.
 func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) error {
 	in, err := receiveArgument[In](h.deployment.codec, x)
 	if err != nil {
@@ -243,14 +244,14 @@ func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) er
 	return sendResult(h.deployment.codec, x, c.out, true)
 }
 
-// serve runs the function for another process.
+// serve runs the function for a call of another process.
 func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) error {
 	in, err := receiveArgument[In](h.deployment.codec, x)
 	if err != nil {
 		a.Abandon()
 		return err
 	}
-	var fault error // of an item
+	var fault error // error of an item
 	c := &streamCall[In, Out]{h: h, in: in, yield: func(out Out, _ error) bool {
 		fault = sendResult(h.deployment.codec, x, out, false)
 		return fault == nil
@@ -287,13 +288,13 @@ func receiveArgument[In any](codec Codec, x *callserver.Exchange) (in In, err er
 	return in, nil
 }
 
-// itemsOf returns the function of an iterator over received items. Its argument is yield.
+// itemsOf returns an iterator over received items, as a function. Its argument is yield.
 func itemsOf(codec Codec, x *callserver.Exchange, item reflect.Type, hasError bool) func([]reflect.Value) []reflect.Value {
 	return func(args []reflect.Value) []reflect.Value {
 		for {
 			v, err := receiveItem(codec, x, item)
 			if errors.Is(err, io.EOF) || err != nil && !hasError {
-				return nil // a Seq ends without an error; the context has it
+				return nil // a Seq has no errors; the context has the reason
 			}
 			out := []reflect.Value{v}
 			if hasError {

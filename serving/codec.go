@@ -15,8 +15,8 @@ import (
 type Codec interface {
 	// Name names the codec. Caller and callee must have codecs of the same name.
 	Name() string
-	// Check returns the reason why values of type t cannot be encoded and decoded, or
-	// nil. [New] calls it for each argument and result that may cross.
+	// Check returns the reason for which values of type t cannot be encoded and decoded, or
+	// nil. [New] calls it for each type that may be sent to another process.
 	Check(t reflect.Type) error
 	// Marshal returns the encoded value.
 	Marshal(v any) ([]byte, error)
@@ -72,8 +72,8 @@ func (defaultCodec) Check(t reflect.Type) error {
 	return checkJSON(t, map[reflect.Type]bool{})
 }
 
-// checkJSON returns the reason why values of type t do not come back from JSON, or nil.
-// seen has the types that are being checked, or were.
+// checkJSON returns the reason for which a value of type t does not survive JSON, or nil.
+// seen has the types that were checked, or are being checked.
 func checkJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil
@@ -106,7 +106,7 @@ func checkJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 	return nil
 }
 
-// jsonOwn reports whether t, or a pointer to it, has one of the methods.
+// jsonOwn reports whether t, or a pointer to t, has one of the methods.
 func jsonOwn(t reflect.Type, methods ...reflect.Type) bool {
 	for _, m := range methods {
 		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {

@@ -34,7 +34,7 @@ const DefaultShutdownTimeout = 20 * time.Second
 // DefaultHTTPAddr is the meaning of an empty [Config.HTTPAddr].
 const DefaultHTTPAddr = defaultHTTPHost + ":8000"
 
-// The meaning of a zero in the other fields of [Config].
+// The values that a zero in the other fields of [Config] stands for.
 const (
 	defaultHTTPHost          = "127.0.0.1"
 	defaultHTTPPort          = 8000
@@ -44,16 +44,16 @@ const (
 	defaultMaxHeaderBytes    = 64 << 10
 )
 
-// Kubernetes sets envInPod in every pod. A pod that is to end gets new requests until
-// all nodes know of its end, which takes about a second. podDrainingPeriod is the default
-// of EnvMinDrainingPeriod there.
+// Kubernetes sets envInPod in every pod. When a pod stops, it still gets new requests for
+// about a second, until all nodes know that it stops. podDrainingPeriod is the default of
+// EnvMinDrainingPeriod in a pod.
 const (
 	envInPod          = "KUBERNETES_SERVICE_HOST"
 	podDrainingPeriod = 3 * time.Second
 )
 
-// The least and the most header bytes that make sense: below, ordinary browsers
-// are turned away; above, one connection may hold too much memory.
+// The smallest and the largest sensible limit for header bytes. A lower limit would refuse
+// ordinary browsers. With a higher limit, one connection could use too much memory.
 const (
 	leastHeaderBytes = 4 << 10
 	mostHeaderBytes  = 16 << 20
@@ -67,36 +67,36 @@ type Config struct {
 	// address, port 0 any free one. Empty: 127.0.0.1:8000.
 	HTTPAddr string
 
-	// RequestTimeout is how long a request may take from its arrival to the
-	// last byte of its response, waiting for a replica included. Zero: no limit.
+	// RequestTimeout bounds the time of a request from its arrival to the last byte of its
+	// response, including the wait for a replica. Zero: no limit.
 	RequestTimeout time.Duration
 
-	// BackpressureStatus is the status of a response to a request for which a deployment
-	// has no place in its queue: 503 or 429. Zero: 503. [WithBackpressure] takes
-	// precedence.
+	// BackpressureStatus is the status for a client if the queue of a deployment is full:
+	// 503 or 429. Zero: 503. [WithBackpressure] takes precedence.
 	BackpressureStatus int
 
-	// BackpressureRetryAfter is how long such a client is asked to wait, in the
-	// header Retry-After, in whole seconds, rounded up. Zero: it is not asked to.
+	// BackpressureRetryAfter is the time that such a client is asked to wait. The response
+	// has it in the header Retry-After, in whole seconds, rounded up. Zero: there is no such
+	// header.
 	BackpressureRetryAfter time.Duration
 
-	// ShutdownTimeout is how long requests in flight may take to finish once
-	// the server drains. The caller of [Server.Shutdown] applies it, by its
-	// context. Zero: 20s.
+	// ShutdownTimeout is the time that requests in flight have to finish after the server
+	// starts to drain. The caller of [Server.Shutdown] applies it with its context. Zero:
+	// 20s.
 	ShutdownTimeout time.Duration
 
-	// MinDrainingPeriod is how long a server that is to stop still takes new
-	// requests while its health check returns 503: give it longer than load balancers take
-	// to see that. It is not a part of ShutdownTimeout, but ends with the context
-	// of [Server.Shutdown]. Zero: new requests are refused at once.
+	// MinDrainingPeriod is the time in which a stopping server still takes new requests,
+	// while its health check returns 503. It should be longer than load balancers take to
+	// notice that. It is not a part of ShutdownTimeout, but ends with the context of
+	// [Server.Shutdown]. Zero: new requests are refused at once.
 	MinDrainingPeriod time.Duration
 
-	// ReadHeaderTimeout is how long a client may take to send a request's
-	// headers. Zero: 10s.
+	// ReadHeaderTimeout bounds the time in which a client sends the headers of a request.
+	// Zero: 10s.
 	ReadHeaderTimeout time.Duration
 
-	// IdleTimeout is how long a connection is kept open without a request.
-	// Zero: 90s.
+	// IdleTimeout is the time for which a connection without a request is kept open. Zero:
+	// 90s.
 	IdleTimeout time.Duration
 
 	// StallTimeout is how long a client may hold up its request: send nothing of
@@ -108,17 +108,16 @@ type Config struct {
 	// a second later. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
-	// MaxHeaderBytes bounds a request's line and headers, in bytes, from 4096
-	// to 16 MiB; net/http allows 4 KiB more. The client gets status 431.
-	// Zero: 65536.
+	// MaxHeaderBytes bounds the request line and the headers, in bytes, from 4096 to 16 MiB.
+	// net/http allows 4 KiB more. Beyond it, the client gets status 431. Zero: 65536.
 	MaxHeaderBytes int
 
 	// QuietAccessLog leaves requests and calls by handle out of the log, except for
 	// warnings and errors. Default: each request has a line.
 	QuietAccessLog bool
 
-	// Apps take precedence over the settings in the apps' code. An app or deployment that
-	// the program does not have is an error of New. [Server.Apply] changes them.
+	// Apps are settings that take precedence over the apps' code. If the program lacks such
+	// an app or deployment, New returns an error. [Server.Apply] changes the settings.
 	Apps []AppConfig
 
 	// GRPC are the settings of the gRPC proxy.
@@ -128,10 +127,10 @@ type Config struct {
 	Calls CallConfig
 }
 
-// ConfigFromEnv reads the variables above, and the ones of gRPC, through getenv; an
-// empty value counts as unset. Its error names every variable at fault, its value
-// and the allowed values. Fields without a variable set stay zero, except for
-// MinDrainingPeriod in a Kubernetes pod, which is 3s.
+// ConfigFromEnv reads the variables above, and the variables of gRPC, through getenv. An
+// empty value counts as unset. The error names every wrong variable, its value and the
+// allowed values. Fields without a variable stay zero, except MinDrainingPeriod, which is
+// 3s in a Kubernetes pod.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}
 	cfg := Config{
@@ -155,7 +154,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(env.faults...)
 }
 
-// Validate reports every fault at once, each with the value seen and the allowed values.
+// Validate returns all errors at once, each with the value seen and the allowed values.
 func (c Config) Validate() error {
 	var faults []error
 	if c.HTTPAddr != "" {
@@ -230,7 +229,7 @@ func (e *envReader) duration(name string) time.Duration {
 	return d
 }
 
-// limit returns a duration of which zero means no limit, as -1.
+// limit returns a duration. Zero means no limit, and is returned as -1.
 func (e *envReader) limit(name string) time.Duration {
 	if d := e.duration(name); d != 0 || e.getenv(name) == "" {
 		return d

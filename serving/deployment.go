@@ -16,15 +16,15 @@ import (
 // [NewDeployment]; it does nothing until a [Server] serves its app.
 type Deployment struct {
 	name      string
-	handler   http.Handler // nil if only its app's code calls it
+	handler   http.Handler // nil if only functions of the deployment are called
 	settings  router.Settings
 	configErr error                // of the user config
-	pressure  *backpressure        // nil: the server's
-	methods   []method             // called by handle
+	pressure  *backpressure        // nil: the server's setting
+	methods   []method             // functions that are called by handle
 	locals    []router.Constructor // of PerReplica
 	rpcs      grpcproxy.Services   // its gRPC services
 	codec     Codec
-	errors    callwire.Errors // that cross to other processes
+	errors    callwire.Errors // errors that keep their identity in other processes
 
 	built     atomic.Pointer[router.Deployment] // set once, when a server is built for it
 	elsewhere atomic.Bool                       // the server neither runs nor calls it
@@ -33,21 +33,21 @@ type Deployment struct {
 // DeploymentOption changes a [Deployment] as it is built.
 type DeploymentOption struct{ apply func(*Deployment) }
 
-// WithReplicas sets how many replicas run the deployment's code, 1 or more; the default
-// is 1.
+// WithReplicas sets the number of replicas that run the deployment's code, 1 or more. The
+// default is 1.
 func WithReplicas(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.Replicas = n }}
 }
 
-// WithMaxOngoingRequests sets how many requests one replica runs at a time, 1
-// or more; the default is 5. Further requests wait, first come, first served.
+// WithMaxOngoingRequests sets the number of requests that one replica runs at a time, 1 or
+// more. The default is 5. Further requests wait, first come, first served.
 func WithMaxOngoingRequests(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.MaxOngoing = n }}
 }
 
-// WithMaxQueuedRequests sets how many requests may wait for a replica; one more
-// is answered with status 503 at once (see [QueueFullError] and
-// [WithBackpressure]). Zero: none may wait. -1, the default: any number.
+// WithMaxQueuedRequests sets the number of requests that may wait for a replica. A further
+// request is answered with status 503 at once (see [QueueFullError] and
+// [WithBackpressure]). Zero: no request may wait. -1, the default: any number.
 func WithMaxQueuedRequests(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.MaxQueued = n }}
 }
@@ -63,10 +63,10 @@ func WithUserConfig(config any) DeploymentOption {
 	}}
 }
 
-// WithHealthCheck sets the pause between two checks of a [HealthChecker], and how
-// long a check may take; the defaults are 10 s and 30 s. After three failures in a
-// row, the replica takes no more calls, and a fresh one takes its place. A change
-// holds from the next check on. Both are above zero.
+// WithHealthCheck sets the pause between two checks of a [HealthChecker], and the longest
+// duration of a check. The defaults are 10 s and 30 s, and both must be above zero. After
+// three failures in a row, the replica takes no more calls, and a new replica replaces it.
+// A change applies from the next check on.
 func WithHealthCheck(period, timeout time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.HealthPeriod, d.settings.HealthTimeout = period, timeout }}
 }
@@ -107,7 +107,7 @@ func NewDeployment(name string, handler http.Handler, opts ...DeploymentOption) 
 // replicas returns the replicas of the deployment, once a server was built for it.
 func (d *Deployment) replicas() router.Replicas { return d.built.Load().Replicas }
 
-// noServer returns the reason why no server has the deployment.
+// noServer returns an error which explains that no server has the deployment.
 func (d *Deployment) noServer() error {
 	if d.elsewhere.Load() {
 		return fmt.Errorf("this process does not run it: add it to %s, or say in %s where it runs", EnvDeployments, EnvRemote)
@@ -115,7 +115,8 @@ func (d *Deployment) noServer() error {
 	return errNoServer
 }
 
-// check returns every fault of the deployment. An ingress answers requests.
+// check returns all faults of the deployment. ingress reports whether it is the ingress of
+// its app.
 func (d *Deployment) check(ingress bool) error {
 	var faults []error
 	if !validName(d.name) {

@@ -14,20 +14,21 @@ import (
 // AppConfig holds an operator's settings of an app, which take precedence over the
 // code's; see [Config.Apps] and [Server.Apply].
 type AppConfig struct {
-	// Name is the app's. Empty: the only app of the program, or the app "default".
+	// Name is the name of the app. Empty: the only app of the program, or the app "default".
 	Name string
-	// RoutePrefix replaces the prefix of [WithRoutePrefix]. It is read at the start
-	// only. Empty: the code's.
+	// RoutePrefix replaces the prefix of [WithRoutePrefix]. It is read only at the start.
+	// Empty: the prefix of the code.
 	RoutePrefix string
-	// Deployments has settings of deployments of the app; the others keep the code's.
+	// Deployments has settings of deployments of the app. Other deployments keep the
+	// settings of the code.
 	Deployments []DeploymentConfig
 	// From is the place of these settings, such as "serve.yaml:12:5", for errors.
 	// Empty: unknown.
 	From string
 }
 
-// DeploymentConfig holds an operator's settings of a deployment. A field that is nil
-// leaves the code's setting.
+// DeploymentConfig holds an operator's settings of a deployment. A nil field keeps the
+// setting of the code.
 type DeploymentConfig struct {
 	Name string
 	// The numbers have the meaning and the bounds of the options of [NewDeployment].
@@ -35,7 +36,7 @@ type DeploymentConfig struct {
 	// UserConfig replaces the config of [WithUserConfig], as a whole. It is any value
 	// that has a form in JSON, such as a json.RawMessage.
 	UserConfig any
-	// The durations are those of [WithGracefulShutdown] and [WithHealthCheck].
+	// The durations have the meaning of [WithGracefulShutdown] and [WithHealthCheck].
 	GracefulShutdownWaitLoop, GracefulShutdownTimeout, HealthCheckPeriod, HealthCheckTimeout *time.Duration
 	// From is the place of these settings, as in AppConfig.
 	From string
@@ -63,8 +64,8 @@ func defaultSettings() router.Settings {
 	}
 }
 
-// checkSettings returns every fault of the settings. takesConfig reports whether the
-// deployment has values that may take a user config.
+// checkSettings returns all faults of the settings. takesConfig reports whether some value
+// of the deployment may take a user config.
 func checkSettings(w router.Settings, takesConfig bool) error {
 	var faults []error
 	for _, n := range []struct {
@@ -99,7 +100,7 @@ func checkSettings(w router.Settings, takesConfig bool) error {
 	return errors.Join(faults...)
 }
 
-// over returns the settings w with c's in their place.
+// over returns the settings w, with the settings of c in their place.
 func (c DeploymentConfig) over(w router.Settings) (router.Settings, error) {
 	set(&w.Replicas, c.NumReplicas)
 	set(&w.MaxOngoing, c.MaxOngoingRequests)
@@ -122,13 +123,13 @@ func set[T any](to, from *T) {
 	}
 }
 
-// declare returns the settings of each deployment of the apps, and each app's route
-// prefix, by code and configs. The error has every fault, with its place.
+// declare returns the settings of each deployment and the route prefix of each app, by the
+// code and the configs. The error has all faults, each with its place.
 func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings, map[*App]string, error) {
 	declared, prefixes := map[*Deployment]router.Settings{}, map[*App]string{}
 	for _, a := range apps {
 		if a == nil {
-			continue // checkApps reports it, here and below
+			continue // checkApps reports it
 		}
 		prefixes[a] = a.prefix
 		for _, d := range a.deployments() {
@@ -230,7 +231,8 @@ func (a *App) find(name string) (*Deployment, error) {
 	return nil, fmt.Errorf("app %q has no deployment %q%s", a.name, name, meant(name, names))
 }
 
-// meant returns the end of a message about a name that is not among the known names.
+// meant returns the end of an error message about an unknown name, with a similar known
+// name.
 func meant(name string, names []string) string {
 	if hint := spelling.Nearest(name, names); hint != "" {
 		return "; did you mean " + hint + "?"

@@ -13,11 +13,11 @@ import (
 // deployments are the deployments of a server's apps. They do not change after New.
 type deployments struct {
 	apps     []*App
-	prefixes map[*App]string // the route prefixes in force
-	order    []*Deployment   // by the order of the apps, the ingress of each first
+	prefixes map[*App]string // the current route prefixes
+	order    []*Deployment   // in the order of the apps; the ingress of each app comes first
 }
 
-// notReady returns the reason why the server is not ready for requests of all
+// notReady returns the reason for which the server is not ready for requests of all
 // deployments, or "".
 func (a *deployments) notReady() (reason string) {
 	for _, d := range a.order {
@@ -28,7 +28,7 @@ func (a *deployments) notReady() (reason string) {
 
 func (a *deployments) start() {
 	for _, d := range a.order {
-		d.replicas().Start() // ends by stop
+		d.replicas().Start() // the replicas run until stop
 	}
 }
 
@@ -42,7 +42,7 @@ func (a *deployments) stop(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(inflight.CloseGrace, cancel) })
 	defer stop()
 	errs := make([]error, len(a.order))
-	var waits sync.WaitGroup // at the same time: a set that hangs must not use up the time of the others
+	var waits sync.WaitGroup // stop all sets at the same time, so that a set that hangs does not use up the time of the other sets
 	for i, d := range a.order {
 		waits.Go(func() { errs[i] = d.replicas().Wait(ctx, late) })
 	}

@@ -2,11 +2,10 @@ package serving
 
 import "github.com/servetrace/servetrace/serving/internal/cause"
 
-// The reasons for which the runtime ends a request that its handler has not ended. A
-// handler finds the reason with [context.Cause] of its request's context, except as
-// noted below. The context's own error stays [context.DeadlineExceeded] or
-// [context.Canceled]. Statuses below are of HTTP; docs/how-to/grpc.md has the codes of
-// gRPC.
+// The reasons for which the runtime ends a request before its handler has ended. A handler
+// gets the reason by [context.Cause] of its request's context, except as noted below. The
+// context's own error stays [context.DeadlineExceeded] or [context.Canceled]. Statuses
+// below are HTTP statuses. docs/how-to/grpc.md has the gRPC codes.
 var (
 	// ErrRequestTimeout: the request was not answered within
 	// [Config.RequestTimeout], or [WithRequestTimeout] of its app. The client got

@@ -18,7 +18,7 @@ import (
 // method describes a function of a deployment.
 type method struct {
 	name   string // "" is __call__
-	set    bool   // it has a function
+	set    bool   // a function was set
 	stream bool   // it returns a stream
 	// in and out are the types of its argument and its results.
 	in, out reflect.Type
@@ -75,8 +75,8 @@ func (d *Deployment) checkMethods() error {
 	return errors.Join(faults...)
 }
 
-// checkCrossing returns the faults of functions whose arguments or results cannot cross to
-// another process.
+// checkCrossing returns an error for each function with an argument or result that cannot
+// be sent to another process.
 func (d *Deployment) checkCrossing() error {
 	var faults []error
 	for _, m := range d.methods {
@@ -119,8 +119,8 @@ func (c *functionCall[In, Out]) End(ctx context.Context, err error) (spans.Repli
 	return endOfCall(ctx, err), err
 }
 
-// endOfCall returns the result of a call by handle with err, for its span. An error
-// after the context's end counts as its consequence.
+// endOfCall returns the result of a call by handle that ended with err, for its span. If
+// the context has ended, the end of the context counts as the reason.
 func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
 	if err != nil && !cause.IsPanic(err) && ctx.Err() != nil {
 		err = cause.OfUser(ctx)
@@ -132,12 +132,12 @@ func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
 type streamCall[In, Out any] struct {
 	h     *StreamHandle[In, Out]
 	in    In
-	yield func(Out, error) bool // of the caller's loop
+	yield func(Out, error) bool // yield of the caller's loop
 
-	last     Out  // came with the error that ended the stream
+	last     Out  // the item that came with the error at the end of the stream
 	stopped  bool // the caller wants no more
-	yielded  bool // the caller has had an item of another process
-	inCaller bool // the loop's body runs
+	yielded  bool // the caller has got an item from another process
+	inCaller bool // the body of the caller's loop is running
 }
 
 var _ router.CallerCode = (*streamCall[int, int])(nil)

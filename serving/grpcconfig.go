@@ -27,7 +27,7 @@ const (
 // DefaultGRPCAddr is the meaning of an empty [GRPCConfig.Addr].
 const DefaultGRPCAddr = defaultGRPCHost + ":9000"
 
-// The meaning of a zero in the other fields of [GRPCConfig].
+// The values that a zero in the other fields of [GRPCConfig] stands for.
 const (
 	defaultGRPCHost          = "127.0.0.1"
 	defaultGRPCPort          = 9000
@@ -53,24 +53,23 @@ type GRPCConfig struct {
 	// port 0 any free one. Empty: 127.0.0.1:9000.
 	Addr string
 
-	// RequestTimeout is how long a call may take, from its arrival to its
-	// status, waiting for a replica included. The client's own deadline holds
-	// beside it. Zero: no limit.
+	// RequestTimeout bounds the time of a call, from its arrival to its status, including
+	// the wait for a replica. The client's own deadline applies too. Zero: no limit.
 	RequestTimeout time.Duration
 
-	// MaxMessageBytes bounds one message, both ways, as it is after
-	// decompression and before compression. The call fails with
-	// RESOURCE_EXHAUSTED. Zero: 2147483647, as in Ray. If clients are not
-	// trusted, set it to the need of the services: a message is in memory whole.
+	// MaxMessageBytes bounds each message, in both directions, measured without compression.
+	// A call with a larger message fails with RESOURCE_EXHAUSTED. Zero: 2147483647, as in
+	// Ray. If clients are not trusted, set it to the size that the services need, because a
+	// message is in memory as a whole.
 	MaxMessageBytes int
 
-	// MaxStreams is how many calls one connection may carry at a time; a client
-	// that keeps to the rules waits before it begins another. Zero: 1000.
+	// MaxStreams is the number of calls that one connection may carry at a time. A client
+	// waits before it begins another call. Zero: 1000.
 	MaxStreams int
 
-	// MaxHeaderBytes bounds the metadata of a call, as HTTP/2 counts it: 32
-	// bytes for each field and the field itself, from 1024 to 16 MiB. Beyond, the
-	// stream is reset, and far beyond the connection closed. Zero: 65536.
+	// MaxHeaderBytes bounds the metadata of a call, from 1024 to 16 MiB. HTTP/2 counts 32
+	// bytes for each field in addition to the field itself. Beyond the bound, the stream is
+	// reset. Far beyond it, the connection is closed. Zero: 65536.
 	MaxHeaderBytes int
 
 	// StallTimeout is how long a client may hold up its call: send nothing of
@@ -80,16 +79,16 @@ type GRPCConfig struct {
 	// without a limit. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
-	// ConnectionTimeout is how long a new connection may take until its HTTP/2
-	// handshake is complete. Zero: 10s.
+	// ConnectionTimeout bounds the time in which a new connection completes its HTTP/2
+	// handshake. Zero: 10s.
 	ConnectionTimeout time.Duration
 
-	// KeepaliveTime is how long a connection may be silent before the server
-	// sends a ping; without an answer in 20s the connection is
-	// closed, and its calls are cancelled. Zero: 60s.
+	// KeepaliveTime is the time after which the server sends a ping on a silent connection.
+	// Without an answer within 20s, the connection is closed and its calls are cancelled.
+	// Zero: 60s.
 	KeepaliveTime time.Duration
 
-	// KeepaliveMinTime is the least time between two pings of a client, also without a
+	// KeepaliveMinTime is the shortest time between two pings of a client, even without a
 	// call. If pings come more often, the connection is closed. Zero: 10s.
 	KeepaliveMinTime time.Duration
 }
@@ -108,7 +107,7 @@ func grpcConfigFromEnv(env *envReader) GRPCConfig {
 	}
 }
 
-// faults returns every fault, with the value seen and the allowed values.
+// faults returns all errors, each with the value seen and the allowed values.
 func (c GRPCConfig) faults() []error {
 	var faults []error
 	if c.Addr != "" {
@@ -156,7 +155,7 @@ func (c GRPCConfig) withDefaults() GRPCConfig {
 	return c
 }
 
-// settings returns the proxy's part of c, which has its defaults.
+// settings returns the proxy's part of c. The caller must have set the defaults.
 func (c GRPCConfig) settings() grpcproxy.Settings {
 	return grpcproxy.Settings{
 		RequestTimeout:    c.RequestTimeout,

@@ -32,11 +32,10 @@ func WithStreamInterceptor(interceptors ...grpc.StreamServerInterceptor) Deploym
 	return DeploymentOption{func(d *Deployment) { d.rpcs.Stream = append(d.rpcs.Stream, interceptors...) }}
 }
 
-// WithStatsHandler has h see the calls that a replica of the deployment runs. An example
-// is the handler of OpenTelemetry's otelgrpc; its spans then are children of the
-// replica's. h works in the replica, around the interceptors: it sees
-// messages and not bytes, so that the sizes are before compression. It
-// sees no connections.
+// WithStatsHandler reports the calls in a replica of the deployment to h. An example is the
+// handler of OpenTelemetry's otelgrpc. Its spans are then children of the replica's spans.
+// h sees messages and not bytes, so the sizes are sizes before compression. It sees no
+// connections.
 func WithStatsHandler(h stats.Handler) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.rpcs.Stats = append(d.rpcs.Stats, h) }}
 }

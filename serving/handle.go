@@ -61,19 +61,18 @@ func (h *Handle[In, Out]) Call(ctx context.Context, in In) (Out, error) {
 	return c.out, err
 }
 
-// WithModelID returns a handle for calls for the multiplexed model id. The calls go
-// to replicas that hold the model, if there are any. "" is for none. The
-// model of the caller's own request is not handed on by itself: pass
-// [ModelID](ctx) for this.
+// WithModelID returns a handle for calls that need the multiplexed model id. The calls go
+// to replicas that hold the model, if there are any. "" means no model. The model of the
+// caller's own request is not passed on automatically: use [ModelID](ctx).
 func (h *Handle[In, Out]) WithModelID(id string) *Handle[In, Out] {
 	with := *h
 	with.model = id
 	return &with
 }
 
-// Idempotent returns a handle for calls that may run twice. If another process had such a
-// call and is lost, the call goes to another one, up to two times, unless it has items of
-// its stream already. A call also needs one round trip less.
+// Idempotent returns a handle for calls that may run twice. If a process with such a call
+// is lost, the call is sent to another process, up to two times, unless the caller has
+// already received items of a stream. Such a call also needs one round trip less.
 func (h *Handle[In, Out]) Idempotent() *Handle[In, Out] {
 	with := *h
 	with.idempotent = true
@@ -130,7 +129,7 @@ func (w *way) replicaStart(stream bool) spans.ReplicaStart {
 	return spans.ReplicaStart{Protocol: spans.Handle, CallMethod: w.method, Streaming: stream}
 }
 
-// call has a replica of the deployment run c: on this goroutine, or in another process.
+// call makes a replica of the deployment run c, on this goroutine or in another process.
 func (w *way) call(ctx context.Context, c callByHandle, stream bool) error {
 	d := w.deployment.built.Load()
 	if d == nil {
@@ -162,7 +161,8 @@ func (w *way) call(ctx context.Context, c callByHandle, stream bool) error {
 
 var errNoServer = errors.New("no server has it: give it to NewApp, or to the app by WithDeployments, and the app to New")
 
-// refusal returns the error of a call that was not admitted, for the program's author.
+// refusal returns the error of a call that was not admitted. It is for the author of the
+// program.
 func (w *way) refusal(err error) error {
 	return fmt.Errorf("call %s of deployment %q: %w", cmp.Or(w.method, semconv.DefaultCallMethod), w.deployment.name, err)
 }

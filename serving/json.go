@@ -13,15 +13,15 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// DefaultMaxJSONBytes is how large the body of a request to [JSON] or
-// [JSONStream] may be unless [WithMaxJSONBytes] says otherwise: 4 MiB.
+// DefaultMaxJSONBytes is the largest body of a request to [JSON] or [JSONStream], unless
+// [WithMaxJSONBytes] sets another limit: 4 MiB.
 const DefaultMaxJSONBytes = 4 << 20
 
 // JSONOption changes a handler of [JSON] or [JSONStream].
 type JSONOption struct{ apply func(*jsonInput) }
 
-// WithMaxJSONBytes sets how large a request's body may be, 1 or more; the default
-// is [DefaultMaxJSONBytes]. A larger one is answered with status 413.
+// WithMaxJSONBytes sets the largest body of a request, 1 or more bytes. The default is
+// [DefaultMaxJSONBytes]. A larger body is answered with status 413.
 func WithMaxJSONBytes(n int64) JSONOption {
 	return JSONOption{func(in *jsonInput) { in.maxBytes = n }}
 }
@@ -101,7 +101,8 @@ func JSONStream[In, Out any](f func(context.Context, In) iter.Seq2[Out, error], 
 	})
 }
 
-// acceptsEvents looks for the one type that an EventSource asks for by name.
+// acceptsEvents reports whether the headers name the media type that an EventSource asks
+// for.
 func acceptsEvents(h http.Header) bool {
 	for _, accept := range h["Accept"] {
 		for part := range strings.SplitSeq(accept, ",") {
@@ -114,7 +115,7 @@ func acceptsEvents(h http.Header) bool {
 	return false
 }
 
-// jsonInput is how requests are read.
+// jsonInput has the settings for reading requests.
 type jsonInput struct{ maxBytes int64 }
 
 func newJSONInput(opts []JSONOption) *jsonInput {
@@ -125,8 +126,8 @@ func newJSONInput(opts []JSONOption) *jsonInput {
 	return in
 }
 
-// read decodes r's body into value, a pointer. If the client's body is faulty, read
-// sends the response and returns false without an error.
+// read decodes r's body into value, a pointer. If the body is wrong, read sends the
+// response and returns false without an error.
 func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok bool, err error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true, nil
@@ -149,7 +150,7 @@ func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok
 	return true, nil
 }
 
-// jsonFault returns the text for a client about its JSON.
+// jsonFault returns a text for a client about an error in its JSON.
 func jsonFault(body []byte, err error) string {
 	if len(body) == 0 {
 		return "empty, want JSON"

@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Local is a value that each replica of a deployment has one of: a loaded model,
-// a connection, or another value that takes time to make or must not be shared. It is
-// the instance of the class that Ray Serve makes per replica. [PerReplica] returns it.
+// Local stands for one value in each replica of a deployment: a loaded model, a connection,
+// or another value that takes time to make or must not be shared. It corresponds to the
+// instance of the class that Ray Serve makes for each replica. [PerReplica] returns it.
 type Local[T any] struct {
 	deployment string
 }

@@ -75,7 +75,7 @@ func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 		q.waiting.remove(it)
 		it.state = abandoned
 		if q.waiting.n == 0 {
-			q.wakeLocked() // the leader returns
+			q.wakeLocked() // so that the leader returns
 		}
 	case running:
 		it.state = abandoned
@@ -144,7 +144,7 @@ func (q *queue[In, Out]) work() {
 	defer func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if leads { // the size function called runtime.Goexit
+		if leads { // true if the size function called runtime.Goexit
 			q.leading = false
 		}
 		q.workers--
@@ -223,7 +223,7 @@ func (q *queue[In, Out]) measureLocked() {
 	}
 }
 
-// measureNextLocked finds out whether the next item of g fits into the batch.
+// measureNextLocked measures whether the next item of g fits into the batch.
 func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 	ins := q.scratch[:0]
 	next := g.head
@@ -247,7 +247,7 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 		case err != nil:
 			q.failLocked(next, err)
 		case g.fits != fits:
-			// An earlier item has left meanwhile.
+			// An earlier item has left the group meanwhile.
 		case size <= limit:
 			g.fits, g.size, g.full = fits+1, size, size >= limit
 		case fits > 0:

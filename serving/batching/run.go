@@ -16,11 +16,11 @@ var errNoCallers = fmt.Errorf("every request of the batch has ended: %w", contex
 // batch holds the items of one call of the function.
 type batch[In, Out any] struct {
 	items       []*item[In, Out]
-	size, limit int // in the unit of the size function
+	size, limit int // in the unit that the size function counts
 	waited      time.Duration
 
-	// The fields below are guarded by the queue's mu.
-	live   int                     // callers that wait for a result
+	// The queue's mu guards the fields below.
+	live   int                     // number of callers that wait for a result
 	left   bool                    // a caller has left, so the context is cancelled when live is 0
 	cancel context.CancelCauseFunc // nil until the batch runs
 }
@@ -44,8 +44,8 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 		members[i] = it.ctx
 	}
 	ctx, span := q.replica.Tracing.StartBatch(members, spans.BatchStart{Name: q.core.name})
-	// The batch has its own call: models and other things held for it are held until
-	// the batch ends, even if its requests end earlier.
+	// The batch has a call of its own. Resources such as models are held for this call until
+	// the batch ends, even if the requests end earlier.
 	call := scope.NewCall(q.replica)
 	ctx, cancel := context.WithCancelCause(scope.ContextWithCall(ctx, call))
 

@@ -26,10 +26,10 @@ type item[In, Out any] struct {
 	request *Request[In, Out] // nil unless it is a stream
 	// done receives one value when the answer is ready. Streams do not use it.
 	done chan struct{}
-	out  Out   // written before done receives
-	err  error // written before done receives
+	out  Out   // written before done gets its value
+	err  error // written before done gets its value
 
-	// The fields below are guarded by the queue's mu.
+	// The queue's mu guards the fields below.
 	state      state
 	group      *group[In, Out]
 	prev, next *item[In, Out]
@@ -41,9 +41,9 @@ type waitlist[In, Out any] struct {
 	metrics *metrics.Batcher
 	sized   bool // the queue has a size function
 
-	byModel map[string]*group[In, Out] // without ""; empty groups are removed
+	byModel map[string]*group[In, Out] // models with an id; empty groups are removed
 	noModel group[In, Out]             // items without a model id; most queues have only these
-	n       int                        // items in all groups
+	n       int                        // number of items in all groups
 }
 
 // group is the list of items that wait for one model, in order of arrival.
@@ -52,9 +52,9 @@ type group[In, Out any] struct {
 	head, tail *item[In, Out]
 	n          int
 
-	// The fields below are used with a size function only. The first fits items have
-	// this size together. full means that the next item does not fit. limit is the
-	// maximum size that was used.
+	// The fields below are used only with a size function. The first fits items together
+	// have this size. full means that the next item does not fit. limit is the maximum size
+	// in that measurement.
 	fits, size int
 	full       bool
 	limit      int
@@ -100,10 +100,10 @@ func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
 	}
 }
 
-// ready returns the group with a batch that is due: it has limit items, or its first
-// item has waited for the duration wait. Of several groups, it returns the group with
-// the earliest first item. If no group is due, it returns the time at which the next
-// group will be.
+// ready returns a group with a batch that is due: the group has limit items, or its first
+// item has waited for the duration wait. If several groups are due, it returns the group
+// with the earliest first item. If none is due, it returns the time at which the next group
+// will be due.
 func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) (ready *group[In, Out], due time.Time) {
 	for g := range w.groups() {
 		if g.n == 0 {
@@ -143,7 +143,7 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 	if w.sized {
 		most = g.fits
 		if w.prune(g, most) {
-			return nil // the remaining items may leave room for more
+			return nil // with the remaining items, further items may fit
 		}
 	}
 	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, g.n)), limit: limit, size: g.size}

@@ -28,12 +28,12 @@ type Log struct {
 	Quiet bool
 }
 
-// Wants reports whether a line of that level is to be written.
+// Wants reports whether lines of a level are written.
 func (l Log) Wants(ctx context.Context, level slog.Level) bool {
 	return (!l.Quiet || level >= slog.LevelWarn) && l.Enabled(ctx, level)
 }
 
-// Entry is a line. Empty fields are left out, except for the first four.
+// Entry is a line of the log. Empty fields are omitted, except the first four.
 type Entry struct {
 	Method    string // verb, WS, full method of gRPC, or CALL
 	Status    int    // of HTTP, or the close code of a web socket
@@ -42,15 +42,15 @@ type Entry struct {
 	RequestID string
 
 	Client          string
-	Path            string // of a request without a route
+	Path            string // path of a request without a route
 	Route           string
 	App, Deployment string
-	CallMethod      string // of a call by handle
+	CallMethod      string // of a call by handle only
 	Replica         string // unique id
 	Err             error
 }
 
-// MostPath bounds texts of clients, in bytes, and mostError texts of errors.
+// MostPath bounds texts that clients choose, and mostError error texts, in bytes.
 const (
 	MostPath  = 512
 	mostError = 4096
@@ -82,7 +82,7 @@ func (l Log) Write(ctx context.Context, level slog.Level, msg string, e Entry) {
 	}
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		attrs = append(attrs, slog.String(tracing.LogTraceID, sc.TraceID().String()))
-		if sc.IsSampled() { // else the span is the caller's, or was not recorded
+		if sc.IsSampled() { // otherwise the span is the caller's, or was not recorded
 			attrs = append(attrs, slog.String(tracing.LogSpanID, sc.SpanID().String()))
 		}
 	}

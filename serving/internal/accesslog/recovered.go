@@ -8,9 +8,9 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Recovered logs a panic with v, if possible, and returns it as an error. The caller
-// has recovered from a panic of user code around a handler, such as a log or a span
-// processor, on a goroutine of the runtime: such a panic must not end the process.
+// Recovered logs a panic with the value v, if possible, and returns it as an error. The
+// caller has recovered the panic from user code such as a log handler or a span processor,
+// on a goroutine of the runtime. Such a panic must not end the process.
 func (l Log) Recovered(ctx context.Context, v any) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 	slog.New(Unbreakable{l.Handler()}).LogAttrs(ctx, slog.LevelError, "panic around a handler",
@@ -18,8 +18,8 @@ func (l Log) Recovered(ctx context.Context, v any) error {
 	return p
 }
 
-// Unbreakable is a user's log handler whose panics are dropped. It is for goroutines on
-// which nothing else recovers from them.
+// Unbreakable is a user's log handler that drops its panics. It is for goroutines that do
+// not recover from panics of the handler.
 type Unbreakable struct{ slog.Handler }
 
 // Enabled implements [slog.Handler].

@@ -18,8 +18,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// answerTimeout bounds the time to the answer to an offer. A process answers at once, so
-// a process that does not is frozen, overloaded or cut off. The call then goes elsewhere.
+// answerTimeout bounds the wait for the answer to an offer. A process answers at once. If
+// it does not, it is frozen, overloaded or disconnected, and the call goes to another
+// process.
 const answerTimeout = 2 * time.Second
 
 var errNoAnswer = errors.New("no answer in time")
@@ -43,7 +44,7 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, erro
 // exchange is a call at a process.
 type exchange struct {
 	peer   *peer
-	caller context.Context // of the call's caller
+	caller context.Context // context of the caller
 	forget func() bool     // caller no longer ends the stream
 	stream *stream
 	whole  bool // the whole argument is sent
@@ -94,7 +95,7 @@ func (p *peer) start(ctx context.Context, o router.Offer) *servev1.CallStart {
 	return start
 }
 
-// present returns an empty value for nil, because nil is no value.
+// present returns an empty value for nil, because nil means that there is no value.
 func present(value []byte) []byte {
 	if value == nil {
 		return []byte{}
@@ -145,7 +146,7 @@ func (x *exchange) Send(value []byte, whole bool) error {
 	return x.sent(x.stream.Send(&servev1.CallRequest{Start: nil, Value: present(value), Error: nil, Whole: whole}))
 }
 
-// sent returns the error of a send. With io.EOF the stream has ended, and Recv returns the
+// sent returns the error of a send. After io.EOF the stream has ended, and Recv returns the
 // reason.
 func (x *exchange) sent(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
@@ -184,7 +185,7 @@ func (x *exchange) Recv() ([]byte, error) {
 	return m.GetValue(), nil
 }
 
-// lost returns the error of a stream that ended before the call did.
+// lost returns the error for a stream that ended before its call.
 func (x *exchange) lost(err error) error {
 	if why := context.Cause(x.caller); why != nil {
 		return why

@@ -30,10 +30,10 @@ import (
 	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
 )
 
-// Settings are the operator's. MaxMessageBytes is not zero.
+// Settings are the operator's settings. MaxMessageBytes is not zero.
 type Settings struct {
 	MaxMessageBytes int
-	// Credentials are nil for connections without TLS.
+	// Credentials are for TLS. nil: no TLS.
 	Credentials credentials.TransportCredentials
 }
 
@@ -72,7 +72,7 @@ const (
 	connectTimeout   = 2 * time.Second
 )
 
-// reconnect has grpc try a lost process again soon, and not often.
+// reconnect makes grpc dial a lost process again soon, but not too often.
 var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
 // open returns the connection to an address. The caller must call release.
@@ -83,7 +83,8 @@ func (p *Pool) open(addr string) (*conn, error) {
 		c.users++
 		return c, nil
 	}
-	// It connects later. An address needs no resolver, and a Service's proxy no balancer.
+	// The client connects later. An address needs no resolver, and the proxy of a Service
+	// needs no balancer.
 	client, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(p.settings.Credentials),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTimeout}),
@@ -114,6 +115,6 @@ func (p *Pool) release(addr string, c *conn) {
 	}
 	p.mu.Unlock()
 	if last {
-		_ = c.Close() // it has no call
+		_ = c.Close() // it carries no call
 	}
 }

@@ -25,15 +25,15 @@ import (
 type Config struct {
 	Pool       *Pool
 	Deployment *router.Deployment
-	Target     string // of Source, for people
+	Target     string // the target of Source, for messages
 	Source     discovery.Source
 	Provider   *tracing.Provider
 	Errors     *callwire.Errors
 	Log        *slog.Logger
-	// Settings are the deployment's. The counts of replicas and their calls are decided in
-	// the other processes.
+	// Settings are the settings of the deployment. The other processes decide the number of
+	// their replicas and calls.
 	Settings router.Settings
-	// Changed is called after a change, without a lock; nil for none.
+	// Changed is called after a change, without a lock. It may be nil.
 	Changed func()
 }
 
@@ -44,15 +44,15 @@ type Set struct {
 	provider  *tracing.Provider
 	errors    *callwire.Errors
 
-	ctx  context.Context // of the goroutines
+	ctx  context.Context // context of the goroutines
 	stop context.CancelFunc
 	runs sync.WaitGroup
-	over chan struct{} // closed when the set has stopped, and no goroutine is left
+	over chan struct{} // closed when the set has stopped and all its goroutines have ended
 
 	mu       sync.Mutex
 	started  bool
 	stopping bool
-	everRan  bool // a process has taken calls
+	everRan  bool // a process has taken calls at some time
 	settings router.Settings
 	peers    map[string]*peer // by address
 }
@@ -85,8 +85,8 @@ func (s *Set) Start() {
 	})
 }
 
-// update makes the endpoints of the list the processes of the set. If no process is ready,
-// processes that still serve get the calls.
+// update replaces the processes of the set by the endpoints of the list. If no process is
+// ready, the calls go to processes that still serve.
 func (s *Set) update(list []discovery.Endpoint) {
 	ready := slices.ContainsFunc(list, func(e discovery.Endpoint) bool { return e.Ready })
 	s.mu.Lock()
@@ -123,7 +123,7 @@ func (s *Set) Stop() {
 	}
 	s.stopping = true
 	s.stop()
-	go func() { // ends after the goroutines of the set
+	go func() { // ends after the other goroutines of the set
 		s.runs.Wait()
 		close(s.over)
 	}()
@@ -139,7 +139,7 @@ func (s *Set) Wait(_, late context.Context) error {
 	}
 }
 
-// Declare implements [router.Replicas]. Only the limit of the queue is of this process.
+// Declare implements [router.Replicas]. Only the limit of the queue concerns this process.
 func (s *Set) Declare(_ context.Context, next router.Settings) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +153,8 @@ var errElsewhere = errors.New("other processes run the deployment; reconfigure i
 // Reconfigure implements [router.Replicas].
 func (s *Set) Reconfigure(context.Context, string) error { return errElsewhere }
 
-// Unready implements [router.Replicas]. A set that has had a process is ready: a pod must
-// not leave its Service whenever the pods that it calls are replaced.
+// Unready implements [router.Replicas]. Once a process was ready, the set counts as ready.
+// Otherwise a pod would leave its Service whenever the pods that it calls are replaced.
 func (s *Set) Unready() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *Set) changedLocked() {
 	s.cfg.Deployment.Fail(s.goneLocked())
 }
 
-// peer is a process.
+// peer is one process of a set.
 type peer struct {
 	set    *Set
 	addr   string
@@ -236,8 +236,8 @@ type peer struct {
 	since       time.Time
 	capacity    int
 	models      []string
-	unavailable error // why its replicas do not start
-	fault       error // why it cannot be reached
+	unavailable error // reason for which its replicas do not start
+	fault       error // reason for which it cannot be reached
 }
 
 func newPeer(s *Set, addr string) *peer {
@@ -260,8 +260,8 @@ const (
 	mostPause  = 2 * time.Second
 )
 
-// run keeps the process listed while it takes calls, until stop. Then it waits for the last
-// calls.
+// run keeps the process in the router's list while it takes calls, until stop. Then it
+// waits for the last calls.
 func (p *peer) run() {
 	defer p.stop()
 	var err error
@@ -307,7 +307,7 @@ func (p *peer) watch() (seen bool, err error) {
 	}
 }
 
-// apply makes a reported state the state of the process at the router.
+// apply passes a reported state of the process to the router.
 func (p *peer) apply(m *servev1.WatchResponse) {
 	s := p.set
 	s.mu.Lock()
@@ -336,7 +336,7 @@ func (p *peer) apply(m *servev1.WatchResponse) {
 	s.changedLocked()
 }
 
-// failed takes the process off the router until it reports a state again.
+// failed removes the process from the router until it reports a state again.
 func (p *peer) failed(err error) {
 	if p.conn != nil {
 		p.conn.end(false)

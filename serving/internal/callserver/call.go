@@ -25,7 +25,7 @@ import (
 // Call implements [servev1.CallsServer].
 func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]) (err error) {
 	defer func() {
-		if v := recover(); v != nil { // grpc does not
+		if v := recover(); v != nil { // grpc does not recover
 			err = status.Error(codes.Internal, s.cfg.Shared.Log.Recovered(stream.Context(), v).Error())
 		}
 	}()
@@ -74,7 +74,7 @@ func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 	return false, nil
 }
 
-// find returns the function of a call, or what is wrong with the call.
+// find returns the function of a call, or a text that describes the fault of the call.
 func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 	f, has := s.cfg.Functions[Key{start.GetApp(), start.GetDeployment(), start.GetMethod()}]
 	name := start.GetMethod()
@@ -93,8 +93,8 @@ func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 	return f, ""
 }
 
-// contextOf returns the context of a call: with its trace and its request, and with the
-// end of the server as its end.
+// contextOf returns the context of a call. It has the trace and the request of the call,
+// and ends when the server ends.
 func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ context.Context, end func()) {
 	provider := s.cfg.Shared.Tracer.Provider
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -110,7 +110,8 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ con
 	}
 	ctx = provider.ExtractMetadata(ctx, md)
 	if !provider.Config().TrustInbound {
-		// The caller is of the same app, so its decision to sample counts, as in one process.
+		// The caller belongs to the same app, so its sampling decision counts, as in one
+		// process.
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithRemote(false))
 	}
 	ctx = identity.ContextWithRequest(ctx, &identity.Request{
@@ -144,7 +145,7 @@ func refusalOf(err error) *servev1.Refused {
 // the same time.
 type Exchange struct {
 	stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]
-	first  *servev1.CallRequest // nil once Recv has seen it
+	first  *servev1.CallRequest // nil once Recv has returned it
 	errors *callwire.Errors
 
 	ended    error // of the call
@@ -176,8 +177,8 @@ func (x *Exchange) Recv() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// endOf returns the error for the end of the caller's side. grpc's error for a
-// cancelled stream becomes the error of its context.
+// endOf returns the error for the end of the caller's side. If the stream was cancelled, it
+// is the error of the context instead of grpc's error.
 func (x *Exchange) endOf(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF
@@ -193,14 +194,15 @@ func (x *Exchange) endOf(err error) error {
 // the caller does not read.
 func (x *Exchange) Send(value []byte, last bool) error {
 	if value == nil {
-		value = []byte{} // nil is no value
+		value = []byte{} // nil means that there is no value
 	}
 	err := bounded(x.stream.Send(&servev1.CallResponse{Value: value, Error: nil, Replica: "", Refused: nil, Last: last}))
 	x.last = last && err == nil
 	return err
 }
 
-// bounded returns err, with the name of the bound if a message is too large.
+// bounded returns err. If a message was too large, the error names the setting that bounds
+// it.
 func bounded(err error) error {
 	if status.Code(err) == codes.ResourceExhausted {
 		return errors.New(status.Convert(err).Message() + callwire.TooLarge)

@@ -45,11 +45,11 @@ type Config struct {
 	Settings    Settings
 }
 
-// Settings are the operator's. None is zero.
+// Settings are the operator's settings. No field is zero, except as noted.
 type Settings struct {
 	MaxMessageBytes int
 	MaxStreams      int
-	// Credentials are nil for connections without TLS.
+	// Credentials are for TLS. nil: no TLS.
 	Credentials credentials.TransportCredentials
 }
 
@@ -72,7 +72,7 @@ type Server struct {
 	servev1.UnimplementedCallsServer
 
 	cfg     Config
-	watched map[Key]*router.Deployment // without a method
+	watched map[Key]*router.Deployment // deployments, by keys without a method
 	grpc    *grpc.Server
 	serving sync.WaitGroup
 
@@ -147,7 +147,8 @@ func (s *Server) Leave() { s.leaveOnce.Do(func() { close(s.leaving) }) }
 // finishGrace bounds the time to send the last results.
 const finishGrace = time.Second
 
-// Stop closes the listener and the connections. The calls have ended, unless ctx has.
+// Stop closes the listener and the connections. All calls have ended by then, unless ctx
+// has ended.
 func (s *Server) Stop(ctx context.Context) {
 	s.Leave()
 	s.finish()

@@ -21,8 +21,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Errors are the errors of users that cross between processes with their identity. The
-// zero value has none. It does not change once a server has it.
+// Errors are the errors of user code that keep their identity in another process. The zero
+// value has none. It does not change once a server uses it.
 type Errors struct {
 	// Known are errors for errors.Is, by their text.
 	Known []error
@@ -30,7 +30,7 @@ type Errors struct {
 	Types []ErrorType
 }
 
-// ErrorType is a type of errors that cross as JSON.
+// ErrorType is a type of errors that are sent to other processes as JSON.
 type ErrorType struct {
 	Name   string
 	Find   func(error) (found any)
@@ -57,8 +57,8 @@ func TypeOf[E error]() ErrorType {
 	}
 }
 
-// wellKnown are the errors of the runtime and of the standard library that cross, with
-// their names on the wire.
+// wellKnown are the errors of the runtime and the standard library that keep their identity
+// in another process, with their names in messages.
 var wellKnown = []struct {
 	name string
 	err  error
@@ -76,10 +76,10 @@ var wellKnown = []struct {
 	{"serving.ErrShuttingDown", cause.ErrShuttingDown},
 }
 
-// ofUser is the prefix on the wire of the text of a user's known error.
+// ofUser is the prefix of the name of a user's known error in messages.
 const ofUser = "user:"
 
-// Encode returns the form of an error on the wire; nil for none.
+// Encode returns the message for an error, nil for nil.
 func (e *Errors) Encode(err error) *servev1.CallError {
 	if err == nil {
 		return nil
@@ -106,7 +106,7 @@ func (e *Errors) Encode(err error) *servev1.CallError {
 		if found == nil {
 			continue
 		}
-		if data, err := json.Marshal(found); err == nil { // else the text alone crosses
+		if data, err := json.Marshal(found); err == nil { // otherwise only the text is sent
 			m.Values = append(m.Values, &servev1.ErrorValue{Type: t.Name, Json: data})
 		}
 	}
@@ -131,11 +131,11 @@ func statusOf(err error) []byte {
 	if !is || has.GRPCStatus() == nil {
 		return nil
 	}
-	data, _ := proto.Marshal(has.GRPCStatus().Proto()) // a status has a form
+	data, _ := proto.Marshal(has.GRPCStatus().Proto()) // cannot fail for a status
 	return data
 }
 
-// EncodeUnavailable returns the form of an error on the wire.
+// EncodeUnavailable returns the message for an error.
 func EncodeUnavailable(err *cause.DeploymentUnavailableError) *servev1.Unavailable {
 	m := &servev1.Unavailable{App: err.App, Deployment: err.Deployment, Tries: int64(err.Tries), Reason: ""}
 	if err.Reason != nil {
@@ -151,14 +151,14 @@ func DecodeUnavailable(m *servev1.Unavailable) *cause.DeploymentUnavailableError
 	}
 }
 
-// Decode returns the error of a message; nil for none. An error that crosses as a whole is
-// returned as it is, and else a *cause.RemoteError.
+// Decode returns the error of a message, nil for nil. If the whole error was sent, it
+// returns that error, otherwise a *cause.RemoteError.
 func (e *Errors) Decode(m *servev1.CallError) error {
 	if m == nil {
 		return nil
 	}
 	wrapped := e.wrapped(m)
-	for _, inner := range slices.Backward(wrapped) { // the well-known ones are first
+	for _, inner := range slices.Backward(wrapped) { // the well-known errors come first
 		if inner.Error() == m.GetText() {
 			return inner
 		}

@@ -22,7 +22,7 @@ import (
 // server with the same certificate.
 type TLS struct {
 	// Cert, Key and CA are files in PEM form: the certificate of this process, its key, and
-	// the authorities of the others.
+	// the authorities of the other processes.
 	Cert, Key, CA string
 	// IDs are the SPIFFE ids of the other processes. An id that ends in "/*" stands for all
 	// ids below it. Empty: any certificate of the authorities is accepted.
@@ -35,8 +35,8 @@ type identity struct {
 	authorities *x509.CertPool
 }
 
-// Credentials returns the credentials of both sides of a connection. They read the files
-// again when these have changed, for the connections that come then.
+// Credentials returns the credentials of both sides of a connection. When the files have
+// changed, later connections use their new content.
 func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
 	files, err := reread.New("certificate for calls", log, t.read, t.Cert, t.Key, t.CA)
 	if err != nil {
@@ -51,8 +51,8 @@ func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, er
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &files.Get().cert, nil
 		},
-		// VerifyConnection verifies both sides: processes have addresses, and no names that a
-		// certificate could have, and the authorities may change.
+		// VerifyConnection verifies both sides. Processes have addresses, and no names that a
+		// certificate could contain. The authorities may change.
 		ClientAuth:         tls.RequireAnyClientCert,
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(c tls.ConnectionState) error {
@@ -99,7 +99,7 @@ func (t TLS) read() (*identity, error) {
 	return &identity{cert, authorities}, nil
 }
 
-// verify returns the reason why the other side is not a process of the app, or nil.
+// verify returns the reason for which the other side is not a process of the app, or nil.
 func (t TLS) verify(c tls.ConnectionState, authorities *x509.CertPool) error {
 	if len(c.PeerCertificates) == 0 {
 		return errors.New("the other process has no certificate")

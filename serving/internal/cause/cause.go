@@ -33,15 +33,15 @@ var (
 	ErrReplicaStopped error = &causeError{"replica was stopped", context.Canceled}
 	ErrShuttingDown   error = &causeError{"server is shutting down", context.Canceled}
 
-	// ErrSocketLeft is ErrSocketClosed if the handler closed the socket: its result is
-	// still to come.
+	// ErrSocketLeft is ErrSocketClosed if the handler closed the socket. The handler's
+	// result is still to come.
 	ErrSocketLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
 )
 
 // ErrGoexit is the error of a handler that ended its goroutine with runtime.Goexit.
 var ErrGoexit = errors.New("handler called runtime.Goexit")
 
-// causeError is a reason for the end of a context.
+// causeError is the cause of the end of a context.
 type causeError struct {
 	text string
 	base error
@@ -59,10 +59,10 @@ func (e *causeError) ErrorType() string { return "*serving.causeError" }
 // QueueFullError is documented in package serving.
 type QueueFullError struct {
 	Deployment string
-	Queued     int // requests that were waiting
+	Queued     int // number of waiting requests
 	Limit      int // the deployment's max_queued_requests
-	// StatusCode is 503 or 429, and RetryAfter the pause that the client is asked
-	// for, or zero. Any other StatusCode counts as 503.
+	// StatusCode is 503 or 429. Any other value counts as 503. RetryAfter is the pause that
+	// the client is asked to make, or zero.
 	StatusCode int
 	RetryAfter time.Duration
 }
@@ -79,8 +79,8 @@ func (e *QueueFullError) ErrorType() string { return "*serving.QueueFullError" }
 // DeploymentUnavailableError is documented in package serving.
 type DeploymentUnavailableError struct {
 	App, Deployment string
-	// Tries is the number of failed starts, and Reason the error of the last one. They
-	// are for operators: clients see the text too, so it has neither.
+	// Tries is the number of failed starts, and Reason the error of the last start. They are
+	// for operators. The error text does not contain them, because clients see it.
 	Tries  int
 	Reason error
 }

@@ -26,12 +26,12 @@ import (
 type proxy struct {
 	shared    *router.Shared
 	apps      map[string]*app
-	only      *app // nil if there are several
+	only      *app // the only app; nil if there are several
 	timeout   time.Duration
 	stall     time.Duration // how long a client may hold up its call; not positive: no limit
 	notReady  func() string // why a deployment takes no calls; empty if all do
 	counts    *metrics.Proxy
-	unrouted  *metrics.Ingress // of calls for no app
+	unrouted  *metrics.Ingress // of calls that belong to no app
 	component *identity.Component
 }
 
@@ -39,7 +39,7 @@ type proxy struct {
 type App struct {
 	Ingress  *router.Deployment
 	Services *Services            // of its ingress; it may have none
-	All      []*router.Deployment // with the ingress
+	All      []*router.Deployment // all deployments of the app, including the ingress
 }
 
 // app is an App with the data that the proxy needs for it.
@@ -83,8 +83,7 @@ const (
 	metaModelID     = "multiplexed_model_id"
 )
 
-// The texts are Ray's texts. Exceptions are marked texts, and texts for failures that
-// Ray does not have.
+// Texts of Ray, except the marked texts, and the texts for failures that Ray does not have.
 const (
 	textNoApplication      = "Application metadata not set. " + textListApplications
 	textApplicationUnknown = "Application '%s' not found. " + textListApplications
@@ -115,7 +114,7 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	c.md, _ = metadata.FromIncomingContext(stream.Context())
 	c.request.ID = requestid.Fit(last(c.md, metaRequestID))
 	defer func() {
-		if v := recover(); v != nil { // grpc does not
+		if v := recover(); v != nil { // grpc does not recover
 			err = p.statusOf(c.request.ID, p.shared.Log.Recovered(stream.Context(), v)).Err()
 		}
 	}()
@@ -149,8 +148,8 @@ func (p *proxy) answer(c *call) *status.Status {
 	return p.serve(c)
 }
 
-// appFor returns the app for a call, or nil. If there is only one app, it gets all
-// calls, with any name or none, as in Ray.
+// appFor returns the app for a call, or nil. If there is only one app, it gets all calls,
+// even with another name or without a name, as in Ray.
 func (p *proxy) appFor(name string) *app { return cmp.Or(p.only, p.apps[name]) }
 
 // serve answers a call of a known method.

@@ -28,7 +28,7 @@ type Services struct {
 // method is one method of a service.
 type method struct {
 	full string // "/service/method"
-	name string // the last part of it
+	name string // last part of the full name
 	impl any
 
 	unary  grpc.MethodHandler // nil for a method that streams

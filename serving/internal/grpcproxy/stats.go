@@ -17,9 +17,9 @@ type statsStream struct {
 	grpc.ServerStream
 
 	method *method
-	user   context.Context // with the values of the handlers
+	user   context.Context // has the values that the stats handlers have added
 	began  time.Time
-	headed bool // the handlers have had the headers; the sender's
+	headed bool // the stats handlers have got the headers; used by the sender only
 }
 
 var _ grpc.ServerStream = (*statsStream)(nil)

@@ -27,7 +27,7 @@ func codeName(c codes.Code) string {
 // refuse trailers beyond 8 KiB, and percent-encoding makes the message longer.
 const maxStatusText = 4 << 10
 
-// truncated is the end of a message that was too long. It is Ray's.
+// truncated is the end of a shortened message, as in Ray.
 const truncated = "... [truncated]"
 
 // statusOf translates the error that ended a call into the status for its client. Nil is
@@ -91,10 +91,10 @@ func shortened(st *status.Status) *status.Status {
 	return status.FromProto(p)
 }
 
-// failure returns err as spans and the log record it, nil if it is no failure: a
-// handler that returns a bare status with a code that is the client's fault, such as
-// NOT_FOUND, has answered. A handler that wraps a status in another error, or returns
-// an error of its own, has failed.
+// failure returns err as spans and the log record it, or nil if err is no failure. It is no
+// failure if a handler returns a bare status with a code for a fault of the client, such as
+// NOT_FOUND. If a handler wraps a status in another error, or returns another error, it has
+// failed.
 func failure(err error) error {
 	bare, ok := err.(interface{ GRPCStatus() *status.Status })
 	if ok {

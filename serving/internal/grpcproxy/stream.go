@@ -28,21 +28,21 @@ type callStream struct {
 	info    *grpc.StreamServerInfo
 	stall   time.Duration // how long one message may be held up; no limit if not positive
 	arrived time.Time
-	call    context.Context         // the call's: see beginCall
+	call    context.Context         // context of the call, see beginCall
 	endCall context.CancelCauseFunc // ends call
 
-	cancel context.CancelFunc // of call's deadline; nil without a deadline
+	cancel context.CancelFunc // cancels the deadline of call; nil without a deadline
 	forget func() bool        // stops waiting for the end of grpc's stream
 
-	user     context.Context // what the handler sees; set before it runs
-	received bool            // the message of a call without a client stream; the handler's
+	user     context.Context // the context that the handler sees; set before the handler runs
+	received bool            // the handler has received the message of a call without a client stream
 
 	// passing is held for reading while grpc passes a message.
 	passing sync.RWMutex
 
 	mu       sync.Mutex
 	returned bool          // the handler has returned
-	taken    error         // why the proxy took the call; nil if it did not
+	taken    error         // reason for which the proxy took the call from the handler; nil if it did not
 	refused  *messageError // grpc has ended the stream with this status
 }
 
@@ -55,9 +55,9 @@ type messageError struct{ status error }
 func (e *messageError) Error() string { return e.status.Error() }
 func (e *messageError) Unwrap() error { return e.status }
 
-// beginCall makes the context of the call, which ends with a cause of ours: grpc ends
-// the context of its stream without a cause. It ends with the stream, by endCall, at the
-// client's deadline, or timeout after now if that is sooner. The caller calls
+// beginCall makes the context of the call, which ends with a cause. The context of grpc's
+// stream ends without one. The new context ends with the stream, by endCall, at the
+// client's deadline, or after timeout if that is sooner. The caller must call
 // releaseContext when the call is over.
 func (s *callStream) beginCall(timeout time.Duration) {
 	client := s.stream.Context()
@@ -77,8 +77,8 @@ func (s *callStream) releaseContext() {
 	s.endCall(nil)
 }
 
-// sooner returns the deadline of a call and the cause of its end at the deadline; a nil
-// cause if there is none.
+// sooner returns the deadline of a call, and the cause for its end at the deadline. Without
+// a deadline the cause is nil.
 func sooner(client context.Context, timeout time.Duration) (deadline time.Time, why error) {
 	if at, limited := client.Deadline(); limited {
 		deadline, why = at, cause.ErrClientDeadline
@@ -136,7 +136,7 @@ func (s *callStream) takeCall(why error) bool {
 // over a message that cannot be passed on.
 func (s *callStream) completeCall() error {
 	if s.stream.Context().Err() != nil {
-		s.clientEnded() // the handler may have heard of it first
+		s.clientEnded() // the handler may have seen the end first
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ type requestBody struct {
 	stream  bool          // of HTTP/2
 	reads   stall.Deadline
 	stalled *atomic.Bool          // set if the client holds up a read
-	ending  atomic.Pointer[error] // why it is about to end
-	read    atomic.Bool           // it was read to its end: net/http watches the connection from then on
+	ending  atomic.Pointer[error] // reason for which it will end soon
+	read    atomic.Bool           // it was read to its end; from then on net/http watches the connection
 
 	mu  sync.Mutex
 	err error // why it has ended
@@ -51,7 +51,7 @@ func (b *requestBody) Close() error {
 	b.reads.Begin(0) // net/http reads the rest, up to 256 KiB
 	err := b.wasReadLocked(b.body.Close())
 	if err == nil {
-		b.read.Store(true) // net/http has read it to its end, or has given it up
+		b.read.Store(true) // net/http has read the body to its end, or has given up
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func (b *requestBody) wasReadLocked(err error) error {
 		b.read.Store(true)
 		b.reads.Lift()
 	case why != nil:
-		return *why // the deadline is our own
+		return *why // the read failed because of a deadline that the proxy has set
 	case b.reads.Expired():
 		b.stalled.Store(true)
 		b.err = cause.ErrClientStalled
@@ -96,7 +96,7 @@ func (b *requestBody) failReads(why error) {
 	}
 	b.ending.Store(&why)
 	if !b.hurry(time.Now()) {
-		return // a read ends by itself
+		return // no read waits for the client
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

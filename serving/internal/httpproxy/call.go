@@ -14,8 +14,8 @@ import (
 // httpCall is an HTTP request that a replica runs.
 type httpCall struct {
 	x    *exchange
-	seen *http.Request         // as the handler sees it, with its context; nil before Invoke
-	err  atomic.Pointer[error] // the first of Fail
+	seen *http.Request         // the request as the handler sees it, with its context; nil before Invoke
+	err  atomic.Pointer[error] // the first error that was passed to Fail
 }
 
 var _ router.Call = (*httpCall)(nil)

@@ -10,9 +10,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/inflight"
 )
 
-// conns holds the open connections.
-// [http.Server.Shutdown] would wait five seconds for each that has not sent a request
-// yet, and without limit for a client that is slow to take the end of a response.
+// conns holds the open connections. [http.Server.Shutdown] would wait five seconds for each
+// connection without a request. It would wait without limit for a client that reads the end
+// of a response slowly.
 type conns struct {
 	mu     sync.Mutex
 	open   map[net.Conn]*connection
@@ -26,7 +26,7 @@ type connection struct {
 	fresh bool // it has not sent a request; guarded by conns.mu
 
 	mu    sync.Mutex
-	moved time.Time // when the client last took something of a response of HTTP/2
+	moved time.Time // time at which the client last read bytes of an HTTP/2 response
 }
 
 func newConns() *conns { return &conns{open: make(map[net.Conn]*connection)} }
@@ -50,7 +50,7 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if s.closed {
-			_ = c.Close() // it has carried nothing
+			_ = c.Close() // no request came on it
 		}
 	case http.StateActive:
 		if conn := s.open[c]; conn != nil {
@@ -68,19 +68,19 @@ func (s *conns) closeFresh() {
 	s.closed = true
 	for c, conn := range s.open {
 		if conn.fresh {
-			_ = c.Close() // it has carried nothing
+			_ = c.Close() // no request came on it
 		}
 	}
 }
 
-// hurry makes net/http end the responses that it is finishing. net/http no longer waits
-// for the rest of a body, and has inflight.CutGrace to send the end. Call hurry when
-// the proxy has no more requests.
+// hurry makes net/http finish its responses quickly. net/http no longer waits for the rest
+// of a body, and has inflight.CutGrace to send the end. The caller must call hurry when the
+// proxy has no more requests.
 func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
-		_ = c.SetReadDeadline(time.Now()) // fails if it is closed, as does the next
+		_ = c.SetReadDeadline(time.Now()) // fails if the connection is closed, and then reads fail, too
 		_ = c.SetWriteDeadline(time.Now().Add(inflight.CutGrace))
 	}
 }
@@ -104,9 +104,8 @@ func (c *connection) progress() {
 	c.moved = time.Now()
 }
 
-// closeStuck closes the connection if the client has taken nothing on any stream for
-// limit. Otherwise each of its waiting requests would block a replica, one after the
-// other.
+// closeStuck closes the connection if the client has read nothing on any stream for limit.
+// Otherwise each of its waiting requests would block a replica in turn.
 func (c *connection) closeStuck(limit time.Duration) {
 	if c == nil {
 		return
@@ -114,6 +113,6 @@ func (c *connection) closeStuck(limit time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.moved) >= limit {
-		_ = c.Close() // its streams end with it
+		_ = c.Close() // ends its streams, too
 	}
 }

@@ -7,13 +7,13 @@ import (
 
 // eventStream is the state of a response of server-sent events.
 type eventStream struct {
-	on   bool // the response is one
-	line bool // the last line that was written is whole
+	on   bool // the response is a stream of events
+	line bool // the bytes so far end with a whole line
 }
 
-// endsEvent reports whether b ends with the empty line that ends an event, so that it
-// can be sent without a Flush: no client acts on an event before its end. line reports
-// whether the bytes before b ended a line; endsEvent sets it for b.
+// endsEvent reports whether b ends with the empty line that ends an event. Then b can be
+// sent without a Flush, because no client acts on an event before its end. line reports
+// whether the bytes before b ended a line. endsEvent sets it for b.
 //
 // Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 func endsEvent[T string | []byte](b T, line *bool) bool {

@@ -32,21 +32,21 @@ import (
 // returned. Only the proxy's goroutine uses the other fields that change.
 type exchange struct {
 	proxy    *proxy
-	r        *http.Request // as it came
+	r        *http.Request // the request as it arrived
 	identity identity.Request
 	resp     response
-	call     httpCall           // of the handler's goroutine
+	call     httpCall           // used by the handler's goroutine
 	assigned *router.Assignment // nil until a replica has the request
 
 	// For the access log.
 	arrived  time.Time
 	ctx      context.Context   // with the proxy span; nil without a route
 	span     trace.SpanContext // of the proxy span; zero if it does not record
-	route    *route            // nil: none matched
+	route    *route            // nil: no route matched
 	status   int               // of the client's response, or 499
-	err      error             // that ended it; nil for an ordinary response
+	err      error             // error that ended the request; nil for an ordinary response
 	protocol spans.Protocol    // HTTP or WebSocket
-	cut      bool              // whether its connection or stream is to be cut
+	cut      bool              // whether the connection or stream must be cut
 
 	leftBehind bool // the handler did not return in time, and may still run
 }
@@ -65,9 +65,9 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) 
 	}
 }
 
-// await waits until the handler has returned, and returns its error, or until the request
-// must end, and returns the reason. A client that closes its side ends only the handler's
-// context: it may read on, so the handler's answer is sent.
+// await waits until the handler has returned, and returns its error. If the request must
+// end earlier, it returns the reason. A client that closes its side ends only the handler's
+// context. It may still read, so the handler's answer is sent.
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	cutOff := x.assigned.CutOff()
 	if x.route.Timeout <= 0 && x.resp.upgrade == nil {
@@ -95,7 +95,7 @@ func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 }
 
 // timeLeft returns a context that ends by the request's timeout, if it has one, but not
-// by its client.
+// when the client leaves.
 func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 	if x.route.Timeout <= 0 {
 		return context.Background(), func() {}
@@ -123,13 +123,13 @@ func (x *exchange) completeResponse(err error) (status int, _ error) {
 	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
 	status = p.status
 	if p.whole && p.phase == open {
-		p.beginLocked(http.StatusOK) // as net/http would; for a client that is gone it is no answer
+		p.beginLocked(http.StatusOK) // as net/http would; if the client has left, it does not count as an answer
 		if why == nil {
 			status = http.StatusOK
 		}
 	}
 	if p.whole && len(p.header) > 0 {
-		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+		maps.Copy(p.conn.Header(), p.header) // the trailers; net/http reads no other headers at this point
 	}
 	if why != nil {
 		err = cause.Heavier(err, why)
@@ -140,8 +140,9 @@ func (x *exchange) completeResponse(err error) (status int, _ error) {
 
 // earlyEndLocked returns the reason for which the request ended before the handler returned
 // with err, or nil if the handler has answered. After the client has closed its side, the
-// handler has answered in two cases, if no write has failed: it has written since, or
-// nothing of its response was sent before, and all of it is sent now.
+// handler counts as having answered in two cases, provided that no write has failed. First,
+// it has written since. Second, nothing of its response was sent before, and all of it is
+// sent now.
 func (x *exchange) earlyEndLocked(err error) error {
 	p := &x.resp
 	switch {
@@ -157,7 +158,7 @@ func (x *exchange) earlyEndLocked(err error) error {
 	switch {
 	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
 		return nil
-	case errors.Is(why, cause.ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
+	case errors.Is(why, cause.ErrClientGone) && p.pace.stalled.Load(): // a failed read ends the context, too
 		return cause.ErrClientStalled
 	}
 	return why
@@ -168,7 +169,7 @@ func (x *exchange) earlyEndLocked(err error) error {
 func (x *exchange) completeSocket(s *socket.Conn, err error) error {
 	p := &x.resp
 	p.mu.Lock()
-	ended := p.why // of the proxy
+	ended := p.why // the reason of the proxy
 	p.mu.Unlock()
 	if ended == nil && x.ctx.Err() != nil {
 		ended = cause.Of(x.ctx)
@@ -195,7 +196,7 @@ func (x *exchange) endEarly(why error) error {
 		return socketResult(s, nil, why)
 	}
 	x.leftBehind = true
-	x.resp.pace.body.failReads(why) // the handler reads no more of it
+	x.resp.pace.body.failReads(why) // the handler reads no more of the body
 	if complete {
 		x.flush()
 		return nil
@@ -222,7 +223,7 @@ func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 	case p.phase == ended && !reset:
 		return ended, true
 	case p.phase == ended:
-		found = begun // and net/http has not written its end
+		found = begun // net/http has not written the end of the response
 	default:
 		found, complete = p.phase, !reset && p.completeLocked()
 	}
@@ -233,13 +234,13 @@ func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 	return found, complete
 }
 
-// interruptAndLock takes the response's lock from a handler that may be stuck in a write.
-// The client does not read, or it does not send the end of its body, which net/http reads
-// before it replies. reset reports that the stream of HTTP/2 has ended at the deadline, so
-// that the client cannot get all of the response.
+// interruptAndLock takes the lock of the response from a handler that may be stuck in a
+// write. Such a client does not read. Or it does not send the end of its body, which
+// net/http reads before it replies. reset reports that the HTTP/2 stream ended at the
+// deadline, so that the client cannot get all of the response.
 func (x *exchange) interruptAndLock() (reset bool) {
 	p, by := &x.resp, time.Now().Add(inflight.CutGrace)
-	set := p.pace.writes.Hurry(by) == nil // else the write ends by itself
+	set := p.pace.writes.Hurry(by) == nil // otherwise the write ends by itself
 	p.pace.body.hurry(time.Now())
 	p.mu.Lock()
 	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
@@ -264,16 +265,16 @@ func (x *exchange) ensureResponse() (status int, cut bool) {
 		}
 		return status, true
 	case cause.IsAbort(x.err):
-		return http.StatusInternalServerError, true // the client sees no status at all
+		return http.StatusInternalServerError, true // the client gets no status
 	}
 	status = statusOf(x.err)
 	x.reply(status)
 	return status, false
 }
 
-// reply responds in place of the handler, which has returned, has not begun, or has lost
-// the response before it began. A client that has closed its side, and may read on, learns
-// that its request was given up.
+// reply responds instead of the handler. The handler has returned, has not begun, or has
+// lost the response before it began. If the client has closed its side but still reads, the
+// response shows that its request was given up.
 func (x *exchange) reply(status int) {
 	p := &x.resp
 	h := p.conn.Header()
@@ -281,7 +282,7 @@ func (x *exchange) reply(status int) {
 		clear(h)
 	}
 	if x.leftBehind && x.r.ProtoMajor == 1 {
-		h.Set("Connection", "close") // endEarly may have set deadlines on it
+		h.Set("Connection", "close") // endEarly may have set deadlines on the connection
 	}
 	if after := retryAfter(x.err); after != "" {
 		h.Set("Retry-After", after)
@@ -292,22 +293,22 @@ func (x *exchange) reply(status int) {
 	writeText(p.conn, status, x.identity.ID, x.text(status))
 }
 
-// flush sends the bytes that net/http still holds, so that the client sees the response's
-// beginning before its connection is cut. A slow client has CutGrace.
+// flush sends the bytes that net/http still holds. So the client sees the beginning of the
+// response before its connection is cut. A slow client has CutGrace to read them.
 func (x *exchange) flush() {
-	_ = x.resp.pace.writes.Hurry(time.Now().Add(inflight.CutGrace)) // the flush ends by itself if this fails
+	_ = x.resp.pace.writes.Hurry(time.Now().Add(inflight.CutGrace)) // if this fails, the flush ends by itself
 	if x.r.ProtoMajor == 1 {
-		x.resp.pace.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may read its end first
+		x.resp.pace.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may first read the end of the body
 	}
 	_ = x.resp.pace.controller.Flush() // the client may have left
 }
 
-// limitRest bounds the time for the rest of the exchange: net/http reads the end of a body
+// limitRest bounds the time for the rest of the exchange. net/http reads the end of a body
 // that the handler did not read, and sends the last bytes.
 func (x *exchange) limitRest() {
 	p := &x.resp
 	switch {
-	case p.upgrade.taken() != nil || x.cut: // there is no rest
+	case p.upgrade.taken() != nil || x.cut: // nothing is left to do
 	case x.r.ProtoMajor != 1:
 		p.finishStream()
 	case x.leftBehind || !p.pace.body.remains():
@@ -323,8 +324,8 @@ func (x *exchange) limitRest() {
 	}
 }
 
-// releaseDeadlines leaves the connection to net/http: user code that still has the body
-// of the request sets no deadline any more.
+// releaseDeadlines leaves the connection to net/http. From then on, user code that still
+// has the body of the request cannot set a deadline.
 func (x *exchange) releaseDeadlines() {
 	x.resp.pace.writes.Release()
 	if body := x.resp.pace.body; body != nil {

@@ -58,9 +58,9 @@ func (f *Front) Serve(l net.Listener, end func(error)) {
 	})
 }
 
-// Drain closes each connection after its response. Call it only once requests are
-// refused: it closes idle connections, also if net/http has just read a request
-// from one.
+// Drain closes each connection after its response. Call it only when requests are already
+// refused, because it also closes an idle connection from which net/http has just read a
+// request.
 func (f *Front) Drain() { f.http.SetKeepAlivesEnabled(false) }
 
 // finishGrace bounds the time that net/http needs to finish responses after their
@@ -74,14 +74,14 @@ func (f *Front) Stop(ctx context.Context) {
 	if !f.closes(ctx, finishGrace) {
 		f.conns.hurry()
 		if !f.closes(context.WithoutCancel(ctx), inflight.CloseGrace) {
-			_ = f.http.Close() // the connections that are left have had their time
+			_ = f.http.Close() // all remaining connections have had their time
 		}
 	}
 	f.serving.Wait()
 }
 
-// closes closes the listener and waits for the connections. It reports whether all were
-// closed before ctx and grace had ended.
+// closes closes the listener and waits until the connections are closed. It returns false
+// if ctx or grace ends before.
 func (f *Front) closes(ctx context.Context, grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

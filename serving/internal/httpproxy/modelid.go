@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// modelIDHeaders are the forms of Ray's header serve_multiplexed_model_id: in any case,
-// and with "-" for each "_". They index an http.Header directly.
+// modelIDHeaders are the spellings of Ray's header serve_multiplexed_model_id: in any case,
+// and with "-" for some of the "_". They are in the form of keys of an http.Header.
 var modelIDHeaders = func() (keys [8]string) {
 	separators := [2]string{"_", "-"}
 	for i := range keys {
@@ -29,8 +29,8 @@ func modelIDOf(h http.Header) string {
 	return ""
 }
 
-// mayNameModel reports whether a header has the length of the forms. It is cheaper than
-// eight look-ups.
+// mayNameModel reports whether some header has the length of these spellings. This is
+// cheaper than eight look-ups.
 func mayNameModel(h http.Header) bool {
 	for key := range h {
 		if len(key) == len(modelIDHeaders[0]) {

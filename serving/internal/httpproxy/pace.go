@@ -17,16 +17,17 @@ type pace struct {
 	controller http.ResponseController // of the connection
 	writes     stall.Deadline
 	body       *requestBody // nil if there is none
-	peer       *connection  // of HTTP/2; else nil
-	stalled    atomic.Bool  // the client held up a read or a write
+	peer       *connection  // the connection, for HTTP/2 only
+	stalled    atomic.Bool  // the client has held up a read or a write
 
-	duplex  bool  // the handler reads the body beside writing
+	duplex  bool  // the handler reads the body while it writes
 	broken  bool  // a write has failed
-	flushed bool  // the client may have seen the beginning
-	wrote   int64 // bytes of the body
+	flushed bool  // the client may have seen the beginning of the response
+	wrote   int64 // number of bytes of the body
 }
 
-// beginWrite begins a write. In the first, net/http may wait for the end of the body.
+// beginWrite begins a write. In the first write, net/http may first wait for the end of the
+// request's body.
 func (p *pace) beginWrite() {
 	if !p.awaitsBody() {
 		p.writes.Begin(0)

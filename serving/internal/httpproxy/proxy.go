@@ -21,7 +21,7 @@ type Config struct {
 	Shared    *router.Shared
 	Component *identity.Component
 	Routes    []Route
-	NotReady  func() string // why a deployment takes no requests; empty if all do
+	NotReady  func() string // reason for which a deployment takes no requests; empty if all take requests
 
 	StallTimeout      time.Duration // how long a client may hold up its request; no limit if not positive
 	ReadHeaderTimeout time.Duration
@@ -55,7 +55,7 @@ func newProxy(c Config) *proxy {
 	for _, rt := range p.routes {
 		apps[rt.Prefix] = rt.Deployment.App
 	}
-	p.listing, _ = json.Marshal(apps) // a map of strings always has a form
+	p.listing, _ = json.Marshal(apps) // cannot fail for a map of strings
 	return p
 }
 
@@ -69,13 +69,13 @@ const (
 	textGone     = "Request %s was given up because its client has closed the connection." // not Ray's
 )
 
-// headerRequestID carries the id of a request, in the request and in the response. It
-// is in canonical form, so that it indexes an http.Header directly.
+// headerRequestID is the header of a request's id, in the request and in the response. It
+// is in canonical form, so that it can be a key of an http.Header.
 const headerRequestID = "X-Request-Id"
 
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "" && r.Method != http.MethodConnect { // CONNECT has a host only
+	if r.URL.Path == "" && r.Method != http.MethodConnect { // CONNECT has a host and no path
 		r = withPath(r, "/", "") // https://www.rfc-editor.org/rfc/rfc9110#section-4.2.3
 	}
 	switch r.URL.Path {
@@ -98,14 +98,14 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	defer p.recordAndCut(x)
 	if !p.shared.Counter.Admit() {
 		x.status = http.StatusServiceUnavailable
-		w.Header().Set("Connection", "close") // the client's next request goes elsewhere
+		w.Header().Set("Connection", "close") // so that the client's next request goes to another process
 		writeText(w, x.status, x.identity.ID, textDraining)
 		return
 	}
 	defer p.shared.Counter.RequestDone()
 	defer x.releaseDeadlines()
 	if p.shared.Counter.Leaving() {
-		w.Header().Set("Connection", "close") // after this response; for HTTP/2 net/http makes it a GOAWAY
+		w.Header().Set("Connection", "close") // closes the connection after this response; for HTTP/2 net/http sends GOAWAY
 	}
 	rt, path, rawPath, ok := p.routes.match(r.URL)
 	if !ok {
@@ -124,12 +124,12 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 func (p *proxy) recordAndCut(x *exchange) {
 	p.record(x)
 	if x.cut {
-		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
+		panic(http.ErrAbortHandler) // makes net/http cut the connection without a log line
 	}
 }
 
-// limitRest limits the time for net/http to read the rest of the request, and to send a
-// response that the proxy made itself.
+// limitRest limits the time in which net/http reads the rest of the request, and sends a
+// response of the proxy itself.
 func (p *proxy) limitRest(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
@@ -137,7 +137,7 @@ func (p *proxy) limitRest(w http.ResponseWriter, r *http.Request) {
 	c, now := http.NewResponseController(w), time.Now()
 	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // fails if there is no connection
 	if r.Body != nil && r.Body != http.NoBody {
-		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads the rest of it first
+		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http first reads the rest of the request
 	}
 }
 
@@ -181,7 +181,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.ensureResponse()
-	defer p.recovered(ctx) // a panic of the user's span processors costs the client nothing
+	defer p.recovered(ctx) // a panic of a user's span processor must not harm the client
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }
 
@@ -197,8 +197,8 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 		Unsampled: !x.span.IsValid(),
 	})
 	if err != nil {
-		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the same value
-			return cause.Of(ctx) // which names a client's departure
+		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // it is the same value
+			return cause.Of(ctx) // names the case that the client has left
 		}
 		return err
 	}

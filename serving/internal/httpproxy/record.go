@@ -16,7 +16,7 @@ import (
 
 // record counts a request that has ended, and writes its line of the access log.
 func (p *proxy) record(x *exchange) {
-	defer p.recovered(x.r.Context()) // a panic of the user's log costs the client nothing
+	defer p.recovered(x.r.Context()) // a panic of a user's log handler must not harm the client
 	took := time.Since(x.arrived)
 	p.counts.Done()
 	ingress := p.unrouted
@@ -53,9 +53,10 @@ func (p *proxy) record(x *exchange) {
 	p.shared.Log.Write(ctx, level, "request", e)
 }
 
-// level returns the level of the access log. A request that failed because of the server
-// is an error. A response that the server cut off at its timeout is a warning, because its
-// status does not show it. A request that was refused or given up is neither.
+// level returns the level of the access log line. If the server is the reason for the
+// failure, the level is error. A response that was cut off at the timeout is a warning,
+// because its status does not show that. A request that was refused, or that the client
+// gave up, is neither.
 func (x *exchange) level() slog.Level {
 	switch {
 	case x.err == nil, errors.Is(x.err, cause.ErrClientGone):

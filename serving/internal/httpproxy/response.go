@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// phase is the owner of the response. It only moves forward.
+// phase names the owner of the response. It only moves forward.
 type phase uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	begun                 // the handler has sent status and headers
 	hijacked              // the handler has taken the connection over
 	ended                 // the handler has returned; the proxy may respond
-	lost                  // the proxy took the response away while the handler ran
+	lost                  // the proxy took the response from a handler that still runs
 )
 
 // response is the http.ResponseWriter that a handler sees. Both the handler and the proxy
@@ -38,18 +38,18 @@ const (
 // The methods for the proxy are in exchange.go.
 type response struct {
 	x       *exchange
-	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
+	conn    http.ResponseWriter // of the connection; guarded by mu once the handler runs
 	request *http.Request       // as the app sees it
 	upgrade *upgrade            // nil if the request asks for none
 
 	mu      sync.Mutex
 	pace    pace
 	phase   phase
-	informs bool        // a 1xx has put headers on conn
-	events  eventStream // the response, if it is a stream of events
-	header  http.Header // the handler's own map, copied to conn as it begins
-	status  int         // of the handler's response; 0 while open
-	left    int64       // bytes of a declared Content-Length to come; -1: unknown
+	informs bool        // a 1xx response has set headers on conn
+	events  eventStream // the state of a response that is a stream of events
+	header  http.Header // the handler's own headers, copied to conn when the response begins
+	status  int         // status of the handler's response; 0 before it
+	left    int64       // bytes that are missing of a declared Content-Length; -1: unknown
 	late    bool        // the handler has written something after the client closed its side
 	whole   bool        // the handler has returned and net/http may complete the response
 	why     error       // the reason for which the response was lost
@@ -77,7 +77,7 @@ func (p *response) WriteHeader(status int) {
 	case p.phase == begun:
 		p.conn.WriteHeader(status) // net/http logs that it is superfluous
 	case p.phase != open || p.endedLocked() != nil:
-		// The proxy responds, or has responded: the next Write returns the error.
+		// The proxy responds, or has responded. The next Write returns the error.
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		maps.Copy(p.conn.Header(), p.header)
 		p.informs = true
@@ -87,13 +87,13 @@ func (p *response) WriteHeader(status int) {
 	default:
 		p.beginLocked(status)
 		if p.events.on {
-			_ = p.flushLocked() // the client's open event does not wait for the first one; Write returns the error
+			_ = p.flushLocked() // the client must get the beginning at once; Write returns the error
 		}
 	}
 }
 
-// Write implements [http.ResponseWriter]. It fails with the context's cause
-// once the request has been ended.
+// Write implements [http.ResponseWriter]. It fails with the context's cause after the
+// request was ended.
 func (p *response) Write(b []byte) (int, error) {
 	return writeSteps(p, b, func(w io.Writer, b []byte) (int, error) { return w.Write(b) })
 }
@@ -101,7 +101,7 @@ func (p *response) Write(b []byte) (int, error) {
 // WriteString implements [io.StringWriter].
 func (p *response) WriteString(s string) (int, error) { return writeSteps(p, s, io.WriteString) }
 
-// stepBytes is how much is written at once: a client must take it within the stall
+// stepBytes is the number of bytes in one write. A client must read them within the stall
 // timeout.
 const stepBytes = 64 << 10
 
@@ -155,7 +155,7 @@ func (p *response) flushLocked() error {
 }
 
 // finishStream sends the bytes of a whole response that net/http still has, so that the
-// stall limit holds for them. A response that fits into net/http's buffer is left to
+// stall limit applies to them. A response that fits into net/http's buffer is left to
 // net/http, without a limit.
 func (p *response) finishStream() {
 	const buffer = 4 << 10
@@ -190,7 +190,8 @@ func (p *response) EnableFullDuplex() error {
 	})
 }
 
-// setting calls set with the lock, unless the response is no longer the handler's.
+// setting calls set with the lock held, unless the response no longer belongs to the
+// handler.
 func (p *response) setting(set func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,8 +201,8 @@ func (p *response) setting(set func() error) error {
 	return set()
 }
 
-// claimLocked makes the response the handler's, with status 200 if it has not
-// begun, or returns the reason why that is no longer possible.
+// claimLocked gives the response to the handler, with status 200 if it has not begun. If
+// that is no longer possible, it returns the reason.
 func (p *response) claimLocked() error {
 	if p.phase > begun {
 		return p.lostLocked()
@@ -215,8 +216,8 @@ func (p *response) claimLocked() error {
 	return nil
 }
 
-// endedLocked returns the reason why the runtime has ended the request, or nil. A client
-// that has closed its side gets later writes all the same.
+// endedLocked returns the reason for which the runtime has ended the request, or nil. If a
+// client has only closed its side, later writes are still sent.
 func (p *response) endedLocked() error {
 	if p.x.ctx.Err() == nil {
 		return nil
@@ -236,14 +237,14 @@ func (p *response) lostLocked() error {
 	if p.why != nil {
 		return p.why
 	}
-	return http.ErrHandlerTimeout // written to after the handler returned
+	return http.ErrHandlerTimeout // the handler writes after it has returned
 }
 
 // beginLocked sends status and the handler's headers.
 func (p *response) beginLocked(status int) {
 	h := p.conn.Header()
 	if p.informs {
-		clear(h) // the handler may have removed headers of a 1xx
+		clear(h) // the handler may have removed headers of a 1xx response
 	}
 	maps.Copy(h, p.header)
 	h[headerRequestID] = []string{p.x.identity.ID} // the handler cannot change it
@@ -252,7 +253,7 @@ func (p *response) beginLocked(status int) {
 			h.Set("Location", to)
 		}
 	}
-	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
+	p.conn.WriteHeader(status) // panics for an invalid status, and then nothing has begun
 	p.phase, p.status, p.events.on = begun, status, isEventStream(p.header)
 	switch {
 	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
@@ -276,7 +277,8 @@ func declaredLength(h http.Header) int64 {
 }
 
 // completeLocked reports whether the handler has written all bytes of the declared
-// Content-Length, or the response has no body. A client that leaves then misses nothing.
+// Content-Length, or the response has no body. In both cases, a client that leaves misses
+// nothing.
 func (p *response) completeLocked() bool { return p.phase == begun && p.left == 0 }
 
 // sent returns the status of the handler's response, or 0 if it has not begun.

@@ -31,7 +31,7 @@ type route struct {
 	ingress *metrics.Ingress
 }
 
-// routeTable finds the route for a path by longest prefix. The longest is the first.
+// routeTable finds the route for a path by its longest prefix. Longer prefixes come first.
 type routeTable []*route
 
 func newRouteTable(routes []Route, counts *metrics.Proxy) routeTable {
@@ -54,10 +54,10 @@ func (t routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool)
 	return nil, "", "", false
 }
 
-// cutPrefix takes prefix off path, if it covers whole segments of it, and off
-// rawPath, its encoded form (empty if that is the usual one). A slash that
-// came encoded (%2F) belongs to a segment and ends none: otherwise /api%2Fx
-// would reach the app at /api.
+// cutPrefix removes prefix from path, if it consists of whole segments of path. It also
+// removes it from rawPath, the encoded form, which is empty if it is the usual form. An
+// encoded slash (%2F) belongs to a segment and does not end it. Otherwise /api%2Fx would
+// reach the app at /api.
 func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool) {
 	if prefix == "/" {
 		return path, rawPath, path == "" || path[0] == '/' // the path of CONNECT is empty
@@ -78,8 +78,8 @@ func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool)
 	return rest, restRaw, true
 }
 
-// cutEncoded takes n decoded bytes off raw. It fails if one of them is an encoded slash,
-// or if the rest does not begin with a plain slash.
+// cutEncoded removes n decoded bytes from the start of raw. It fails if one of them is an
+// encoded slash, or if the rest does not begin with a plain slash.
 func cutEncoded(raw string, n int) (rest string, ok bool) {
 	for ; n > 0; n-- {
 		switch {
@@ -133,8 +133,8 @@ func trimPattern(pattern string) string {
 	return strings.TrimSuffix(pattern[slash:], "{$}")
 }
 
-// name returns the route for spans. It is the pattern below the prefix if the app has
-// one for r, else the prefix. r is the request that the app gets.
+// name returns the route for spans. If the app has a pattern for r, it is the prefix with
+// that pattern, otherwise the prefix. r is the request as the app gets it.
 func (rt *route) name(r *http.Request) string {
 	if rt.pattern == nil {
 		return rt.Prefix
@@ -158,9 +158,9 @@ func (rt *route) remainder(path string) string {
 	return strings.TrimPrefix(path, rt.Prefix)
 }
 
-// rebase puts the prefix before a Location that only tidies up path, the path
-// that the app sees: a ServeMux redirects /sub to /sub/, and /a//b to /a/b, and does not
-// know the prefix. Other targets stay as they are.
+// rebase adds the prefix to a Location that only tidies the path that the app sees. A
+// ServeMux redirects /sub to /sub/, and /a//b to /a/b, and does not know the prefix. Other
+// locations stay unchanged.
 func rebase(location, prefix, path string) (string, bool) {
 	if !strings.HasPrefix(location, "/") {
 		return "", false
@@ -175,7 +175,7 @@ func rebase(location, prefix, path string) (string, bool) {
 	return prefix + location, true
 }
 
-// tidy returns p without doubled slashes, dots and a slash at its end.
+// tidy returns p without double slashes, dots and a slash at its end.
 func tidy(p string) string { return path.Clean("/" + p) }
 
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {

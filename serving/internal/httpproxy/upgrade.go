@@ -20,16 +20,16 @@ import (
 // other protocols are passed through.
 type upgrade struct {
 	webSocket bool
-	outer     context.Context         // the request's, which the socket's end does not end
-	end       context.CancelCauseFunc // ends the handler's context, which is below outer
+	outer     context.Context         // context of the request; the end of the socket does not end it
+	end       context.CancelCauseFunc // ends the handler's context, which is derived from outer
 	ended     chan struct{}           // closed when the socket is over
 
 	mu     sync.Mutex
 	socket *socket.Conn // nil until the handler has taken the connection over
 }
 
-// upgradeOf returns nil for a request that asks for no other protocol. Only
-// HTTP/1.1 has upgrades; over HTTP/2, net/http offers none.
+// upgradeOf returns the upgrade that a request asks for, or nil. Only HTTP/1.1 has
+// upgrades. For HTTP/2, net/http offers none.
 //
 // Source: https://www.rfc-editor.org/rfc/rfc9110#section-7.8
 func upgradeOf(r *http.Request) *upgrade {
@@ -93,7 +93,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, p.lostLocked()
 	case p.upgrade == nil:
 		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
-	case p.endedLocked() != nil: // a client that has closed its side may read on
+	case p.endedLocked() != nil: // a client that has closed its side may still read
 		return nil, nil, cause.Of(p.x.ctx)
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
@@ -102,7 +102,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	buffered, _ := rw.Peek(rw.Reader.Buffered()) // which it has
+	buffered, _ := rw.Peek(rw.Reader.Buffered()) // cannot fail for buffered bytes
 	s := socket.New(conn, socket.Options{
 		Context:    p.x.ctx,
 		Over:       p.upgrade.socketEnded,
@@ -188,10 +188,10 @@ func closeCodeOf(err error) (code int, reason string) {
 	return wsframe.CodeTryAgain, ""
 }
 
-// socketResult returns the error that ended a socket. It returns nil if a close frame
-// ended it, or a handler without an error. If the client was lost, that is the error,
-// because the handler's error follows from it. why is the cause of the end of the
-// handler's context, nil if it has not ended.
+// socketResult returns the error that ended a socket. It returns nil if a close frame, or a
+// handler without an error, ended the socket. If the connection to the client was lost, it
+// returns that error, because the handler's error follows from it. why is the cause for the
+// end of the handler's context, nil if it has not ended.
 func socketResult(s *socket.Conn, err, why error) error {
 	switch {
 	case cause.IsPanic(err):
@@ -217,5 +217,5 @@ func (u *upgrade) status(s *socket.Conn, err error) int {
 	case err != nil:
 		return statusOf(err)
 	}
-	return http.StatusInternalServerError // the client saw nothing, or nothing of HTTP
+	return http.StatusInternalServerError // the client saw nothing, or no HTTP response
 }

@@ -18,25 +18,26 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// Counter counts requests and handlers, and admits or refuses in the same step: no
-// request slips in once draining has begun. Its methods are safe for concurrent use.
+// Counter counts requests and handlers. It admits or refuses a request in the same step, so
+// that no request is admitted after draining has begun. Its methods are safe for concurrent
+// use.
 type Counter struct {
-	idle chan struct{} // closed when draining, and nothing is under way
+	idle chan struct{} // closed when the server drains and nothing is in progress
 
-	// state holds both counts and the bits below in one word, which each request
-	// changes twice.
+	// state has both counts and the bits below in one word, because each request changes it
+	// twice.
 	state atomic.Uint64
 }
 
-// The parts of the state: requests in the proxy, and user code that runs for a request or
-// a call, which may outlive its request.
+// The parts of the state: the number of requests in the proxy, and the number of calls in
+// user code, which may outlive their requests.
 const (
 	oneRequest uint64 = 1
 	oneHandler uint64 = 1 << 30
 	begun      uint64 = 1 << 60
 	leaving    uint64 = 1 << 61
 	draining   uint64 = 1 << 62
-	ended      uint64 = 1 << 63 // idle is closed, or about to be; nothing is admitted any more
+	ended      uint64 = 1 << 63 // idle is closed, or about to be closed; nothing is admitted any more
 
 	underWay = begun - 1
 )
@@ -64,13 +65,13 @@ var errNotStarted = errors.New("its server has not started: call Server.Start fi
 // Start admits calls by handle from now on.
 func (c *Counter) Start() { c.state.Or(begun) }
 
-// AdmitCall counts a call by handle; HandlerDone must follow if it returns nil. A call
-// from inside user code that is counted itself is admitted in every state. Otherwise
-// AdmitCall fails if the server has not started, or with ErrShuttingDown.
+// AdmitCall counts a call by handle. HandlerDone must follow if it returns nil. It always
+// admits a call from user code that is counted itself (inside). Otherwise it fails if the
+// server has not started, or with ErrShuttingDown.
 func (c *Counter) AdmitCall(inside bool) error {
 	s := c.state.Add(oneHandler)
 	switch {
-	case s&ended != 0, s&draining != 0 && !inside: // if inside, then the caller has ended meanwhile
+	case s&ended != 0, s&draining != 0 && !inside: // if inside is true, the caller has ended meanwhile
 		c.less(oneHandler)
 		return cause.ErrShuttingDown
 	case s&begun == 0 && !inside:
@@ -86,7 +87,7 @@ func (c *Counter) HandlerStarts() { c.state.Add(oneHandler) }
 // HandlerDone ends the count of a handler or of a call.
 func (c *Counter) HandlerDone() { c.less(oneHandler) }
 
-// Leave has Leaving report true. Requests are admitted until Drain.
+// Leave makes Leaving return true. Requests are admitted until Drain.
 func (c *Counter) Leave() { c.state.Or(leaving) }
 
 // Drain refuses new requests from now on. Call it once, after Leave.
@@ -102,9 +103,9 @@ func (c *Counter) less(one uint64) {
 	}
 }
 
-// endIdle closes idle once nothing is under way. Only requests and handlers start
-// handlers, and no request is admitted any more. A request that is being refused is
-// counted for a moment, and then calls endIdle itself.
+// endIdle closes idle when nothing is in progress. Only requests and handlers start
+// handlers, and no request is admitted any more. A request that is refused is counted for a
+// moment, and then calls endIdle itself.
 func (c *Counter) endIdle() {
 	for {
 		s := c.state.Load()
@@ -118,7 +119,7 @@ func (c *Counter) endIdle() {
 	}
 }
 
-// Idle returns a channel that is closed when the server drains and nothing is under way.
+// Idle returns a channel that is closed when the server drains and nothing is in progress.
 func (c *Counter) Idle() <-chan struct{} { return c.idle }
 
 // Draining reports whether new requests are refused.
@@ -127,14 +128,14 @@ func (c *Counter) Draining() bool { return c.state.Load()&draining != 0 }
 // Leaving reports whether health checks must report that the server is about to stop.
 func (c *Counter) Leaving() bool { return c.state.Load()&leaving != 0 }
 
-// Counts returns the numbers of requests and handlers under way.
+// Counts returns the numbers of requests and handlers in progress.
 func (c *Counter) Counts() (requests, handlers int) {
 	s := c.state.Load() & underWay
 	return int(s % oneHandler), int(s / oneHandler)
 }
 
-// CutGrace is how long a client that is slow to read, or user code that must return, may
-// hold up the end of a request that is being cut.
+// CutGrace is the time for which a slow client, or user code that must return, may delay
+// the end of a request that is cut off.
 const CutGrace = 250 * time.Millisecond
 
 // CloseGrace bounds the rest of a shutdown after its context has ended: the proxies answer

@@ -19,7 +19,7 @@ type Job interface{ Run() }
 // The zero Workers is ready for use. Its methods are safe for concurrent use.
 type Workers struct {
 	mu     sync.Mutex
-	idle   []chan Job // of waiting workers; the last one has the warmest stack
+	idle   []chan Job // channels of waiting workers; the last worker has worked most recently
 	closed bool
 }
 
@@ -27,7 +27,7 @@ type Workers struct {
 // of a waiting worker is a few KiB at most: the garbage collector halves it.
 const mostIdle = 128
 
-// Start has a worker run a job, and does not wait for it.
+// Start makes a worker run a job, and does not wait for the job.
 func (w *Workers) Start(j Job) {
 	w.mu.Lock()
 	if last := len(w.idle) - 1; last >= 0 {
@@ -38,12 +38,12 @@ func (w *Workers) Start(j Job) {
 		return
 	}
 	w.mu.Unlock()
-	go w.live(j) // ends by Close, once the job has returned
+	go w.live(j) // the worker ends after Close, when its job has returned
 }
 
 // live runs a worker, of which j is the first job.
 func (w *Workers) live(j Job) {
-	jobs := make(chan Job, 1) // the sender has taken the worker off the list, and need not wait
+	jobs := make(chan Job, 1) // the sender has removed the worker from the list, and must not wait
 	for ok := true; ok; j, ok = <-jobs {
 		j.Run()
 		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own
@@ -53,7 +53,7 @@ func (w *Workers) live(j Job) {
 	}
 }
 
-// wait lists a worker as idle, unless there are enough.
+// wait adds a worker to the idle list. It returns false if there are enough.
 func (w *Workers) wait(jobs chan Job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *Workers) wait(jobs chan Job) bool {
 	return true
 }
 
-// Close ends the workers: waiting workers at once, the others after their job.
+// Close ends the workers: waiting workers at once, other workers after their job.
 func (w *Workers) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -34,7 +34,7 @@ type families struct {
 	modelsLoaded, modelRegistered       *prometheus.GaugeVec
 }
 
-// vectors creates vectors, and keeps them for what concerns all of them.
+// vectors creates the vectors of metrics, and keeps lists of them.
 type vectors struct {
 	all           []prometheus.Collector // in the order of docs/reference/metrics.md
 	replicaGauges []replicaVector        // vectors of gauges with the label of a replica
@@ -42,10 +42,10 @@ type vectors struct {
 }
 
 // replicaVector is a vector with series of replicas. A replica deletes each of its series
-// by all values: a match of some labels reads the series of all replicas.
+// with the full label values, because a partial match reads the series of all replicas.
 type replicaVector struct {
 	deleter
-	// more is the label after those of each replica; empty for none.
+	// more is the further label after the labels of a replica; empty: there is none.
 	more string
 }
 
@@ -54,7 +54,7 @@ type deleter interface {
 	DeleteLabelValues(values ...string) bool
 }
 
-// ofReplica appends a vector to list if its series are of replicas.
+// ofReplica appends a vector to list if its series belong to replicas.
 func ofReplica(list []replicaVector, made deleter, labels []string) []replicaVector {
 	if !slices.Contains(labels, labelReplica) {
 		return list
@@ -77,8 +77,8 @@ func newFamilies() *families {
 	return f
 }
 
-// Ray's labels, except for ids of nodes, actors and handles, which do not exist here: a
-// scrape target is a single process.
+// Ray's labels, except the ids of nodes, actors and handles. Here a scrape target is a
+// single process.
 const (
 	labelApp        = "application"
 	labelDeployment = "deployment"

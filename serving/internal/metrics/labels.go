@@ -27,11 +27,11 @@ func constrained(names []string) prometheus.ConstrainedLabels {
 // fit returns a text as a valid label value: UTF-8 of at most maxLabel bytes.
 func fit(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // not half a character
+	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // cuts off an incomplete character at the end
 }
 
-// bounded holds series by key. It makes series for the first keys up to its limit. All
-// other keys are folded and share series.
+// bounded holds series by key. The first keys, up to the limit, get series of their own.
+// All other keys share series under folded values.
 type bounded[K comparable, V any] struct {
 	limit int
 	fold  func(K) K

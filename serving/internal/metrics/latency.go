@@ -19,7 +19,7 @@ func (v *latencies) with(labels ...string) *latency {
 type latency struct {
 	series prometheus.Observer
 	made   time.Time
-	next   []atomic.Int64 // by bucket: time since made of its next exemplar
+	next   []atomic.Int64 // for each bucket, the time of its next exemplar, counted from made
 }
 
 // exemplarEvery is the minimum time between two exemplars of a bucket. A scrape reads

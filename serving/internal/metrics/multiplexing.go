@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxModels bounds the models of a replica with a series of their own.
+// maxModels bounds the number of models of a replica that have series of their own.
 const maxModels = 100
 
 // Models holds the metrics of a cache of models in a replica. A nil Models counts
@@ -43,7 +43,7 @@ func (r *Replica) Models() *Models {
 	return m
 }
 
-// Asked counts a request for a model, loaded or not.
+// Asked counts a request for a model, even if the model is loaded already.
 func (m *Models) Asked() {
 	if m != nil {
 		m.gets.Inc()

@@ -8,7 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxOutcomes bounds an app's series. Each has over twenty lines in a scrape.
+// maxOutcomes bounds the number of outcomes of an app with series of their own. Each has
+// over twenty lines in a scrape.
 const maxOutcomes = 1000
 
 // Proxy holds the metrics of a proxy.

@@ -52,7 +52,7 @@ type Choice struct {
 	ByHandle bool
 	// Assigned reports that a replica accepted the request.
 	Assigned bool
-	// Wait is how long the request waited for a replica.
+	// Wait is the time that the request waited for a replica.
 	Wait time.Duration
 	// Span is the router span's context, or zero if it does not record.
 	Span trace.SpanContext

@@ -47,7 +47,7 @@ func (s *Set) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *Set) Collect(to chan<- prometheus.Metric) {
 	s.mu.Lock()
-	routers := slices.Clone(s.routers) // refreshed without mu, because load takes other locks
+	routers := slices.Clone(s.routers) // without mu, because load takes other locks
 	s.mu.Unlock()
 	for _, r := range routers {
 		r.refresh()
@@ -60,8 +60,8 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 // Proxy returns the metrics of the proxy for the protocol.
 func (s *Set) Proxy(p Protocol) *Proxy { return &s.proxies[p] }
 
-// maxStopped is how many stopped replicas keep their counters, so that the final values
-// are scraped.
+// maxStopped is the number of stopped replicas that keep their counters, so that the final
+// values are scraped.
 const maxStopped = 100
 
 // retire deletes the gauges of a stopped replica, and the counters of the oldest

@@ -10,12 +10,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxLen bounds the ids of clients, which are repeated in every span and log line. A UUID
-// has 36 characters, the longest ids in common use about 100.
+// maxLen bounds the length of a client's id, which is repeated in every span and log line.
+// A UUID has 36 characters. The longest ids in common use have about 100.
 const maxLen = 128
 
-// Fit returns a client's id if it is fit to be repeated in headers, logs and file names,
-// else a fresh UUIDv4. The empty id is not fit.
+// Fit returns a client's id if it may be repeated in headers, logs and file names,
+// otherwise a new UUIDv4. An empty id is replaced, too.
 func Fit(id string) string {
 	if id != "" && len(id) <= maxLen && !strings.ContainsFunc(id, unfit) {
 		return id
@@ -23,8 +23,8 @@ func Fit(id string) string {
 	return New()
 }
 
-// New returns a random UUIDv4. Request ids are names and not secrets, so the fast
-// generator is sufficient.
+// New returns a random UUIDv4. Request ids are no secrets, so the fast random generator is
+// sufficient.
 func New() string {
 	var id uuid.UUID
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
@@ -34,9 +34,10 @@ func New() string {
 	return id.String()
 }
 
-// unfit reports whether r is not a character of UUIDs, ULIDs, base64 and the ids of the
-// common load balancers (Root=1-67891233-abcdef012345678912345678). Characters that could
-// end a header, a quoted string or a list are unfit.
+// unfit reports whether a request id must not contain r. Allowed are the characters of
+// UUIDs, ULIDs, base64 and the ids of common load balancers
+// (Root=1-67891233-abcdef012345678912345678). Characters that could end a header, a quoted
+// string or a list are not allowed.
 func unfit(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':

@@ -19,7 +19,7 @@ func (d *Deployment) Accept(ctx context.Context, model string) (*Assignment, err
 	return newAssignment(ctx, false, d, m, model), nil
 }
 
-// Abandon returns the slot of an assignment that is not run.
+// Abandon gives back the slot of an assignment that will not run.
 func (a *Assignment) Abandon() { a.deployment.router.release(a.member, a.request.ModelID) }
 
 // takeNow takes a free slot, if there is one.
@@ -33,13 +33,13 @@ func (r *router) takeNow(model string) (*member, error) {
 	return m, err
 }
 
-// Load is what a process reports to the callers of a deployment.
+// Load is the state that a process reports to the callers of a deployment.
 type Load struct {
 	// Capacity is the number of calls at a time.
 	Capacity int
 	// Models are the ids of the models that the replicas hold, sorted.
 	Models []string
-	// Unavailable is the reason why there will be no replica, or nil.
+	// Unavailable is the reason for which there will be no replica, or nil.
 	Unavailable error
 }
 
@@ -58,8 +58,8 @@ func (d *Deployment) Load() Load {
 	return l
 }
 
-// Watch returns a channel that has a value after each change of the Load. Several changes
-// may have one value. The caller calls stop at the end.
+// Watch returns a channel that gets a value after a change of the Load. One value may stand
+// for several changes. The caller must call stop.
 func (d *Deployment) Watch() (changed <-chan struct{}, stop func()) {
 	r, c := d.router, make(chan struct{}, 1)
 	r.mu.Lock()
@@ -75,7 +75,7 @@ func (d *Deployment) Watch() (changed <-chan struct{}, stop func()) {
 // watchers are the channels of Watch. The router's mu guards them.
 type watchers []chan struct{}
 
-// wake sends a value to each channel that has none.
+// wake sends a value to each channel that is empty.
 func (w watchers) wake() {
 	for _, c := range w {
 		select {
@@ -85,6 +85,6 @@ func (w watchers) wake() {
 	}
 }
 
-// Fail has all calls of the deployment fail with err, also the waiting ones, until
+// Fail makes all calls of the deployment fail with err, including waiting calls, until
 // Fail(nil).
 func (d *Deployment) Fail(err error) { d.router.fail(err) }

@@ -19,19 +19,19 @@ import (
 )
 
 // Assignment is a slot of a replica for a call, and the call while the replica runs it. A
-// nil Assignment is none. It has the whole state of the call in the replica, so that a
-// request needs one allocation for it.
+// nil Assignment means no slot. It has the whole state of the call in the replica, so that
+// a request needs only one allocation for it.
 type Assignment struct {
 	deployment *Deployment
 	member     *member
-	routed     context.Context // with the router span
+	routed     context.Context // context with the router span
 	unsampled  bool            // the router span does not record
 
 	// Set by Run and Start.
 	call    Call
-	user    context.Context // of the user's code, with the replica span
+	user    context.Context // context of the user's code, with the replica span
 	request identity.Request
-	scope   scope.Call // in the context of the user's code
+	scope   scope.Call // scope in the context of the user's code
 
 	// Set by Start.
 	done chan struct{}
@@ -47,11 +47,11 @@ func newAssignment(routed context.Context, unsampled bool, d *Deployment, m *mem
 	return a
 }
 
-// Run has the replica run c, with the context of Assign. It returns when the user's code
-// has returned, however late that is. The slot is free then.
+// Run makes the replica run c, with the context of Assign. It returns when the user's code
+// has returned, even if that is late. The slot is free then.
 //
-// The error is the reason why the call ended without an ordinary response: the error of
-// the user's code, a *tracing.PanicError, or the cause of the context's end.
+// The error is the reason for which the call ended without an ordinary response: the error
+// of the user's code, a *tracing.PanicError, or the cause of the context's end.
 func (a *Assignment) Run(c Call) error {
 	// Deferred, because user code may end the goroutine with runtime.Goexit.
 	defer a.deployment.router.release(a.member, a.request.ModelID)
@@ -66,16 +66,15 @@ func (a *Assignment) Start(c Call) {
 	a.deployment.shared.Workers.Start((*started)(a))
 }
 
-// Done returns a channel that is closed after Start when the call has ended and its slot
-// is free.
+// Done returns a channel that is closed when a call of Start has ended and its slot is
+// free.
 func (a *Assignment) Done() <-chan struct{} { return a.done }
 
 // Err returns Run's error. Call it after Done is closed.
 func (a *Assignment) Err() error { return a.err }
 
-// CutOff returns a context that ends when a proxy must end the request without the
-// handler, because the replica or the server stops and waits no longer. Its cause is the
-// reason.
+// CutOff returns a context that ends when a proxy must end the request without waiting for
+// the handler, because the replica or the server stops. Its cause is the reason.
 func (a *Assignment) CutOff() context.Context { return a.member.replica.cutOff }
 
 // UniqueID returns the replica's unique id, or "" for a nil Assignment.
@@ -135,12 +134,12 @@ func (a *Assignment) run(c Call) (err error) {
 func (a *Assignment) invoke() (err error) {
 	defer func() {
 		if in, is := a.call.(CallerCode); is && in.InCaller() {
-			return // the panic goes on to the caller, with its stack
+			return // the panic continues in the caller, with its stack
 		}
 		switch v := recover(); v {
 		case nil:
 		case http.ErrAbortHandler:
-			err = http.ErrAbortHandler // the handler wants its response cut
+			err = http.ErrAbortHandler // the handler wants the response to be cut
 		default:
 			p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 			a.logPanic(p)
@@ -160,8 +159,8 @@ func (a *Assignment) logPanic(p *tracing.PanicError) {
 		slog.String("stack", string(p.Stack)))
 }
 
-// logCall writes the line of a call by handle, in Ray's words. Its level is debug: one
-// request may make many calls, each call's error goes to its caller, and a panic has a
+// logCall writes the log line of a call by handle, in Ray's words. Its level is debug,
+// because one request may make many calls. Each error goes to the caller, and a panic has a
 // line of its own.
 func (a *Assignment) logCall(method string, took time.Duration, err error) {
 	log := a.deployment.shared.Log

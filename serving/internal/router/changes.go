@@ -12,10 +12,10 @@ import (
 // safe for concurrent use.
 type Changes struct {
 	set  *ReplicaSet
-	turn chan struct{} // has one place, for the change under way
+	turn chan struct{} // has room for one value, which is held during a change
 
 	mu       sync.Mutex
-	declared Settings // last, by code and service file
+	declared Settings // the settings that were declared last, by code and service file
 }
 
 func newChanges(s *ReplicaSet, declared Settings) *Changes {
@@ -32,8 +32,8 @@ func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	}
 	err := c.apply(ctx, func(w Settings) Settings { return w.change(before, next) })
 	if err != nil {
-		// The config is not in force. The same text must be tried again, so only
-		// the rest counts as declared.
+		// The config was not applied, and the same config must be tried again. So only the
+		// other settings count as declared.
 		next.Config = before.Config
 		err = fmt.Errorf("app %q: deployment %q: %w", c.set.config.App, c.set.config.Name, err)
 	}
@@ -43,9 +43,8 @@ func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	return err
 }
 
-// Reconfigure sets another user config on the replicas, one after the other. If a
-// replica fails, the other replicas get the old config again, and Reconfigure returns
-// the error.
+// Reconfigure sets another user config on the replicas, one after another. If a replica
+// fails, all replicas get the old config again, and Reconfigure returns the error.
 func (c *Changes) Reconfigure(ctx context.Context, config string) error {
 	return c.apply(ctx, func(w Settings) Settings { w.Config = config; return w })
 }
@@ -67,8 +66,8 @@ func (c *Changes) apply(ctx context.Context, change func(Settings) Settings) err
 	return c.roll(ctx, config)
 }
 
-// change changes the settings except the user config. It returns the new user config,
-// which the replicas do not have yet, and reports whether it has changed.
+// change changes the settings except the user config. It returns the new user config, which
+// the replicas do not have yet. rolls reports whether this config must be rolled out.
 func (s *ReplicaSet) change(change func(Settings) Settings) (config string, rolls bool, _ error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -86,7 +85,7 @@ func (s *ReplicaSet) change(change func(Settings) Settings) (config string, roll
 	return config, config != before.Config, nil
 }
 
-// roll sets a config on all replicas, one after the other. The config is then the
+// roll sets a config on all replicas, one after another. After that, the config is the
 // wanted config.
 func (c *Changes) roll(ctx context.Context, config string) error {
 	var queue []*life
@@ -129,15 +128,15 @@ func (c *Changes) next(config string, queue *[]*life) *life {
 		}
 	}
 	s.want.Config = config
-	s.clearLocked() // the starts that have failed did so with another config
+	s.clearLocked() // the failed starts used another config
 	return nil
 }
 
-// rollBackGrace is how long replicas may take to return to the old config.
+// rollBackGrace bounds the time in which replicas return to the old config.
 const rollBackGrace = 10 * time.Second
 
-// rollBack sets the wanted config on the replicas that have another. A replica that had
-// none, or refuses the wanted config, is replaced.
+// rollBack sets the wanted config on the replicas that have another config. A replica is
+// replaced if it had no config, or refuses the wanted config.
 func (c *Changes) rollBack(ctx context.Context, config string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // condition is the last logged state and fault of a deployment. The set's mu guards it.
 type condition struct {
 	state DeploymentState
-	fault error    // of the time since the deployment was healthy
+	fault error    // last fault since the deployment was healthy
 	lines []func() // for the log, to be written without a lock
 }
 
@@ -30,8 +30,8 @@ func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
 	c.lines = append(c.lines, func() { log.Warn(text, args...) })
 }
 
-// note records the state, and logs a change of it. The health of a deployment without
-// constructors is not logged, because it is always healthy.
+// note records the state, and logs a change of it. For a deployment without constructors it
+// logs nothing, because such a deployment is always healthy.
 func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, down *cause.DeploymentUnavailableError, constructs bool) {
 	before := c.state
 	if state == before {
@@ -50,7 +50,7 @@ func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, 
 				"tries", down.Tries, "error", down.Reason)
 		})
 	case DeploymentUpdating, DeploymentUnhealthy, DeploymentStopping:
-		// A fault has its own log line. The other changes were requested.
+		// A fault has its own log line. Other changes were requested.
 	}
 }
 

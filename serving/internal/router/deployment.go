@@ -16,7 +16,7 @@ import (
 // Shared has the parts of a server that its proxies and deployments share. It does not
 // change once a deployment is started.
 type Shared struct {
-	Base    context.Context // ends when requests are cut off, with the cause
+	Base    context.Context // ends, with a cause, when requests are cut off
 	Counter *inflight.Counter
 	Workers *inflight.Workers
 	Metrics *metrics.Set
@@ -28,10 +28,10 @@ type Shared struct {
 // Config describes a deployment.
 type Config struct {
 	App, Name    string
-	Constructors []Constructor // of each replica's values
+	Constructors []Constructor // they make the values of each replica
 	Settings     Settings
-	// QueueFullStatus and RetryAfter are for clients that find the queue full. A zero
-	// RetryAfter is not sent.
+	// QueueFullStatus and RetryAfter are the response to clients if the queue is full. A
+	// zero RetryAfter is not sent.
 	QueueFullStatus int
 	RetryAfter      time.Duration
 }
@@ -41,8 +41,8 @@ type Config struct {
 type Deployment struct {
 	App, Name string
 	Replicas  Replicas
-	// Remote reports whether other processes run the deployment. Calls go by Call then,
-	// and else by Assign.
+	// Remote reports whether other processes run the deployment. If so, calls use Call,
+	// otherwise Assign.
 	Remote bool
 
 	shared  *Shared
@@ -50,8 +50,8 @@ type Deployment struct {
 	metrics *metrics.Router
 }
 
-// Replicas are the replicas of a deployment: a [ReplicaSet] in this process, or other
-// processes. The methods are safe for concurrent use.
+// Replicas are the replicas of a deployment, either a [ReplicaSet] in this process, or
+// other processes. The methods are safe for concurrent use.
 type Replicas interface {
 	// Start, Stop and Wait are documented at ReplicaSet.
 	Start()
@@ -59,7 +59,7 @@ type Replicas interface {
 	Wait(ctx, late context.Context) error
 	// Status returns the state. It does not block.
 	Status() DeploymentStatus
-	// Unready returns the reason why the deployment takes no calls, or "".
+	// Unready returns the reason for which the deployment takes no calls, or "".
 	Unready() string
 	// Declare and Reconfigure are documented at Changes.
 	Declare(ctx context.Context, next Settings) error
@@ -101,7 +101,7 @@ func newDeployment(s *Shared, c Config) *Deployment {
 func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
 	counter := d.shared.Counter
 	err = counter.AdmitCall(false)
-	if err != nil { // the origin of the call matters only now
+	if err != nil { // the origin of the call matters only in this case
 		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
 			err = counter.AdmitCall(true)
 		}
@@ -165,7 +165,7 @@ func endBefore(ctx context.Context, p spans.Protocol) error {
 	return nil
 }
 
-// routeOf returns the route of the request that ctx belongs to, or "".
+// routeOf returns the route of the request in ctx, or "".
 func routeOf(ctx context.Context) string {
 	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.Route

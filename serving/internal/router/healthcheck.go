@@ -9,15 +9,16 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// unhealthyAfter is how many checks in a row must fail, as in Ray.
+// unhealthyAfter is the number of failed checks in a row after which a replica is
+// unhealthy, as in Ray.
 const unhealthyAfter = 3
 
 // checks checks the health of one replica, in its goroutine.
 type checks struct {
 	life   *life
-	passed bool // the first check did
-	// late is a check that did not return in time; nil for none. The next check
-	// waits for it, so that there is one at a time however long they hang.
+	passed bool // the first check has passed
+	// late is a check that did not return in time, or nil. The next check waits for it, so
+	// that only one check runs at a time.
 	late <-chan error
 }
 
@@ -30,7 +31,7 @@ func (c *checks) first() error {
 	return nil
 }
 
-// run checks until the replica is to stop, or is found unhealthy.
+// run makes checks until the replica must stop, or is found unhealthy.
 func (c *checks) run() {
 	if !c.life.replica.hasChecker() {
 		return
@@ -59,7 +60,7 @@ func (c *checks) run() {
 	}
 }
 
-// pause waits until the next check is due. It returns false if there is to be none.
+// pause waits until the next check is due. It returns false if no check follows.
 func (c *checks) pause() bool {
 	timer := time.NewTimer(c.life.set.settings().HealthPeriod)
 	defer timer.Stop()
@@ -85,7 +86,7 @@ func (c *checks) check() error {
 
 func (c *checks) ask(timeout time.Duration) error {
 	if len(c.late) > 0 {
-		c.late = nil // it has returned, and was counted
+		c.late = nil // it has returned, and was counted before
 	}
 	done := c.late
 	if done == nil {

@@ -18,12 +18,12 @@ import (
 // hooks run a deployment's user code outside of calls: constructors, Reconfigure, health
 // checks and Stop. The methods are safe for concurrent use.
 type hooks struct {
-	ctx      context.Context // of the user code; ends by cut
+	ctx      context.Context // context of the user code; cut ends it
 	cut      context.CancelCauseFunc
-	returned func() // called without a lock when user code has returned
+	returned func() // called without a lock after user code has returned
 
 	mu      sync.Mutex
-	running map[string]int // user code that has not returned, by name
+	running map[string]int // number of runs of user code that have not returned, by name
 }
 
 func newHooks(returned func()) *hooks {
@@ -32,10 +32,10 @@ func newHooks(returned func()) *hooks {
 	return h
 }
 
-// run runs user code for a replica in a goroutine of its own, with the context ctx. It
-// returns the error of the code; a panic is an error. When patience has ended, it gives
-// the code another inflight.CutGrace to return. Then it returns without the code, which
-// left names from then on.
+// run runs user code for a replica in a goroutine of its own, with the context ctx, and
+// returns its error. A panic becomes an error. When patience has ended, run waits another
+// inflight.CutGrace. Then it returns, although the code still runs. From then on, left
+// names this code.
 func (h *hooks) run(patience, ctx context.Context, r *Replica, name string, f func(context.Context) error) error {
 	done := h.begin(ctx, r, name, f)
 	select {
@@ -60,7 +60,7 @@ func (h *hooks) begin(ctx context.Context, r *Replica, name string, f func(conte
 	work := scope.NewCall(r.scope)
 	ctx = scope.ContextWithCall(identity.ContextWithReplica(ctx, r.component), work)
 	result := make(chan error, 1)
-	go func() { // the set's wait waits for it
+	go func() { // wait of the set waits for it
 		err := cause.ErrGoexit
 		defer func() {
 			work.End()

@@ -37,7 +37,7 @@ func (s *lives) count(states ...ReplicaState) (n int) {
 	return n
 }
 
-// all returns the replicas, oldest first. The caller may remove the current one.
+// all returns the replicas, oldest first. The caller may remove the current replica.
 func (s *lives) all() iter.Seq[*life] {
 	return func(yield func(*life) bool) {
 		for at := s.list.Front(); at != nil; {
@@ -63,8 +63,8 @@ func (s *lives) oldest(state ReplicaState, n int) (found []*life) {
 	return found
 }
 
-// surplus returns the n replicas to stop if there are too many: the youngest of the
-// replicas that have not started yet, then the youngest of the running ones.
+// surplus returns the n replicas to stop if there are too many: first the youngest replicas
+// that have not started yet, then the youngest running replicas.
 func (s *lives) surplus(n int) (found []*life) {
 	for _, state := range []ReplicaState{ReplicaStarting, ReplicaRunning} {
 		for at := s.list.Back(); at != nil && len(found) < n; at = at.Prev() {

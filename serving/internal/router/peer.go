@@ -75,17 +75,17 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the details.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// trust is how many requests a router gives to a process. A process knows its slots, and
-// several routers share them, so a router learns by refusals how many it may use: limit
-// falls to the requests that run, and rises by one with each accepted request and after
-// each pause.
+// trust bounds the number of requests that a router sends to a process. Several routers
+// share the slots of a process, so a router learns from refusals how many slots it may use.
+// After a refusal, limit falls to the number of running requests. It rises by one after
+// each accepted request, and after each pause.
 type trust struct {
-	capacity int           // as the process reports it; limit is never higher
+	capacity int           // as reported by the process; limit is never higher
 	probing  bool          // a pause runs
-	pause    time.Duration // the last one; zero after an accepted request
+	pause    time.Duration // duration of the last pause; zero after an accepted request
 }
 
-// The bounds on pauses. Ray's routers wait from 25 ms to 500 ms.
+// Bounds on the pauses. Ray's routers wait from 25 ms to 500 ms.
 const (
 	leastPause = 2 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
@@ -98,7 +98,7 @@ type Member struct {
 	member *member
 }
 
-// Join lists a process, which has no slots until SetState.
+// Join adds a process to the list. It has no slots until SetState.
 func (d *Deployment) Join(p Peer) *Member {
 	return &Member{d.router, &member{peer: p, at: -1}}
 }
@@ -119,7 +119,7 @@ func (m *Member) SetState(capacity int, models []string) {
 	m.updateLocked()
 }
 
-// updateLocked gives the open slots to waiting requests, or to the pool.
+// updateLocked gives the free slots to waiting requests, or to the pool.
 func (m *Member) updateLocked() {
 	m.router.free.update(m.member)
 	m.router.serveLocked()
@@ -177,7 +177,7 @@ func (m *Member) refused(why Refusal, model string) {
 	time.AfterFunc(m.member.pause, m.probe)
 }
 
-// probe ends a pause: the process gets one request more.
+// probe ends a pause: the process may get one more request.
 func (m *Member) probe() {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
@@ -189,25 +189,26 @@ func (m *Member) probe() {
 	m.updateLocked()
 }
 
-// SetMaxQueued sets how many requests may wait; -1 for any number.
+// SetMaxQueued sets the number of requests that may wait. -1 means any number.
 func (d *Deployment) SetMaxQueued(n int) {
 	d.router.mu.Lock()
 	defer d.router.mu.Unlock()
 	d.router.maxQueued = n
 }
 
-// Queue returns the number of requests that wait for a slot, and of requests that have one.
+// Queue returns the number of requests that wait for a slot, and the number of requests
+// that have a slot.
 func (d *Deployment) Queue() (queued, ongoing int) { return d.router.load() }
 
-// Carried is a call by handle to another process, as its caller has it.
+// Carried is the caller's side of a call by handle to another process.
 type Carried interface {
 	// Carry sends the argument, and receives the results.
 	Carry(x Exchange) error
 }
 
-// Call has another process run the call c. It starts and ends the router span, which
-// ends when a process has accepted the call. A process that refuses the call, or does not
-// answer, costs the call no place in the queue: it goes to the next process. Call sets App
+// Call sends the call c to another process, which runs it. It starts the router span, and
+// ends it when a process has accepted the call. If a process refuses the call, or does not
+// answer, the call keeps its place in the queue and goes to the next process. Call sets App
 // and Deployment of s.
 //
 // The error is an error of Assign, of the offer, or of Carry.
@@ -232,12 +233,12 @@ func (d *Deployment) Call(ctx context.Context, s spans.RouterStart, o Offer, c C
 	if err != nil {
 		return err
 	}
-	defer d.router.release(m.member, o.ModelID) // also if the caller's code panics
+	defer d.router.release(m.member, o.ModelID) // even if the caller's code panics
 	defer x.Close()
 	return c.Carry(x)
 }
 
-// place finds a process that accepts the call.
+// place returns a process that has accepted the call.
 func (d *Deployment) place(ctx context.Context, o Offer) (*Member, Exchange, time.Duration, error) {
 	var arrived time.Time // zero in the first round
 	var waited time.Duration

@@ -2,19 +2,19 @@ package router
 
 import "slices"
 
-// member is a replica, or another process with replicas, as the router sees it. The
-// router's mu guards it.
+// member is a replica in this process, or another process with replicas. The router's mu
+// guards it.
 type member struct {
 	replica *Replica // nil for a process
 	peer    Peer     // nil for a replica
 	ongoing int
-	limit   int           // of requests at a time
-	at      int           // its place in the pool of free members; -1 if it is not there
-	idle    chan struct{} // not nil once the member was removed; closed when it has no request
-	models  []string      // as announced; never written to
-	sent    []sent        // models of requests that were sent to it and still run
+	limit   int           // number of requests at a time
+	at      int           // index in the pool of free members; -1 if it is not in the pool
+	idle    chan struct{} // set when the member is removed, and closed when it has no request
+	models  []string      // ids of models as the member announced them; the slice is never changed
+	sent    []sent        // models of the running requests
 
-	trust // of a process
+	trust // only for a process
 }
 
 type sent struct {
@@ -47,15 +47,15 @@ func (m *member) release(model string) {
 	}
 }
 
-// indexOf returns the place of a model among the sent ones, or -1.
+// indexOf returns the index of a model in sent, or -1.
 func (m *member) indexOf(model string) int {
 	return slices.IndexFunc(m.sent, func(s sent) bool { return s.model == model })
 }
 
-// open reports whether the member may have one more request.
+// open reports whether the member may take another request.
 func (m *member) open() bool { return m.ongoing < m.limit }
 
-// checkIdle closes idle if the member has no request: it was removed and gets no more.
+// checkIdle closes idle if the member was removed and has no request.
 func (m *member) checkIdle() {
 	if m.ongoing == 0 {
 		close(m.idle)
@@ -83,7 +83,7 @@ func (m *member) held() int {
 type pool struct {
 	draw    func(n int) int // uniform in [0, n); rand.IntN except in tests
 	members []*member
-	few     []*member // memory of pick
+	few     []*member // memory that pick reuses
 }
 
 // add adds a member, unless it is in the pool.
@@ -107,7 +107,7 @@ func (p *pool) drop(m *member) {
 	m.at = -1
 }
 
-// update adds or drops a member, as it is open or not.
+// update adds a member if it is open, and drops it otherwise.
 func (p *pool) update(m *member) {
 	if m.open() {
 		p.add(m)
@@ -117,7 +117,7 @@ func (p *pool) update(m *member) {
 }
 
 // pick chooses a member for a request, or returns nil if the pool is empty. model is the
-// multiplexed model that the request is for, or "".
+// multiplexed model of the request, or "".
 func (p *pool) pick(model string) *member {
 	if model == "" || len(p.members) < 2 {
 		return p.lesser(p.members)

@@ -19,18 +19,18 @@ type Call interface {
 	// Invoke runs the user's code with the context ctx and returns its error. The
 	// replica handles panics and runtime.Goexit.
 	Invoke(ctx context.Context) error
-	// End is called when the user's code has returned with err: cause.ErrGoexit and
-	// *tracing.PanicError included. It completes the response, and returns the result
-	// for the span and the error that ended the call.
+	// End is called when the user's code has returned with err, which may be cause.ErrGoexit
+	// or a *tracing.PanicError. It completes the response. It returns the result for the
+	// span, and the error that ended the call.
 	End(ctx context.Context, err error) (spans.ReplicaResult, error)
 }
 
-// CallerCode is a Call that may run code of its caller within Invoke: the body of the
-// loop over a stream.
+// CallerCode is a Call that may run code of its caller within Invoke. This code is the body
+// of a loop over a stream.
 type CallerCode interface {
 	Call
-	// InCaller reports whether the caller's code runs. A panic or a Goexit is then the
-	// caller's, and passes through the replica.
+	// InCaller reports whether the caller's code is running. If so, a panic or a Goexit
+	// belongs to the caller, and passes through the replica.
 	InCaller() bool
 }
 
@@ -38,18 +38,19 @@ type CallerCode interface {
 type Replica struct {
 	component *identity.Component
 	scope     *scope.Replica
-	holds     atomic.Pointer[[]string] // models; nil for none
+	holds     atomic.Pointer[[]string] // ids of models; nil for none
 
-	// cutOff ends, with the cause, when proxies must not wait for its calls any longer.
+	// cutOff ends, with a cause, when proxies must no longer wait for the calls of the
+	// replica.
 	cutOff context.Context
 	cut    context.CancelCauseFunc
 
-	// values are in the order of their constructors. They are complete before the
-	// replica takes a call, and do not change then.
+	// values are in the order of their constructors. They are complete before the replica
+	// takes a call, and do not change afterwards.
 	values []value
 }
 
-// value is a replica's value of a constructor.
+// value is a value that a constructor has made for a replica.
 type value struct {
 	Value
 
@@ -84,8 +85,8 @@ func newReplica(s *Shared, c *Config, limit int, r *router) *Replica {
 	return replica
 }
 
-// LocalValue returns the value that the constructor with key has made for the replica in
-// which user code with the context ctx runs. It is false if there is none.
+// LocalValue returns the value that the constructor with key has made for a replica. ctx is
+// a context of user code in that replica. ok is false if there is no such value.
 func LocalValue(ctx context.Context, key any) (local any, ok bool) {
 	c := scope.FromContext(ctx)
 	if c == nil {

@@ -16,18 +16,18 @@ type life struct {
 	set     *ReplicaSet
 	replica *Replica
 
-	ctx   context.Context // of user code outside of calls; ends when the replica is to stop
+	ctx   context.Context // context of user code outside of calls; ends when the replica must stop
 	end   context.CancelCauseFunc
 	lived chan struct{} // closed when start and checks are over
 
 	// The set's mu guards the fields below.
-	place  *list.Element // in the set
+	place  *list.Element // element of the set's list
 	state  ReplicaState  // changed by enterLocked
-	since  time.Time     // of the state
+	since  time.Time     // time of the last change of state
 	config string        // the user config that the replica has taken
 }
 
-// newLife makes a replica that is to be started. The set's mu is held.
+// newLife returns the life of a replica that is not started. The caller holds the set's mu.
 func newLife(s *ReplicaSet) *life {
 	l := &life{
 		set:     s,
@@ -59,7 +59,7 @@ func (l *life) statusLocked() ReplicaStatus {
 // errReplicaStops is the cause of the end of a life's context.
 var errReplicaStops = errors.New("replica stops")
 
-// longStart is the time after which a start that still runs is logged.
+// longStart is the time after which a start that has not ended is logged.
 const longStart = 30 * time.Second
 
 // live starts the replica and checks its health, until the replica must stop.
@@ -88,8 +88,8 @@ func (l *life) live() {
 
 func (l *life) uniqueID() string { return l.replica.uniqueID() }
 
-// construct makes the replica's values. It waits without a limit, because the values of
-// a slow constructor must be stopped too.
+// construct makes the replica's values. It waits for slow constructors without a limit,
+// because their values must be stopped, too.
 func (l *life) construct() error {
 	began := time.Now()
 	for _, c := range l.set.config.Constructors {
@@ -118,9 +118,8 @@ func (l *life) configure() error {
 	return l.reconfigure(context.Background(), config)
 }
 
-// ready lists a started replica at the router, so that it takes calls. It returns false
-// if the wanted user config has changed in the meantime. It returns true if the replica
-// must stop.
+// ready adds a started replica to the router, so that it takes calls. It returns false if
+// the wanted user config has changed meanwhile. It returns true if the replica must stop.
 func (l *life) ready() bool {
 	s := l.set
 	s.mu.Lock()
@@ -170,8 +169,7 @@ func (l *life) reconfigure(patience context.Context, config string) error {
 	return nil
 }
 
-// ErrNoReconfigurer is the error of a user config for a deployment without values that
-// take one.
+// ErrNoReconfigurer is the error for a user config if no value of the deployment takes one.
 var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or remove the user config")
 
 // startFailed ends a replica after a failed start. It starts another replica after a
@@ -181,7 +179,7 @@ func (l *life) startFailed(err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if l.state == ReplicaStopping {
-		return // it was to stop before it was ready: that is no failure
+		return // the replica was stopped before it was ready, which is no failure
 	}
 	l.stopLocked()
 	s.starts.fails++
@@ -202,7 +200,7 @@ func (l *life) startFailed(err error) {
 	}
 }
 
-// condemn stops and replaces the replica at once, because of err.
+// condemn stops the replica because of err, and replaces it at once.
 func (l *life) condemn(err error) {
 	l.set.mu.Lock()
 	defer l.set.unlock()
@@ -214,7 +212,7 @@ func (l *life) condemn(err error) {
 }
 
 // supersede replaces the replica because of err. The replica takes calls until its
-// successor does.
+// successor takes calls.
 func (l *life) supersede(err error) {
 	l.set.mu.Lock()
 	defer l.set.unlock()
@@ -237,9 +235,9 @@ func (l *life) stopLocked() {
 	go l.retire(idle, l.set.want) // the set's wait waits for it
 }
 
-// retire ends a replica that the router no longer lists. It waits for the last calls,
-// then stops the goroutines that they left, then the values. with are the settings at
-// the time of the stop.
+// retire ends a replica that is no longer in the router's list. It waits for the last
+// calls. Then it stops first the goroutines that these calls left, and then the values.
+// with are the settings at the time of the stop.
 func (l *life) retire(idle <-chan struct{}, with Settings) {
 	began := time.Now()
 	r, s := l.replica, l.set
@@ -267,8 +265,8 @@ func (l *life) retire(idle <-chan struct{}, with Settings) {
 	s.remove(l)
 }
 
-// stopGrace is the minimum time for the stop of a replica's values, even if its calls
-// have used up the time.
+// stopGrace is the least time for the stop of a replica's values, even if its calls have
+// used up the time for the shutdown.
 const stopGrace = time.Second
 
 // drain waits for a replica's last call. It returns false if the time for the shutdown
@@ -285,7 +283,7 @@ func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 			return true
 		case <-l.set.hooks.ctx.Done():
 			select {
-			case <-idle: // its time is over, but its calls are too
+			case <-idle: // the calls have ended in the last moment
 				return true
 			default:
 				return false

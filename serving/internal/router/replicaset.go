@@ -25,7 +25,7 @@ type ReplicaSet struct {
 	router *router
 	log    *slog.Logger
 	hooks  *hooks
-	over   chan struct{} // closed when the set stops, and nothing of it is left
+	over   chan struct{} // closed when the set has stopped and all its goroutines have ended
 
 	mu        sync.Mutex
 	want      Settings
@@ -61,8 +61,8 @@ func newReplicaSet(shared *Shared, c Config, r *router) *ReplicaSet {
 	return s
 }
 
-// Start starts the replicas. Replicas that have nothing to construct take calls when it
-// returns, the others are constructed in the background. Later calls do nothing.
+// Start starts the replicas. Replicas without constructors take calls when Start returns.
+// Other replicas are constructed in the background. Later calls do nothing.
 func (s *ReplicaSet) Start() {
 	s.mu.Lock()
 	defer s.unlock()
@@ -83,8 +83,8 @@ func (s *ReplicaSet) unlock() {
 	}
 }
 
-// reconcileLocked starts and stops replicas until there are as many as wanted. Its work
-// is proportional to the number of replicas that it starts and stops, unless there are
+// reconcileLocked starts and stops replicas until their number is the wanted number. Its
+// work is proportional to the number of replicas that it starts and stops, unless there are
 // too many.
 func (s *ReplicaSet) reconcileLocked() {
 	switch s.phase {
@@ -100,7 +100,7 @@ func (s *ReplicaSet) reconcileLocked() {
 			l.stopLocked()
 		}
 	}
-	// The successors of the oldest unhealthy replicas run.
+	// The successors of the oldest unhealthy replicas are running.
 	if n := s.replicas.count(ReplicaUnhealthy); n > 0 {
 		for _, l := range s.replicas.oldest(ReplicaUnhealthy, min(n, n+s.replicas.count(ReplicaRunning)-s.want.Replicas)) {
 			l.stopLocked()
@@ -114,7 +114,7 @@ func (s *ReplicaSet) reconcileLocked() {
 	}
 }
 
-// startLocked adds a replica. A replica that has nothing to construct takes calls at once.
+// startLocked adds a replica. A replica without constructors takes calls at once.
 func (s *ReplicaSet) startLocked() {
 	l := newLife(s)
 	s.replicas.add(l)
@@ -124,7 +124,7 @@ func (s *ReplicaSet) startLocked() {
 		l.runsLocked()
 		return
 	}
-	go l.live() // ends by stopLocked, and retire waits for it
+	go l.live() // stopLocked ends it, and retire waits for it
 }
 
 // clearLocked forgets the failed starts.
@@ -182,7 +182,7 @@ func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 	defer s.mu.Unlock()
 	left := s.hooks.left()
 	if s.replicas.total() == 0 && len(left) == 0 {
-		return nil // both channels were closed: it ended in the last moment
+		return nil // both channels were closed, because the set ended in the last moment
 	}
 	return fmt.Errorf("stop deployment %q of app %q: %d replicas have not ended, still running: %q",
 		s.config.Name, s.config.App, s.replicas.total(), left)
@@ -202,7 +202,7 @@ func (s *ReplicaSet) stateLocked() DeploymentState {
 	return DeploymentUpdating
 }
 
-// Unready returns the reason why the deployment takes no calls, or "".
+// Unready returns the reason for which the deployment takes no calls, or "".
 func (s *ReplicaSet) Unready() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,16 +26,16 @@ import (
 // The router counts each replica's requests itself. The count is exact, because every
 // request to the deployment passes through this router.
 type router struct {
-	base context.Context // ends when requests must not wait any longer, with the cause
+	base context.Context // ends, with a cause, when requests must not wait any longer
 
 	mu        sync.Mutex
-	ongoing   int                  // requests that have a slot
-	limit     int                  // of requests that a replica runs at a time
+	ongoing   int                  // number of requests that have a slot
+	limit     int                  // number of requests that a replica runs at a time
 	maxQueued int                  // -1: no limit
-	full      cause.QueueFullError // the error of a full queue, without its numbers
+	full      cause.QueueFullError // error for a full queue, without its numbers
 	free      pool                 // the members with a free slot
-	waiting   list.List            // of *waiter, first come first; empty if free is not
-	down      error                // why there will be no replica; nil if there may be one
+	waiting   list.List            // of *waiter, first come, first served; empty if free is not
+	down      error                // reason for which there will be no replica; nil if there may be one
 	members   map[*Replica]*member // the replicas of this process
 	watchers  watchers
 }
@@ -43,9 +43,9 @@ type router struct {
 // waiter is a request that waits for a slot.
 type waiter struct {
 	model string
-	since time.Time // its arrival; waiters are ordered by it
-	// granted is buffered for its one value, so that a grant never blocks. It carries
-	// the member, or nil if the wait failed. err was set before.
+	since time.Time // arrival of the request; waiters are ordered by it
+	// granted gets one value: the member, or nil if the wait failed. It is buffered, so that
+	// the sender never blocks. err is set before.
 	granted chan *member
 	err     error
 }
@@ -70,9 +70,9 @@ func (r *router) acquire(ctx context.Context, model string) (m *member, wait tim
 	return r.acquireSince(ctx, model, time.Time{})
 }
 
-// acquireSince acquires a slot like acquire. For a request that arrived earlier and has
-// lost its slot, since is its arrival: it goes before the requests that arrived later,
-// also into a full queue. It is zero for a new request.
+// acquireSince acquires a slot like acquire. since is zero for a new request. For a request
+// that has lost its slot, since is the time of its arrival. Such a request goes before
+// requests that arrived later, and may enter a full queue.
 func (r *router) acquireSince(ctx context.Context, model string, since time.Time) (m *member, wait time.Duration, err error) {
 	r.mu.Lock()
 	if m, err = r.takeFreeLocked(model, since.IsZero()); m != nil || err != nil {
@@ -105,7 +105,7 @@ func (r *router) acquireSince(ctx context.Context, model string, since time.Time
 	return m, time.Since(began), err
 }
 
-// queueLocked has w wait behind the waiters that arrived before.
+// queueLocked inserts w after the waiters that arrived before it.
 func (r *router) queueLocked(w *waiter) *list.Element {
 	for at := r.waiting.Back(); at != nil; at = at.Prev() {
 		if !at.Value.(*waiter).since.After(w.since) {
@@ -115,8 +115,8 @@ func (r *router) queueLocked(w *waiter) *list.Element {
 	return r.waiting.PushFront(w)
 }
 
-// takeFreeLocked takes a free slot for a request. If both results are nil, the request
-// may wait. The bound of the queue is for new requests.
+// takeFreeLocked takes a free slot for a request. If both results are nil, the request may
+// wait. The bound of the queue applies to new requests only.
 func (r *router) takeFreeLocked(model string, isNew bool) (*member, error) {
 	if r.down != nil {
 		return nil, r.down
@@ -156,7 +156,7 @@ func (r *router) release(m *member, model string) {
 	r.releaseLocked(m, model)
 }
 
-// add lists a replica. Waiting requests get its slots.
+// add adds a replica to the list. Waiting requests get its slots.
 func (r *router) add(replica *Replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *router) add(replica *Replica) {
 	r.watchers.wake()
 }
 
-// remove takes a replica off the list. Its requests continue. idle is closed when the
+// remove removes a replica from the list. Its requests continue. idle is closed when the
 // last request has returned its slot.
 func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	r.mu.Lock()
@@ -186,8 +186,8 @@ func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	return done
 }
 
-// limits sets how many requests a replica runs at a time, and how many may wait; -1 for
-// any number. Requests above the new limits stay.
+// limits sets the number of requests that a replica runs at a time, and the number of
+// requests that may wait (-1: any number). Requests above the new limits stay.
 func (r *router) limits(ongoing, queued int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,17 +259,18 @@ func (r *router) releaseLocked(m *member, model string) {
 	}
 }
 
-// The bounds on overtaking: for how long a request may be overtaken, which is Ray's
-// default window, and how many places of the queue are searched.
+// Bounds on overtaking: the time in which a request may be overtaken, which is Ray's
+// default window, and the number of places in the queue that are searched.
 const (
 	matchWindow = time.Second
 	matchDepth  = 100
 )
 
-// nextLocked returns the waiter that gets a free slot of m: the first. If the first is for
-// a model that m does not hold, the next waiter for a model of m goes before it, as in
-// Ray: it saves a load of the model, and often the unloading of another. No waiter is
-// overtaken after it has waited for the window, and a request without a model never is.
+// nextLocked returns the waiter that gets a free slot of m. This is usually the first
+// waiter. If m does not hold the model of the first waiter, the next waiter for a model of
+// m goes first, as in Ray. This saves a load of the model, and often the unloading of
+// another model. No waiter is overtaken after it has waited for the window. A request
+// without a model is never overtaken.
 func (r *router) nextLocked(m *member) *list.Element {
 	first := r.waiting.Front()
 	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
@@ -288,14 +289,15 @@ func (r *router) nextLocked(m *member) *list.Element {
 	return first
 }
 
-// grantLocked takes a slot of m for a waiter and hands it over.
+// grantLocked takes a slot of m for a waiter and passes it on.
 func (r *router) grantLocked(m *member, place *list.Element) {
 	w := r.waiting.Remove(place).(*waiter)
 	r.takeLocked(m, w.model)
 	w.granted <- m
 }
 
-// load returns the number of requests that wait for a slot, and of requests that have one.
+// load returns the number of requests that wait for a slot, and the number of requests that
+// have a slot.
 func (r *router) load() (queued, ongoing int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 // Constructor makes one value for each replica of a deployment, before the replica takes
 // calls.
 type Constructor struct {
-	Key  any // of LocalValue; it is compared
+	Key  any // key for LocalValue; it is compared
 	Make func(ctx context.Context) (Value, error)
 }
 
@@ -28,7 +28,7 @@ type Settings struct {
 	WaitLoop, StopTimeout           time.Duration
 }
 
-// change returns w with the differences between before and after.
+// change returns w with the differences between before and after applied.
 func (w Settings) change(before, after Settings) Settings {
 	pick(&w.Replicas, before.Replicas, after.Replicas)
 	pick(&w.MaxOngoing, before.MaxOngoing, after.MaxOngoing)

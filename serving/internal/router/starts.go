@@ -20,17 +20,17 @@ func exponential(rounds int) time.Duration {
 
 // starts are the failed starts of a set. The set's mu guards it.
 type starts struct {
-	// backoff returns how long to wait before the next start after a number of
-	// rounds that failed, 1 or more.
+	// backoff returns the pause before the next start, after a number of failed rounds (1 or
+	// more).
 	backoff func(rounds int) time.Duration
-	everRan bool                              // a replica has taken calls
-	fails   int                               // starts that failed in a row
-	rounds  int                               // backoffs since a start succeeded
-	retry   *time.Timer                       // until the next start; nil for none
+	everRan bool                              // a replica has taken calls at some time
+	fails   int                               // number of failed starts in a row
+	rounds  int                               // number of pauses since a start succeeded
+	retry   *time.Timer                       // fires at the next start; nil: no pause
 	down    *cause.DeploymentUnavailableError // nil while there may be replicas
 }
 
-// paused reports whether no replica is to be started now.
+// paused reports whether no replica may be started now.
 func (s *starts) paused() bool { return s.down != nil || s.retry != nil }
 
 // clear forgets the failed starts. It reports whether the deployment was down.

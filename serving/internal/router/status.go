@@ -7,17 +7,17 @@ type DeploymentState int
 
 // The states.
 const (
-	// DeploymentUpdating: replicas are being started, and nothing has failed.
+	// DeploymentUpdating means that replicas are being started, and nothing has failed.
 	DeploymentUpdating DeploymentState = iota
-	// DeploymentHealthy: as many replicas as are wanted take calls.
+	// DeploymentHealthy means that the wanted number of replicas take calls.
 	DeploymentHealthy
-	// DeploymentUnhealthy: something failed, and is being tried again or
-	// replaced. Other replicas may take calls.
+	// DeploymentUnhealthy means that something failed, and is being tried again or replaced.
+	// Other replicas may take calls.
 	DeploymentUnhealthy
-	// DeploymentUnavailable: no replica has started, and none is tried any more;
-	// see DeploymentUnavailableError of package serving.
+	// DeploymentUnavailable means that no replica has started, and no start follows. See
+	// DeploymentUnavailableError of package serving.
 	DeploymentUnavailable
-	// DeploymentStopping: the server shuts down, or has.
+	// DeploymentStopping means that the server shuts down, or has shut down.
 	DeploymentStopping
 )
 
@@ -34,13 +34,14 @@ type ReplicaState int
 
 // The states.
 const (
-	// ReplicaStarting: it is being constructed, configured or checked first.
+	// ReplicaStarting means that the replica is being constructed, configured or checked for
+	// the first time.
 	ReplicaStarting ReplicaState = iota
-	// ReplicaRunning: it takes calls.
+	// ReplicaRunning means that the replica takes calls.
 	ReplicaRunning
-	// ReplicaUnhealthy: it takes calls until another has taken its place.
+	// ReplicaUnhealthy means that the replica takes calls until another replica replaces it.
 	ReplicaUnhealthy
-	// ReplicaStopping: it takes no new calls.
+	// ReplicaStopping means that the replica takes no new calls.
 	ReplicaStopping
 )
 
@@ -79,7 +80,7 @@ type ReplicaStatus struct {
 	State ReplicaState `json:"state"`
 	// Since is the time at which it entered the state.
 	Since time.Time `json:"since"`
-	// Ongoing is how many requests it has.
+	// Ongoing is the number of requests that the replica has.
 	Ongoing int `json:"ongoing"`
 	// Models are the ids of the models that it holds or loads.
 	Models []string `json:"models,omitempty"`

@@ -26,25 +26,24 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Replica is one replica, as the code that runs inside it sees it. Its fields do not
-// change after the first call has started. Its methods are safe for concurrent use.
+// Replica is the part of a replica that code inside it uses. Its fields do not change after
+// the first call has started. Its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
 	// Runner is the *router.Replica; nil without a server.
 	Runner any
-	// Component names it in spans and in lines of the log; nil without a server.
+	// Component names the replica in spans and log lines. It is nil without a server.
 	Component *identity.Component
 	// MaxOngoing is the highest number of calls at a time.
 	MaxOngoing int
-	// Server is a comparable value. Two replicas have the same one if they belong to
-	// the same server.
+	// Server is a comparable value. Replicas of the same server have equal values.
 	Server any
 	// Tracing makes the spans; never nil.
 	Tracing *spans.Tracer
 	// Log is the server's logger; never nil.
 	Log *slog.Logger
-	// Metrics are the replica's. They are nil without a server; a nil value counts
-	// nothing.
+	// Metrics are the metrics of the replica. They are nil without a server. A nil value
+	// counts nothing.
 	Metrics *metrics.Replica
 	// Models reports the ids of the replica's models to the router. It does not
 	// block. It is nil if no router uses them.
@@ -57,7 +56,7 @@ type Replica struct {
 	stopped context.Context // the context of Stop; nil before the call of Stop
 }
 
-// value is a value of a replica, which its first use makes.
+// value is a value of a replica. Its first use constructs it.
 type value struct {
 	made atomic.Bool
 	v    any // written before made is set
@@ -161,9 +160,9 @@ type ending struct {
 
 var over ending
 
-// NewCall returns a Call for work of a replica that no router has sent, such as a
-// batch. Such work may last longer than the calls that caused it. The caller must end
-// it by [Call.End].
+// NewCall returns a Call for work that does not belong to a single call, such as a batch.
+// Such work may last longer than the calls that caused it. The caller must end it by
+// [Call.End].
 func NewCall(r *Replica) *Call { return &Call{Replica: r} }
 
 // String implements [fmt.Stringer]. Without it, a handler that prints its context

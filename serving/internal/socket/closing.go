@@ -7,22 +7,22 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// answerTime is how long the handler has to answer the client's close frame, or to read
-// on after the end of the connection, before its context ends.
+// answerTime is the time that the handler has to answer the client's close frame, or to
+// read the remaining bytes after the end of the connection. Then its context ends.
 const answerTime = 100 * time.Millisecond
 
-// closing is how a socket ends: by the close frame of either side, by the end of the
-// connection, or by finish. Its methods are safe for concurrent use.
+// closing records the end of a socket: a close frame of either side, the end of the
+// connection, or a call of finish. Its methods are safe for concurrent use.
 type closing struct {
 	over func(End)
 
 	mu          sync.Mutex
 	sent        int         // the code of our side's close frame; 0 for none
-	received    int         // the code of the client's; 0 for none
-	clientFirst bool        // the client's came first
+	received    int         // the code of the client's close frame; 0 for none
+	clientFirst bool        // the client's close frame came first
 	reported    bool        // over has been called
 	timer       *time.Timer // calls report; nil until soon is called
-	why         error       // the handler's reads and writes fail with it; nil until finish
+	why         error       // error of the handler's reads and writes; nil before finish
 }
 
 // noteSent notes the close frame of our side. It is called before the write of the frame,
@@ -33,7 +33,7 @@ func (c *closing) noteSent(code int) {
 	c.sent = code
 }
 
-// noteUnsent takes noteSent back: the write failed.
+// noteUnsent undoes noteSent after a failed write.
 func (c *closing) noteUnsent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *closing) byClient() bool {
 	return c.clientFirst
 }
 
-// soon calls report after answerTime, unless soon is called again before that.
+// soon calls report after answerTime. Another call of soon starts the time again.
 func (c *closing) soon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *closing) soon() {
 	}
 }
 
-// report calls over, once, with the end that shows.
+// report calls over, once, with the end that was recorded.
 func (c *closing) report() {
 	c.mu.Lock()
 	end := Closed
@@ -120,7 +120,7 @@ func (c *closing) begin(why error) (received int, first bool) {
 	return c.received, true
 }
 
-// ended returns the error of the handler's calls after begin; nil before.
+// ended returns the error for the handler's calls after begin, nil before begin.
 func (c *closing) ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ func (h *head) add(p []byte) (first, rest []byte, whole bool) {
 	return h.set(h.b[:i]), h.b[i:], true
 }
 
-// set returns a whole head with the header, in place of any of that name.
+// set returns a whole head with the header set. It replaces headers with the same name.
 func (h *head) set(whole []byte) []byte {
 	line, rest, _ := bytes.Cut(whole, lineEnd)
 	out := append(bytes.Clone(line), "\r\n"+h.name+": "+h.value+"\r\n"...)

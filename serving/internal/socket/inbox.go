@@ -10,11 +10,12 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// aheadBytes bounds the bytes that are read ahead of the handler. If the client sends
-// more and then leaves, that is seen only when the handler reads or writes.
+// aheadBytes bounds the bytes that are read before the handler asks for them. If the client
+// sends more bytes and then leaves, the end is noticed only when the handler reads or
+// writes.
 const aheadBytes = 64 << 10
 
-// readBytes is how much is read at once, and the space that an idle socket keeps.
+// readBytes is the number of bytes in one read, and the buffer size of an idle socket.
 const readBytes = 4 << 10
 
 // inbox has the bytes that the client has sent and the handler has not read. One goroutine
@@ -26,11 +27,11 @@ type inbox struct {
 	ended     chan struct{} // closed when the goroutine has returned
 
 	mu      sync.Mutex
-	changed *sync.Cond // of the fields below
+	changed *sync.Cond // signalled when a field below changes
 	frames  wsframe.Scanner
-	behind  bool // the client's close frame has come after data that the handler works on
+	behind  bool // a close frame of the client has come, but the handler has not read the data before it
 	buf     bytes.Buffer
-	err     error       // of the connection, after buf
+	err     error       // error of the connection, after the bytes in buf
 	by      time.Time   // the handler's deadline; zero for none
 	timer   *time.Timer // wakes the handler at its deadline; nil if none was set
 }
@@ -41,7 +42,7 @@ func (in *inbox) init(webSocket bool, end *closing) {
 	in.changed = sync.NewCond(&in.mu)
 }
 
-// readFrom puts in all that comes from conn, to its end.
+// readFrom reads conn until its end.
 func (in *inbox) readFrom(conn io.Reader) {
 	defer close(in.ended)
 	b := make([]byte, readBytes)
@@ -78,8 +79,8 @@ func (in *inbox) put(b []byte, err error) {
 	in.changed.Broadcast()
 }
 
-// scanLocked looks for the end of the socket. The handler must first have dealt with the
-// data before a close frame. The end of the connection waits for it only while it reads.
+// scanLocked looks for the end of the socket. If a close frame comes, the handler must
+// first read the data before it. If the connection ends, it must do so only while it reads.
 func (in *inbox) scanLocked(b []byte, err error) {
 	_, before := in.frames.Closed()
 	in.frames.Scan(b)
@@ -115,21 +116,21 @@ func (in *inbox) read(p []byte) (int, error) {
 	}
 }
 
-// takeLocked copies bytes that are there to p.
+// takeLocked copies buffered bytes to p.
 func (in *inbox) takeLocked(p []byte) int {
-	n, _ := in.buf.Read(p) // fails only if it is empty
+	n, _ := in.buf.Read(p) // fails only for an empty buffer
 	if in.buf.Len() == 0 && in.buf.Cap() > readBytes {
 		in.buf = bytes.Buffer{}
 	}
 	if in.err != nil && in.webSocket {
-		in.end.soon() // it reads on
+		in.end.soon() // the handler reads on
 	}
 	in.changed.Broadcast()
 	return n
 }
 
-// caughtUpLocked is called when the handler has taken all bytes and wants more: it has
-// dealt with them.
+// caughtUpLocked is called when the handler has read all bytes and asks for more. So it has
+// processed them.
 func (in *inbox) caughtUpLocked() {
 	in.frames.Restart()
 	if in.behind {
@@ -159,15 +160,15 @@ func (in *inbox) stopTimerLocked() {
 	}
 }
 
-// wake has the waiting calls look at the fields again.
+// wake makes waiting calls check the fields again.
 func (in *inbox) wake() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.changed.Broadcast()
 }
 
-// discard drops the bytes that are there, and wakes the waiting calls: the socket has
-// been ended. Bytes that still come are looked at and dropped.
+// discard drops the buffered bytes, and wakes waiting calls, because the socket was ended.
+// Later bytes are scanned and dropped.
 func (in *inbox) discard() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// stepBytes is how much is written at once, so that a large write of which the client
-// takes a part differs from one of which it takes nothing.
+// stepBytes is the number of bytes in one write. With smaller writes, a slow client can be
+// distinguished from a client that reads nothing.
 const stepBytes = 64 << 10
 
-// outbox is the writing side. Its methods are safe for concurrent use.
+// outbox is the writing side of a socket. Its methods are safe for concurrent use.
 type outbox struct {
 	conn      net.Conn
 	webSocket bool
@@ -23,10 +23,10 @@ type outbox struct {
 	status    atomic.Int32 // of the response; 0 for none
 
 	mu     sync.Mutex // held during a write
-	head   *head      // of the response, until it is written; then nil
+	head   *head      // head of the response until it is written; then nil
 	frames wsframe.Scanner
 	broken bool   // a write has failed, so that no frame can follow
-	late   []byte // a close frame that waits for the end of the handler's frame; nil for none
+	late   []byte // a close frame that waits for the end of the handler's current frame; nil for none
 }
 
 func (out *outbox) init(c net.Conn, o Options, end *closing) {
@@ -42,7 +42,7 @@ func (out *outbox) init(c net.Conn, o Options, end *closing) {
 func (out *outbox) write(p []byte) (n int, err error) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	if why := out.end.ended(); why != nil && out.late == nil { // else it may end its frame
+	if why := out.end.ended(); why != nil && out.late == nil { // otherwise the handler may end its frame
 		return 0, why
 	}
 	if out.head != nil {
@@ -51,12 +51,12 @@ func (out *outbox) write(p []byte) (n int, err error) {
 		n, err = out.send(p)
 	}
 	if why := out.end.ended(); err != nil && why != nil {
-		return n, why // the deadline is our own
+		return n, why // the deadline was set by the proxy
 	}
 	if out.late != nil && out.frames.AtBoundary() {
 		frame := out.late
 		out.late = nil
-		_, _ = out.send(frame) // finish waits for the answer, and no longer than closeGrace
+		_, _ = out.send(frame) // finish waits for the answer, at most for closeGrace
 	}
 	return n, err
 }
@@ -120,8 +120,9 @@ func (out *outbox) step(p []byte) (int, error) {
 	return n, err
 }
 
-// close sends a close frame by a time, unless one was sent before; or has it follow the
-// frame that the handler has begun. It reports whether the client may answer.
+// close sends a close frame before a deadline, unless a close frame was sent before. If the
+// handler has begun a frame, the close frame follows that frame. It reports whether the
+// client may answer.
 func (out *outbox) close(code int, reason string, by time.Time) bool {
 	_ = out.limit.Hurry(by) // fails if the connection is closed, and then the write fails too
 	out.mu.Lock()

@@ -30,59 +30,60 @@ import (
 	"time"
 )
 
-// Options are the facts of its request that a Conn needs.
+// Options are the facts about its request that a Conn needs.
 type Options struct {
 	// Context is the request's. Required.
 	Context context.Context
 	// Over is called once, when the socket is over: it should end Context. It
 	// must not block. Required.
 	Over func(End)
-	// CloseFrame returns code and reason of the close frame for a socket that its
-	// handler closes after Context has ended. Code 0 is for none. Required.
+	// CloseFrame returns the code and the reason of the close frame for a socket that its
+	// handler closes after Context has ended. Code 0 means no close frame. Required.
 	CloseFrame func() (code int, reason string)
-	// WebSocket reports that frames of RFC 6455 follow the response's head. Other
-	// protocols pass unseen, and only their handler knows how they end.
+	// WebSocket reports that frames of RFC 6455 follow the head of the response. Other
+	// protocols are not scanned, and only their handler knows their end.
 	WebSocket bool
 	// Status is the status of a head that has been written; 0 if the handler
 	// writes it.
 	Status int
-	// Header and Value are put into a head that the handler writes.
+	// Header and Value are a header that is added to a head that the handler writes.
 	Header, Value string
-	// Buffered are the bytes that were read from the connection before. New copies
-	// them.
+	// Buffered are bytes that were already read from the connection. New copies them.
 	Buffered []byte
 	// Stall bounds how long the client may take nothing of a write; no limit if it
 	// is not positive.
 	Stall time.Duration
 }
 
-// End is how a socket came to its end.
+// End is the way in which a socket ended.
 type End int
 
 // The ends.
 const (
-	// Gone: the client left, and no close frame had passed.
+	// Gone means that the client left without a close frame.
 	Gone End = iota
-	// Stalled: the client took nothing of a write.
+	// Stalled means that the client read nothing of a write.
 	Stalled
-	// Closed: by a close frame, which the handler had the time to answer.
+	// Closed means that a close frame ended the socket, and the handler had the time to
+	// answer it.
 	Closed
-	// Left: the handler has closed the connection, or the proxy has begun to.
+	// Left means that the handler has closed the connection, or the proxy has begun to close
+	// it.
 	Left
 )
 
-// closeGrace is how long a close frame and its answer may take.
+// closeGrace bounds the time for a close frame and its answer.
 const closeGrace = 250 * time.Millisecond
 
 // Conn is the connection. Its methods are safe for concurrent use.
 type Conn struct {
-	net.Conn // the connection itself; the methods below take the place of its own
+	net.Conn // the connection; some of its methods are replaced below
 
 	o    Options
 	end  closing
 	in   inbox
 	out  outbox
-	done chan struct{} // closed when the connection is, and the reader has returned
+	done chan struct{} // closed when the connection is closed and the reader has returned
 }
 
 // New returns a Conn of c, which must not have deadlines. It must be ended by Close or
@@ -104,8 +105,8 @@ func (s *Conn) Done() <-chan struct{} { return s.done }
 // was no response of HTTP.
 func (s *Conn) Status() int { return int(s.out.status.Load()) }
 
-// Code returns the code of the close frame that came first, of either side;
-// wsframe.CodeAbnormal if there was none.
+// Code returns the code of the first close frame of either side, or wsframe.CodeAbnormal if
+// there was none.
 func (s *Conn) Code() int { return s.end.code() }
 
 // ClosedByClient reports whether the client's close frame came first.
@@ -160,8 +161,9 @@ func (s *Conn) CloseWrite() error {
 	return s.out.closeWrite(half.CloseWrite)
 }
 
-// Close implements [net.Conn]; it is the handler's. The client gets a close frame if it
-// has sent one and the handler has not, or if the runtime has ended the request.
+// Close implements [net.Conn]. The handler calls it. The client gets a close frame in two
+// cases: it has sent one that the handler did not answer, or the runtime has ended the
+// request.
 func (s *Conn) Close() error {
 	code, reason := 0, ""
 	if s.o.Context.Err() != nil {
@@ -184,12 +186,13 @@ func (s *Conn) Close() error {
 //
 // Nothing of the Conn runs when Finish returns, except the handler's own calls.
 func (s *Conn) Finish(code int, reason string) {
-	if first, _ := s.finish(code, reason); !first { // the socket is over either way
+	if first, _ := s.finish(code, reason); !first { // the socket is over in both cases
 		<-s.done
 	}
 }
 
-// finish ends the socket as Finish does. If another call has begun to, it returns at once.
+// finish ends the socket as Finish does. If another call has begun to end it, finish
+// returns at once.
 func (s *Conn) finish(code int, reason string) (first bool, err error) {
 	why := net.ErrClosed
 	if s.o.Context.Err() != nil {

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// maxRenewal is how seldom a limit is renewed: a client that stalls is found after
-// the limit, or up to so much later.
+// maxRenewal is the longest time between two renewals of a limit. So a stalled client is
+// noticed after the limit, or up to maxRenewal later.
 const maxRenewal = time.Second
 
 // Deadline is the deadline of one direction of a connection or stream. Create it with
@@ -30,21 +30,21 @@ type Deadline struct {
 	set    func(time.Time) error
 
 	mu    sync.Mutex
-	own   time.Time // the handler's; zero for none
-	ours  time.Time // the limit's; zero for none
-	final bool      // Hurry was called: the handler renews nothing any more
-	over  bool      // Release was called: the connection is no longer the request's
+	own   time.Time // deadline that the handler has set; zero for none
+	ours  time.Time // deadline of the limit; zero for none
+	final bool      // Hurry was called, so the handler cannot renew the deadline
+	over  bool      // Release was called, so the connection no longer belongs to the request
 }
 
-// New returns a deadline that set puts in force. A limit that is not positive is
-// none. stream reports an HTTP/2 stream, which ends at its deadline even if no operation
-// waits: so the limit is in force only during operations.
+// New returns a deadline that set applies to the connection. A limit of zero or less means
+// no limit. stream reports an HTTP/2 stream. Such a stream ends at its deadline even if no
+// operation waits, so the limit applies only during operations.
 func New(limit time.Duration, stream bool, set func(time.Time) error) Deadline {
 	return Deadline{limit: limit, stream: stream, set: set}
 }
 
-// Begin renews the limit for the operation that follows. The operation may wait for
-// something else first, for as long as after.
+// Begin renews the limit for the next operation. The operation may first wait for another
+// event, for as long as after.
 func (d *Deadline) Begin(after time.Duration) {
 	if d.limit <= 0 {
 		return
@@ -58,11 +58,11 @@ func (d *Deadline) Begin(after time.Duration) {
 	d.renewLocked(now.Add(after))
 }
 
-// renewLocked puts the limit in force from a time on, and a bit longer, so that it is
-// not to be renewed at once.
+// renewLocked applies the limit from a time on. It adds a margin, so that the next renewal
+// can be later.
 func (d *Deadline) renewLocked(from time.Time) {
 	d.ours = from.Add(d.limit + min(maxRenewal, d.limit/8))
-	_ = d.setLocked(d.earlierLocked()) // fails if the connection is closed, and then the operation fails too
+	_ = d.setLocked(d.earlierLocked()) // fails if the connection is closed, and then the operation fails, too
 }
 
 func (d *Deadline) earlierLocked() time.Time {
@@ -79,7 +79,7 @@ func (d *Deadline) Done() {
 	}
 }
 
-// Lift takes the limit back: no operation follows.
+// Lift removes the limit, because no operation follows.
 func (d *Deadline) Lift() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,27 +90,28 @@ func (d *Deadline) Lift() {
 	_ = d.setLocked(d.own) // as above
 }
 
-// Expired reports whether the limit that is in force has passed, and so has ended an
-// operation that failed. Call it before Done.
+// Expired reports whether the current limit has passed, and so has ended an operation that
+// failed. Call it before Done.
 func (d *Deadline) Expired() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.final && !d.ours.IsZero() && d.earlierLocked().Equal(d.ours) && !time.Now().Before(d.ours)
 }
 
-// SetOwn sets the handler's deadline; zero for none. The error is the connection's.
+// SetOwn sets the handler's deadline. Zero means none. The error is an error of the
+// connection.
 func (d *Deadline) SetOwn(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.own = t
 	if !d.ours.IsZero() && time.Now().After(d.ours) {
-		d.ours = time.Time{} // it is from an earlier operation
+		d.ours = time.Time{} // it belongs to an earlier operation
 	}
 	return d.setLocked(d.earlierLocked())
 }
 
-// Hurry sets the deadline of the operation that is under way, and of all that the
-// handler still begins. The error is the connection's.
+// Hurry sets the deadline of the current operation, and of all later operations of the
+// handler. The error is an error of the connection.
 func (d *Deadline) Hurry(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,8 +142,8 @@ func (d *Deadline) Finish(after time.Duration) {
 	}
 }
 
-// Release has all later calls leave the connection alone. It returns when no other
-// call is touching the connection.
+// Release makes all later calls leave the connection alone. It returns when no other call
+// uses the connection.
 func (d *Deadline) Release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,7 +153,7 @@ func (d *Deadline) Release() {
 // errOver is the error of SetOwn and Hurry after Release.
 var errOver = errors.New("set a deadline: the request is over")
 
-// setLocked puts a deadline in force, unless the request is over.
+// setLocked applies a deadline, unless the request is over.
 func (d *Deadline) setLocked(t time.Time) error {
 	if d.over {
 		return errOver

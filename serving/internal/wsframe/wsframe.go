@@ -27,8 +27,8 @@ const (
 	CodeGoingAway = 1001 // a server that stops, or a page that is left
 	CodeNoStatus  = 1005 // never sent: the close frame had no code
 	CodeAbnormal  = 1006 // never sent: there was no close frame
-	CodeInternal  = 1011 // the server could not go on
-	CodeRestart   = 1012 // the server starts anew: the client may come back
+	CodeInternal  = 1011 // the server could not continue
+	CodeRestart   = 1012 // the server restarts: the client may connect again
 	CodeTryAgain  = 1013 // the server is overloaded
 	maxControlLen = 125
 	codeLen       = 2
@@ -39,7 +39,7 @@ const (
 	bitMask     = 0x80
 	opcodeMask  = 0x0f
 	opcodeClose = 0x8
-	opcodeCtrl  = 0x8 // and above: control frames
+	opcodeCtrl  = 0x8 // an opcode from this value on is a control frame
 	lengthMask  = 0x7f
 	length16    = 126
 	length64    = 127
@@ -56,16 +56,16 @@ const (
 	broken
 )
 
-// Scanner follows one direction of a socket from its first frame on. The zero
-// value is ready. It is not safe for concurrent use.
+// Scanner scans one direction of a socket, from its first frame on. The zero value is
+// ready. It is not safe for concurrent use.
 type Scanner struct {
-	left   uint64   // bytes of the payload to come
-	header [14]byte // 2, then 0, 2 or 8 of length, then 0 or 4 of mask
-	have   uint8    // bytes of header
+	left   uint64   // bytes of the payload that are missing
+	header [14]byte // 2 bytes, then 0, 2 or 8 bytes of length, then 0 or 4 bytes of mask
+	have   uint8    // number of bytes in header
 	body   [codeLen]byte
-	got    uint8 // bytes of body
+	got    uint8 // number of bytes in body
 	phase  phase
-	data   bool // part of a data frame has passed since Restart
+	data   bool // a part of a data frame has passed since Restart
 	code   uint16
 }
 
@@ -160,7 +160,7 @@ func (s *Scanner) collect(p []byte) int {
 	return n
 }
 
-// endIfOver ends the frame when nothing of it is left.
+// endIfOver ends the frame when its payload is complete.
 func (s *Scanner) endIfOver() {
 	if s.left > 0 {
 		return
@@ -221,7 +221,7 @@ func (s *Scanner) HasData() bool { return s.data }
 // no frame may follow it.
 func (s *Scanner) AtBoundary() bool { return s.phase == inHeader && s.have == 0 }
 
-// Broken reports whether the bytes that have passed were no sequence of frames.
+// Broken reports whether the bytes so far were not a valid sequence of frames.
 func (s *Scanner) Broken() bool { return s.phase == broken }
 
 // AppendClose appends a server's close frame to b. It omits a code that must not be
