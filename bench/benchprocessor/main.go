@@ -8,13 +8,24 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
+var team = attribute.String("team", "search")
+
 var answers = map[string]func(context.Context, *pluginsdk.Batch) error{
 	// unchanged edits a copy of the batch, so that the answer is that nothing has changed.
+	// As the SDK does after a call, it releases the memory of the edits.
 	"unchanged": func(_ context.Context, b *pluginsdk.Batch) error {
-		edit(pluginsdk.NewBatch(b.Bytes()))
+		r, err := otlpwire.Parse(b.Bytes())
+		if err != nil {
+			return err
+		}
+		defer r.Release()
+		for span := range r.Spans() {
+			span.SetAttribute(team)
+		}
 		return nil
 	},
 	"patch": func(_ context.Context, b *pluginsdk.Batch) error {
@@ -29,7 +40,7 @@ var answers = map[string]func(context.Context, *pluginsdk.Batch) error{
 
 func edit(b *pluginsdk.Batch) {
 	for span := range b.Spans() {
-		span.SetAttributes(attribute.String("team", "search"))
+		span.SetAttributes(team)
 	}
 }
 
