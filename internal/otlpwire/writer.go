@@ -74,10 +74,7 @@ func (w *Writer) Text(num int, s string) {
 }
 
 // Content writes a bytes field, or an encoded message, even if b is empty.
-func (w *Writer) Content(num int, b []byte) {
-	copy(w.take(len(b)), b)
-	w.head(num, len(b))
-}
+func (w *Writer) Content(num int, b []byte) { copy(w.content(num, len(b)), b) }
 
 // Raw writes encoded fields.
 func (w *Writer) Raw(b []byte) { copy(w.take(len(b)), b) }
@@ -92,15 +89,40 @@ func (w *Writer) KeyValues(num int, kvs []attribute.KeyValue) {
 // KeyValue writes one member of a repeated KeyValue field.
 func (w *Writer) KeyValue(num int, kv *attribute.KeyValue) {
 	end := w.Len()
-	w.keyValue(kv)
+	w.value(&kv.Value)
+	if w.shortKey(num, string(kv.Key), w.Len()-end) {
+		return
+	}
+	w.key(kv, end)
 	w.Message(num, end)
 }
 
 func (w *Writer) keyValue(kv *attribute.KeyValue) {
 	end := w.Len()
 	w.value(&kv.Value)
+	w.key(kv, end)
+}
+
+// key writes the head of the value that was written since Len was end, and the key.
+func (w *Writer) key(kv *attribute.KeyValue, end int) {
 	w.Message(field.KeyValueValue, end)
 	w.Text(field.KeyValueKey, string(kv.Key))
+}
+
+// shortKey writes the bytes of a KeyValue before its value, which has n bytes and is
+// written: three heads and the key, in one piece. It returns false, and writes nothing, if
+// a head is longer than usual, or the key is empty or not valid UTF-8.
+func (w *Writer) shortKey(num int, key string, n int) bool {
+	const heads = 3 * plainHead
+	if len(key)+heads+n >= oneByte || num > 15 || key == "" || !utf8.ValidString(key) {
+		return false
+	}
+	b := w.take(heads + len(key))
+	b[0], b[1] = byte(num<<3)|byte(protowire.BytesType), byte(len(b)-plainHead+n)
+	b[2], b[3] = byte(field.KeyValueKey<<3)|byte(protowire.BytesType), byte(len(key))
+	copy(b[4:], key)
+	b[len(b)-2], b[len(b)-1] = byte(field.KeyValueValue<<3)|byte(protowire.BytesType), byte(n)
+	return true
 }
 
 func (w *Writer) uint(num int, v uint64) {
@@ -119,12 +141,12 @@ func (w *Writer) fixed64(num int, v uint64) {
 }
 
 func (w *Writer) text(num int, s string) {
-	end := w.Len()
 	if utf8.ValidString(s) {
-		copy(w.take(len(s)), s)
-	} else {
-		w.repair(s)
+		copy(w.content(num, len(s)), s)
+		return
 	}
+	end := w.Len()
+	w.repair(s)
 	w.head(num, w.Len()-end)
 }
 
@@ -143,6 +165,20 @@ func (w *Writer) repair(s string) {
 		}
 		s = s[:len(s)-size]
 	}
+}
+
+// content writes a field with n bytes of content, and returns the content for the caller to
+// fill.
+func (w *Writer) content(num, n int) []byte {
+	if n < oneByte && num <= 15 {
+		b := w.take(plainHead + n)
+		b[0], b[1] = byte(num<<3)|byte(protowire.BytesType), byte(n)
+		return b[plainHead:]
+	}
+	end := w.Len() + n
+	w.take(n)
+	w.head(num, n)
+	return w.buf[len(w.buf)-end:][:n]
 }
 
 // head writes the tag and the length of a field before its n bytes of content.

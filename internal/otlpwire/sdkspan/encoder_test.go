@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/test/spancorpus"
 )
 
@@ -39,6 +40,9 @@ func FuzzEncoder(f *testing.F) {
 		if e.Size() != len(got) {
 			t.Errorf("Size() = %d, want %d", e.Size(), len(got))
 		}
+		if n, _, err := otlpwire.Check(got, len(got)); n != len(spans) || err != nil {
+			t.Errorf("Check: %d of %d spans, %v", n, len(spans), err)
+		}
 		e.Reset()
 		if again := encode(&e, spans[:1]); !bytes.Equal(again, encode(&Encoder{}, spans[:1])) {
 			t.Errorf("after Reset the encoder gives something else than a new one")
@@ -64,6 +68,24 @@ func TestEncoderRealSpans(t *testing.T) {
 	spans := recorder.Ended()
 	if len(spans) != 2 {
 		t.Fatalf("recorded %d spans, want 2", len(spans))
+	}
+	if d := diff(expected(t, spans), decode(t, encode(&Encoder{}, spans))); d != "" {
+		t.Errorf("request (-want +got):\n%s", d)
+	}
+}
+
+// TestEncoderLengths takes attributes whose lengths are around the bound of one byte.
+func TestEncoderLengths(t *testing.T) {
+	text := strings.Repeat("x", 140)
+	var spans []sdktrace.ReadOnlySpan
+	for key := range 140 {
+		for _, value := range []int{0, 1, 120 - key, 121 - key, 122 - key, 123 - key, 124, 125, 126, 127, 128} {
+			spans = append(spans, tracetest.SpanStub{Attributes: []attribute.KeyValue{
+				attribute.String(text[:key], text[:max(0, value)]),
+				attribute.String("\xff"+text[:key], "\xff"),
+				attribute.Int(text[:key], value<<30),
+			}}.Snapshot())
+		}
 	}
 	if d := diff(expected(t, spans), decode(t, encode(&Encoder{}, spans))); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
