@@ -33,8 +33,10 @@ type checker struct {
 // check reads the message of a form from pos to end in the request, at a depth. Each byte
 // of a request passes through check, so it reads known fields by itself, without a cursor.
 func (c *checker) check(pos, end int, of formID, depth int) error {
-	raw, rules := c.req[:end], &rulesByTag[of]
-	start := pos
+	if of == formKeyValue && depth < maxLevels && isPlain(c.req[pos:end]) {
+		return nil
+	}
+	raw, rules, start := c.req[:end], &rulesByTag[of], pos
 	for pos < end {
 		start = pos
 		tag, n := uint64(raw[pos]), 1
@@ -76,15 +78,14 @@ func (c *checker) check(pos, end int, of formID, depth int) error {
 		case length > uint64(end-pos):
 			return faultAt(start, faultLength)
 		}
-		body := pos
 		pos += int(length)
 		if r.want != wantMessage {
-			if fault := r.fault(raw[body:pos]); fault != faultNone {
+			if fault := r.fault(raw[pos-int(length) : pos]); fault != faultNone {
 				return faultAt(start, fault)
 			}
 		} else if depth == maxLevels {
 			return faultAt(start, faultDepth)
-		} else if err := c.check(body, pos, r.of, depth+1); err != nil {
+		} else if err := c.check(pos-int(length), pos, r.of, depth+1); err != nil {
 			return err
 		} else if r.of == formSpan {
 			c.count(length)
@@ -94,6 +95,32 @@ func (c *checker) check(pos, end int, of formID, depth int) error {
 		return faultAt(start, faultFixed)
 	}
 	return nil
+}
+
+// isPlain reports whether a KeyValue is valid and has the usual form: a key and then a
+// value, which is a text, a bool, an integer or a double. Most bytes of a request are such.
+func isPlain(kv []byte) bool {
+	if len(kv) < 2 || kv[0] != field.KeyValueKey<<3|2 || kv[1] >= 0x80 {
+		return false
+	}
+	size := 2 + int(kv[1])
+	if size > len(kv) {
+		return false
+	}
+	key, value := kv[2:size], kv[size:]
+	if len(value) < 4 || value[1] >= 0x80 || value[0] != field.KeyValueValue<<3|2 || int(value[1]) != len(value)-2 || !utf8.Valid(key) {
+		return false
+	}
+	switch value = value[2:]; value[0] {
+	case field.AnyString<<3 | 2:
+		return int(value[1]) == len(value)-2 && utf8.Valid(value[2:])
+	case field.AnyBool << 3, field.AnyInt << 3:
+		_, n := protowire.ConsumeVarint(value[1:])
+		return n == len(value)-1
+	case field.AnyDouble<<3 | 1:
+		return len(value) == 9
+	}
+	return false
 }
 
 // fault returns the fault of a text, bytes or an id, if the content breaks the rule. An id
