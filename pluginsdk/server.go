@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // senders compress if a plugin listens
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -14,6 +15,10 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
+
+// streamWorkers is the number of goroutines that gRPC keeps for calls. Further calls start
+// goroutines, and their stacks must grow.
+const streamWorkers = 4
 
 // newServer returns a server of all services that a host calls, ours or go-plugin's client.
 // MaxRecvMsgSize bounds a compressed message too, after decompression.
@@ -25,6 +30,8 @@ func newServer(p *plugin) *grpc.Server {
 		grpc.InitialWindowSize(wire.WindowBytes),
 		grpc.InitialConnWindowSize(wire.WindowBytes),
 		grpc.ReadBufferSize(wire.WriteBufferBytes),
+		grpc.NumStreamWorkers(streamWorkers),
+		experimental.BufferPool(wire.Pool),
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)

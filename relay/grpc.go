@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -51,6 +52,7 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 	server := grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.NumStreamWorkers(streamWorkers),
+		experimental.BufferPool(wire.Pool),
 		grpc.InTapHandle(beginCall),
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor is for the whole process, and bounds nothing

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"sync"
 
 	"google.golang.org/grpc/encoding"
@@ -46,30 +47,58 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch in := v.(type) {
 	case *Incoming:
-		in.Data = data.Materialize()
+		in.Data = join(data)
 		return nil
 	case *Lent:
-		in.Buffer = data.MaterializeToBuffer(&lent)
+		in.Buffer = data.MaterializeToBuffer(Pool)
 		return nil
 	}
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)
 }
 
-// lent has the buffers of messages that arrive in several frames.
-var lent bufferPool
+// join returns the bytes of data in a slice of its own. Unlike the method of data, it does
+// not clear the slice before.
+func join(data mem.BufferSlice) []byte {
+	pieces := make([][]byte, len(data))
+	for i, piece := range data {
+		pieces[i] = piece.ReadOnlyData()
+	}
+	return bytes.Join(pieces, nil)
+}
 
-// maxPooledBytes is the largest buffer that a bufferPool keeps.
-const maxPooledBytes = 4 << 20
+// Pool has the buffers of received frames and messages, for a server. Unlike gRPC's own
+// pool, it does not clear a buffer, because a frame or a message fills its buffer.
+var Pool mem.BufferPool = new(bufferPool)
 
-// bufferPool keeps buffers without clearing them, because a message fills its buffer.
-// gRPC's own pool clears 1 MiB for each message of more than 32 KiB.
-type bufferPool struct{ free sync.Pool }
+// bufferPool implements [mem.BufferPool]. It does not keep small buffers, so that a frame
+// never takes more than twice its size: senders choose the size of their frames.
+type bufferPool struct{ frames, messages sync.Pool }
+
+const (
+	// frameBytes is the largest frame of gRPC, and the size of the buffers for frames of
+	// more than half of it.
+	frameBytes = 16 << 10
+	// maxPooledBytes is the largest buffer that a bufferPool keeps.
+	maxPooledBytes = 4 << 20
+)
 
 // Get implements [mem.BufferPool].
 func (p *bufferPool) Get(length int) *[]byte {
-	buffer, ok := p.free.Get().(*[]byte)
+	switch {
+	case length > frameBytes:
+		return get(&p.messages, length, length)
+	case length > frameBytes/2:
+		return get(&p.frames, length, frameBytes)
+	}
+	small := make([]byte, length)
+	return &small
+}
+
+// get returns a buffer from a pool, or a new one with room bytes.
+func get(from *sync.Pool, length, room int) *[]byte {
+	buffer, ok := from.Get().(*[]byte)
 	if !ok || cap(*buffer) < length {
-		fresh := make([]byte, length)
+		fresh := make([]byte, length, room)
 		return &fresh
 	}
 	*buffer = (*buffer)[:length]
@@ -78,7 +107,10 @@ func (p *bufferPool) Get(length int) *[]byte {
 
 // Put implements [mem.BufferPool].
 func (p *bufferPool) Put(buffer *[]byte) {
-	if cap(*buffer) <= maxPooledBytes {
-		p.free.Put(buffer)
+	switch size := cap(*buffer); {
+	case size == frameBytes:
+		p.frames.Put(buffer)
+	case size > frameBytes && size <= maxPooledBytes:
+		p.messages.Put(buffer)
 	}
 }

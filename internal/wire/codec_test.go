@@ -44,6 +44,22 @@ func TestLentHasTheMessageOnly(t *testing.T) {
 	}
 }
 
+// TestPoolBoundsMemory: a buffer has at most twice the size that was asked for, if it is a
+// frame's, also after larger ones came back.
+func TestPoolBoundsMemory(t *testing.T) {
+	const frame = 16 << 10
+	for _, length := range []int{0, 1, 1025, frame / 2, frame/2 + 1, frame, frame + 1, 1 << 20, 64 << 20} {
+		for range 3 {
+			buffer := wire.Pool.Get(length)
+			if len(*buffer) != length || length <= frame && cap(*buffer) > max(2*length, 8) {
+				t.Errorf("%d bytes: a buffer with %d of %d", length, len(*buffer), cap(*buffer))
+			}
+			*buffer = (*buffer)[:length/2] // gRPC cuts the padding off
+			wire.Pool.Put(buffer)
+		}
+	}
+}
+
 func TestCodecLeavesMessagesToProtobuf(t *testing.T) {
 	want := &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: 7}}
 	data, err := wire.Codec{}.Marshal(want)
