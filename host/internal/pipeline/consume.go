@@ -292,7 +292,7 @@ func (c *consumer) sealLocked(r *receipt) {
 	if c.spans == 0 {
 		return
 	}
-	c.last = len(c.open)
+	c.last = max(len(c.open), c.last-c.last/8)
 	b, o, spans := newBatch(c.p.mem, c.fitLocked()), c.origin, c.spans
 	o.receipt = r
 	c.addRest(b.charged)
