@@ -89,9 +89,10 @@ plugins: ## Put the plugins into bin/plugins/, as small as they can be
 release: $(NFPM) $(CYCLONEDX) ## Make archives, packages, images, a Homebrew formula, bills of materials and checksums in bin/release/
 	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) deploy/release.sh $(RELEASE)
 
-# Without COSIGN_KEY, a key that only tests use signs.
+# Without COSIGN_KEY, a key that only tests use signs. RELEASE='linux/amd64 linux/arm64' also
+# reads the images for arm64 back.
 test-release: $(GOTESTSUM) ## Make packages and images of this platform, sign, install, run and remove them: needs root
-	@$(MAKE) --no-print-directory release RELEASE=linux/$$($(GO) env GOARCH) COSIGN_KEY=$(or $(COSIGN_KEY),test/deploy/sign/testdata/empty-password.key)
+	@$(MAKE) --no-print-directory release RELEASE="$(or $(RELEASE),linux/$$($(GO) env GOARCH))" COSIGN_KEY=$(or $(COSIGN_KEY),test/deploy/sign/testdata/empty-password.key)
 	@$(call gotest,test/deploy,./...,-count=1 -run 'Package|Image|Formula|Checksums|Licenses')
 
 examples: ## Put the examples into bin/

@@ -3,12 +3,14 @@ package deploy
 import (
 	"archive/tar"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -19,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 // imageUser is the user of the images.
@@ -91,6 +94,100 @@ func TestPluginsImage(t *testing.T) {
 	}
 }
 
+// TestImagesOfEachArchitecture reads all images back: the digests of all parts, the platform, the user, and the command, which must be an executable for the
+// architecture.
+func TestImagesOfEachArchitecture(t *testing.T) {
+	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	for _, name := range []string{"servetrace-base", "servetrace-relay", "servetrace-plugins"} {
+		index := readIndex(t, name)
+		if err := validate.Index(index, validate.Fast); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range manifest.Manifests {
+			t.Run(name+"/"+d.Platform.Architecture, func(t *testing.T) {
+				img, err := index.Image(d.Digest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				file, err := img.ConfigFile()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := file.Platform(); !got.Equals(*d.Platform) || got.OS != "linux" {
+					t.Errorf("the platform is %v, and %v in the index", got, d.Platform)
+				}
+				if want := "65532:65532"; file.Config.User != want {
+					t.Errorf("it runs as %q, want %q", file.Config.User, want)
+				}
+				root := t.TempDir()
+				content := mutate.Extract(img)
+				defer func() { _ = content.Close() }()
+				untar(t, content, root)
+				programs := []string{"usr/lib/servetrace/plugins/otlp"}
+				if name == "servetrace-plugins" {
+					programs[0] = "plugins/otlp"
+				}
+				if len(file.Config.Entrypoint) > 0 {
+					programs = append(programs, strings.TrimPrefix(file.Config.Entrypoint[0], "/"))
+				}
+				for _, program := range programs {
+					checkExecutable(t, root, program, machines[d.Platform.Architecture])
+				}
+			})
+		}
+	}
+}
+
+// checkExecutable checks a program of an image, or the program that a link names.
+func checkExecutable(t *testing.T, root, program string, machine elf.Machine) {
+	t.Helper()
+	if link, err := os.Readlink(filepath.Join(root, program)); err == nil {
+		if !path.IsAbs(link) {
+			link = path.Join(path.Dir(program), link)
+		}
+		program = link
+	}
+	file, err := elf.Open(filepath.Join(root, program))
+	if err != nil {
+		t.Errorf("%s: %v", program, err)
+		return
+	}
+	defer func() { _ = file.Close() }() // read only
+	if info, err := os.Stat(filepath.Join(root, program)); err != nil || info.Mode().Perm() != 0o755 || file.Machine != machine {
+		t.Errorf("%s: %v, %v, %v; want an executable for %v", program, info, err, file.Machine, machine)
+	}
+}
+
+// readIndex returns the index of an image of `make release`.
+func readIndex(t *testing.T, name string) v1.ImageIndex {
+	t.Helper()
+	archive, err := os.Open(released(t, name+"_*.oci.tar")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = archive.Close() }() // read only
+	folder := t.TempDir()
+	untar(t, archive, folder)
+	blobs, err := filepath.Glob(filepath.Join(folder, "blobs/sha256/*"))
+	if err != nil || len(blobs) == 0 {
+		t.Fatalf("%d blobs, %v", len(blobs), err)
+	}
+	for _, blob := range blobs {
+		if got := digest(t, blob); got != filepath.Base(blob) {
+			t.Errorf("the blob %s has the digest %s", filepath.Base(blob), got)
+		}
+	}
+	index, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return child(t, index)
+}
+
 // unpackImage unpacks an image of `make release` for this machine, and returns its root
 // folder and configuration.
 func unpackImage(t *testing.T, name string) (root string, config v1.Config) {
@@ -98,33 +195,15 @@ func unpackImage(t *testing.T, name string) (root string, config v1.Config) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	files, err := filepath.Glob(filepath.Join(packages, name+"_*.oci.tar"))
-	if err != nil || len(files) != 1 {
-		t.Skipf("%d files %s_*.oci.tar in bin/release: run make test-release", len(files), name)
-	}
-	archive, err := os.Open(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = archive.Close() }() // read only
-	folder := t.TempDir()
-	untar(t, archive, folder)
-	index, err := layout.ImageIndexFromPath(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	images, err := partial.FindImages(child(t, index), func(d v1.Descriptor) bool {
+	images, err := partial.FindImages(readIndex(t, name), func(d v1.Descriptor) bool {
 		return d.Platform.OS == runtime.GOOS && d.Platform.Architecture == runtime.GOARCH
 	})
 	if err != nil || len(images) != 1 {
-		t.Fatalf("%s: %d images for %s, %v", files[0], len(images), runtime.GOARCH, err)
+		t.Fatalf("%s: %d images for %s, %v", name, len(images), runtime.GOARCH, err)
 	}
 	file, err := images[0].ConfigFile()
 	if err != nil {
 		t.Fatal(err)
-	}
-	if want := "65532:65532"; file.Config.User != want {
-		t.Errorf("%s runs as %q, want %q", name, file.Config.User, want)
 	}
 	root = t.TempDir()
 	content := mutate.Extract(images[0])

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -50,14 +51,11 @@ func TestRPMPackage(t *testing.T) {
 // is none, or no command that installs it.
 func packageFile(t *testing.T, form, command string) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(packages, "*."+form))
-	if err != nil || len(files) != 1 {
-		t.Skipf("%d files *.%s in bin/release: run make test-release", len(files), form)
-	}
+	found := released(t, "*_"+runtime.GOARCH+"."+form)[0]
 	if _, err := exec.LookPath(command); err != nil || os.Getuid() != 0 {
 		t.Skipf("needs root and %s: %v", command, err)
 	}
-	file, err := filepath.Abs(files[0])
+	file, err := filepath.Abs(found)
 	if err != nil {
 		t.Fatal(err)
 	}
