@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servetrace/servetrace/internal/progress"
 	"github.com/servetrace/servetrace/test/hazard"
 )
 
@@ -103,13 +104,16 @@ func runTests(rows []hazard.Row, race bool) (results map[string]event, said []by
 		}
 	}
 	results = map[string]event{}
-	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
+	report := progress.Start(os.Stderr, "make hazards", 0)
+	defer report.End()
+	for i, dir := range slices.Sorted(maps.Keys(byDir)) {
+		report.At(dir, i, len(byDir))
 		args := []string{"test", "-json", "-count=1", "-run", "^(" + strings.Join(byDir[dir], "|") + ")$", "./" + dir}
 		if race {
 			args = slices.Insert(args, 1, "-race")
 		}
 		cmd := exec.Command("go", args...)
-		cmd.Stderr = os.Stderr
+		cmd.Stderr = report
 		events, err := cmd.Output()
 		var failed *exec.ExitError
 		if err != nil && !errors.As(err, &failed) { // failed: the events say which test
