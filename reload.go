@@ -44,8 +44,8 @@ var (
 
 var errStopping = errors.New("the service stops")
 
-// reloadGrace is how long a canceled reload may take to end. It bounds the stop if a
-// reload ignores its context.
+// reloadGrace is the time that a canceled reload has to end. It bounds the stop if a reload
+// ignores its context.
 const reloadGrace = time.Second
 
 func startReloads(texts reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {
@@ -65,8 +65,8 @@ func startReloads(texts reloadTexts, reload func(context.Context) error, log *sl
 	return r
 }
 
-// ask requests a reload. If a reload runs, another follows it; several requests
-// meanwhile count as one. ask never blocks.
+// ask requests a reload. If a reload is running, another reload follows it. Several
+// requests during a reload count as one request. ask never blocks.
 func (r *reloads) ask() {
 	select {
 	case r.asked <- struct{}{}:
@@ -90,11 +90,11 @@ func (r *reloads) run(ctx context.Context) {
 	}
 }
 
-// fileError is the error of a service file that cannot be read, or that has a fault.
+// fileError is the error for a service file that cannot be read or is wrong.
 type fileError struct{ error }
 
-// reloadErrorArgs returns the log arguments for a reload's error. For plugins it
-// returns the names alone, because the host has already logged the cause.
+// reloadErrorArgs returns the log arguments for a reload's error. For plugins it returns
+// only their names, because the host has already logged the causes.
 func reloadErrorArgs(err error) (args []any) {
 	var plugins []string
 	var rest []error

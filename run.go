@@ -80,8 +80,8 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
-	// SIGHUP has its own channel: signals to a full channel are lost, and reloads must not
-	// displace a signal to stop.
+	// SIGHUP has a channel of its own. A signal to a full channel is lost, so a request to
+	// reload could otherwise displace a signal to stop.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -184,7 +184,7 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 
 // readSettings calls getenv for the name of every setting.
 func readSettings(getenv func(string) string) {
-	_, _ = LoadConfigFile("", getenv) // an empty environment has no faults
+	_, _ = LoadConfigFile("", getenv) // an empty environment has no errors
 }
 
 // startAdmin starts the admin listener. It starts before all other parts and ends after
@@ -242,9 +242,10 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	return provider, nil
 }
 
-// handleErrors makes the log OpenTelemetry's global error handler until stop. Errors
-// are dropped until the caller calls handled: while the provider is built, the SDK
-// reads the sampler from the environment again, and ConfigFromEnv has reported it.
+// handleErrors makes the log OpenTelemetry's global error handler until stop. Until the
+// caller calls handled, errors are dropped. In this time the provider is built, and the SDK
+// reads the sampler from the environment again. ConfigFromEnv has already reported its
+// errors.
 func (s *service) handleErrors() (handled func()) {
 	before := otel.GetErrorHandler()
 	s.closers = append(s.closers, func(context.Context) error {
@@ -272,7 +273,7 @@ func (s *service) setGlobals(provider *tracing.Provider) {
 	otel.SetTextMapPropagator(provider.Propagator())
 }
 
-// announce logs the start line, which describes all that runs.
+// announce logs the start line, which describes the whole service.
 func (s *service) announce(provider *tracing.Provider) {
 	args := []any{"url", "http://" + s.server.Addr().String()}
 	if addr := s.server.GRPCAddr(); addr != nil {
@@ -314,7 +315,7 @@ func (s *service) plugins() string {
 	return strings.Join(list, ", ")
 }
 
-// wait blocks until the service must stop. It returns an error if the listener failed.
+// wait blocks until the service must stop. It returns an error if a listener failed.
 func (s *service) wait(ctx context.Context) error {
 	for {
 		select {
@@ -370,7 +371,7 @@ func (s *service) drain(ctx context.Context) error {
 	if timeout == 0 {
 		timeout = serving.DefaultShutdownTimeout
 	}
-	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the cause in the error
+	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the cause in the error text
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Serving.MinDrainingPeriod+timeout, over)
 	defer cancel()
 	return s.server.Shutdown(ctx)

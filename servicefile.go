@@ -47,7 +47,7 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 		return Config{}, err
 	}
 	cfg.File = file.Name
-	if dir, err := filepath.Abs(filepath.Dir(path)); err == nil { // else the modules of functions are elsewhere
+	if dir, err := filepath.Abs(filepath.Dir(path)); err == nil { // otherwise the modules of functions cannot be found by a relative path
 		cfg.Host.PythonDir = dir
 	}
 	cfg.Tracing.Warnings = append(cfg.Tracing.Warnings, file.Warnings...)

@@ -103,7 +103,7 @@ func program(env Env, spec Spec) string {
 	return escapeForList(path)
 }
 
-// escapeForList escapes the characters with a meaning in the list of plugins.
+// escapeForList escapes the characters that have a meaning in the list of plugins.
 func escapeForList(path string) string {
 	return strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40").Replace(path)
 }

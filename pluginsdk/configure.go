@@ -21,8 +21,8 @@ type builder struct {
 	log  *slog.Logger
 }
 
-// build runs all constructors, so that an operator sees every error at once. If
-// any failed it returns nil, and diagnostics of severity ERROR.
+// build runs all constructors, so that an operator sees all errors at once. If a
+// constructor fails, build returns nil and the diagnostics of severity ERROR.
 func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*delivery, []*pluginv1.Diagnostic) {
 	var remarks remarks
 	defer remarks.close()
@@ -104,7 +104,8 @@ func (p builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 	}
 }
 
-// callConstructor calls one constructor. A panic, and a nil without an error, are errors.
+// callConstructor calls one constructor. If the constructor panics, or returns nil without
+// an error, callConstructor returns an error.
 func callConstructor[T any](log *slog.Logger, what string, construct func() (T, error)) (made T, err error) {
 	var fault error
 	panicked := guard(log, "construct "+what, func() error {
@@ -120,7 +121,8 @@ func callConstructor[T any](log *slog.Logger, what string, construct func() (T, 
 	return made, fault
 }
 
-// unfold calls the function unfold, which calls the author's Name, under guard.
+// unfold calls the processor's method unfold under guard, because that method calls the
+// author's Name.
 func (p builder) unfold(processor Processor, place int) (stages []stage, err error) {
 	panicked := guard(p.log, "name processor "+strconv.Itoa(place), func() error {
 		stages, err = unfold(processor, strconv.Itoa(place))
@@ -129,14 +131,15 @@ func (p builder) unfold(processor Processor, place int) (stages []stage, err err
 	return stages, errors.Join(panicked, err)
 }
 
-// remarks collects diagnostics. Constructors may warn from other goroutines, and late.
+// remarks collects diagnostics. Constructors may call Warn from other goroutines, and even
+// after they have returned.
 type remarks struct {
 	mu     sync.Mutex
 	closed bool
 	all    []*pluginv1.Diagnostic
 }
 
-// add adds a remark, once: two constructors may find the same fault.
+// add adds a remark, unless it was added before. Two constructors may find the same fault.
 func (r *remarks) add(severity pluginv1.Severity, path, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +150,8 @@ func (r *remarks) add(severity pluginv1.Severity, path, text string) {
 	r.all = append(r.all, remark)
 }
 
-// fail adds a diagnostic of severity ERROR for err, or for each error that err joins. prefix
-// is the position in the Spec. It is left out for a ConfigError, because that has the
+// fail adds a diagnostic of severity ERROR for err, or for each error that err joins.
+// prefix is the position in the Spec. It is omitted for a ConfigError, which has the
 // position in the operator's settings.
 func (r *remarks) fail(prefix string, err error) {
 	if list := members(err); list != nil {

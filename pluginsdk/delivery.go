@@ -40,7 +40,7 @@ func (d *delivery) deliver(ctx context.Context, batch *Batch) (metadata.MD, erro
 		before := batch.Len()
 		err := guard(d.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
 		if asPartial(err) != nil {
-			// A partial success would acknowledge a batch that no exporter has seen.
+			// A partial success would acknowledge a batch that no exporter has received.
 			err = Permanent(fmt.Errorf("%w: only an exporter can deliver in part", err))
 		}
 		if err != nil {
@@ -89,8 +89,8 @@ func (d *delivery) close(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// guard calls code of the author, and puts the operation in front of its error. A
-// panic becomes a final error, because a retry would panic again.
+// guard calls code of the author, and adds the name of the operation to its error. A panic
+// becomes a final error, because a retry would panic again.
 func guard(log *slog.Logger, operation string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

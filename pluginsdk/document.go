@@ -36,7 +36,7 @@ import (
 func (s Setup) DecodeConfig(v any) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
-		return fmt.Errorf("decode configuration into a %T: want a pointer that is not nil", v) // the author's mistake
+		return fmt.Errorf("decode configuration into a %T: want a pointer that is not nil", v) // a mistake of the plugin's author
 	}
 	root, err := yamlfile.Parse(s.Config)
 	if err != nil || root == nil {
@@ -66,7 +66,7 @@ func configErrors(err error) error {
 		return errors.Join(all...)
 	}
 	var own *ConfigError
-	if errors.As(e.Err, &own) { // of a type that decodes itself
+	if errors.As(e.Err, &own) { // the error of a type that decodes itself
 		path := e.Path
 		if path != "" && own.Path != "" && !strings.HasPrefix(own.Path, "[") {
 			path += "."
@@ -80,17 +80,17 @@ func configErrors(err error) error {
 	return &ConfigError{Path: e.Path, Err: errors.New(text)}
 }
 
-// documentReaders is the set of keys at the top of the document that the
-// constructors of a plugin decode. Safe for concurrent use. With a nil
-// documentReaders each constructor gets the whole document.
+// documentReaders has the top-level keys of the document that the constructors of a plugin
+// decode. Safe for concurrent use. With a nil documentReaders, each constructor gets the
+// whole document.
 type documentReaders struct {
 	mu    sync.Mutex
 	known []string // in the order of the constructors
 	all   bool     // one of the constructors accepts every key
 }
 
-// share returns the part of the document that a value of type t is decoded from:
-// the keys that t has. Other constructors may decode the rest.
+// share returns the part of the document that a value of type t decodes: the keys that t
+// has. Other constructors may decode the other keys.
 func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 	if r == nil {
 		return root
@@ -121,13 +121,13 @@ func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 	return &part
 }
 
-// isPlainKey reports whether a key names a field: no merge key, list or mapping.
+// isPlainKey reports whether a key names a field. A merge key, a list and a mapping do not.
 func isPlainKey(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
 }
 
-// unread returns a ConfigError for each key that no constructor decodes. Keys
-// that any plugin may have without a value are not reported.
+// unread returns a ConfigError for each key that no constructor decodes. It ignores keys
+// that any plugin may have, if they have no value.
 func (r *documentReaders) unread(document []byte) error {
 	root, err := yamlfile.Parse(document)
 	r.mu.Lock()
@@ -136,11 +136,11 @@ func (r *documentReaders) unread(document []byte) error {
 	case r.all || root == nil && err == nil:
 		return nil
 	case err != nil:
-		return configErrors(err) // the same error as in the constructors, which is reported once
+		return configErrors(err) // the constructors return the same error, which is reported once
 	case len(r.known) == 0:
 		return &ConfigError{Err: errors.New("the plugin reads no configuration, so the configuration has no effect: remove it")}
 	case root.Kind != yaml.MappingNode:
-		return nil // a constructor has reported it
+		return nil // a constructor has reported the error
 	}
 	var faults []error
 	for i := 0; i+1 < len(root.Content); i += 2 {

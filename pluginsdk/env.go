@@ -14,9 +14,9 @@ type Env struct {
 	// Environ is the environment in the form of os.Environ. Run does not read the
 	// environment of the process.
 	Environ []string
-	// Stdin is read and discarded until it ends. Run ends then, because the host is gone
-	// or has finished. Nil: it is not watched. Run closes it at the end if it is an
-	// io.Closer.
+	// Stdin is read to its end, and the bytes are discarded. At the end Run ends too,
+	// because the host has ended or no longer needs the plugin. nil: it is not read. Run
+	// closes it at the end if it is an io.Closer.
 	Stdin io.Reader
 	// Handshake receives one line when the socket is open. Required under a host.
 	Handshake io.Writer
@@ -40,8 +40,8 @@ type Env struct {
 	drainTimeout time.Duration
 }
 
-// lookup returns the value of a variable in Environ, "" if there is none. The last of
-// several counts, as in a process.
+// lookup returns the value of a variable in Environ, or "". If the variable occurs several
+// times, the last value counts, as in a process.
 func (e Env) lookup(name string) string {
 	value := ""
 	for _, entry := range e.Environ {

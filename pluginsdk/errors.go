@@ -46,7 +46,7 @@ func RetryAfter(err error, d time.Duration) error {
 // https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
 func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
 	text := strings.TrimSpace(h.Get("Retry-After"))
-	const most = 24 * time.Hour // longer than any host retries, and far from an overflow
+	const most = 24 * time.Hour // longer than any host retries, and too short for an overflow
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return time.Duration(min(seconds, uint64(most/time.Second))) * time.Second, true
 	}
@@ -78,12 +78,12 @@ func (e *partialError) Error() string {
 	return fmt.Sprintf("%d spans rejected: %s", e.rejected, e.message)
 }
 
-// asPartial returns the Partial that err wraps. It returns nil if there is none, or if err
-// holds another error beside it: then more than the rejected spans was not delivered.
-// Permanent and RetryAfter around a Partial count as such.
+// asPartial returns the Partial that err wraps. It returns nil if there is none. It also
+// returns nil if err holds another error too, because then more spans than the rejected
+// spans were not delivered. A Permanent or RetryAfter around a Partial does not matter.
 func asPartial(err error) *partialError {
 	for err != nil {
-		switch e := err.(type) { //nolint:errorlint // errors.As would look into joins of several
+		switch e := err.(type) { //nolint:errorlint // errors.As would also search joined errors
 		case *partialError:
 			return e
 		case *wire.Error:

@@ -49,7 +49,7 @@ func wrongKind(plugin, kind, variable string) error {
 	})
 }
 
-// call runs the delivery over an encoded batch. answer makes the response of its result.
+// call runs the delivery with an encoded batch. answer makes the response from the result.
 func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, error) (*wire.Outgoing, error)) (*wire.Outgoing, error) {
 	batch := incomingBatch(ctx, encoded)
 	defer batch.release()
@@ -74,10 +74,10 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	// Only with an OK: after an error the host counts the whole batch.
+	// Only with OK, because after an error the host counts the whole batch.
 	if len(filtered) > 0 {
 		if err := grpc.SetTrailer(ctx, filtered); err != nil {
-			return nil, fmt.Errorf("name filtered spans: %w", err) // happens only outside a call
+			return nil, fmt.Errorf("name filtered spans: %w", err) // can only happen outside of a call
 		}
 	}
 	return out, nil
@@ -114,12 +114,12 @@ func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (cont
 	return context.WithTimeout(ctx, timeout.AsDuration())
 }
 
-// mostForAnswer is the longest time of a call that is reserved for its answer.
+// mostForAnswer bounds the part of a call's time that is reserved for its answer.
 const mostForAnswer = 500 * time.Millisecond
 
-// inTimeToAnswer returns ctx with an earlier deadline, by a tenth of the remaining time. So
-// the plugin can report a back end that does not answer, before the host gives up the call
-// without a reason.
+// inTimeToAnswer returns ctx with a deadline that is earlier by a tenth of the remaining
+// time. So the plugin can report that its back end does not answer, before the host ends
+// the call without a reason.
 func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -104,17 +104,17 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 // and the variables of the process.
 func configureItself(ctx context.Context, p *plugin, document []byte, path, service string) error {
 	if _, err := p.calls.enter(described, configuring); err != nil {
-		return err // cannot happen: no host has attached yet
+		return err // cannot happen, because no host has attached yet
 	}
 	defer p.calls.leave()
 	name := filepath.Base(path)
 	built, diagnostics := builder{p.spec, p.env, p.log}.build(ctx, &pluginv1.ConfigureRequest{
-		Env:    nil, // the process has them
+		Env:    nil, // the process has the variables
 		Config: document,
 		Context: &pluginv1.StaticContext{
-			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // hosts may differ
+			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // they may differ between hosts
 			ServiceName: service,
-			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // like the name in a host
+			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host would name it
 
 			SamplingRatio: 0,
 			Terminal:      false, TerminalColumns: 0, // Setup.Stdout is a syscall.Conn
@@ -132,7 +132,7 @@ func configureItself(ctx context.Context, p *plugin, document []byte, path, serv
 	return errors.Join(faults...)
 }
 
-// line returns the setting to start a service with, and a newline.
+// line returns the setting with which a service uses this plugin, and a newline.
 func (l listening) line(spec Spec, path string) string {
 	line := spec.listVariable() + "=" + shellWord("unix://"+escapeForList(path))
 	if l.debug {
@@ -141,7 +141,7 @@ func (l listening) line(spec Spec, path string) string {
 	return line + "\n"
 }
 
-// plainWord matches text without a special meaning in a shell.
+// plainWord matches text that needs no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_%+:,./-]+$`)
 
 // shellWord returns s, quoted for a shell if necessary.
@@ -179,7 +179,7 @@ func socketPath(address string) (string, error) {
 }
 
 // environByHand returns the variables that a host would grant. So a variable that the
-// author forgot to declare is missing here too.
+// author forgot to declare is missing even without a host.
 func environByHand(environ, declared []string) []string {
 	var granted []string
 	for _, entry := range environ {
@@ -191,8 +191,8 @@ func environByHand(environ, declared []string) []string {
 	return granted
 }
 
-// errListening is the answer to a host that attached and calls a method that only the host
-// that started a plugin may call. It is final.
+// errListening is the final answer to an attached host that calls a method which only the
+// starting host may call.
 var errListening = &wire.Error{
 	Code: codeUnready, Final: true,
 	Err: errors.New("plugin was started by hand, with --listen: it has configured itself, and ends on SIGINT or SIGTERM"),

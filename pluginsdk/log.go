@@ -20,7 +20,7 @@ func newLogger(w io.Writer) *slog.Logger {
 const hclogTime = "2006-01-02T15:04:05.000000Z07:00"
 
 // hclogNames renames the fields that slog adds to a line. logHandler ensures that no other
-// field at the top has one of these keys.
+// top-level field has one of these keys.
 func hclogNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -51,8 +51,8 @@ func levelName(level slog.Level) string {
 	return "error"
 }
 
-// logHandler keeps an author's keys distinct from the keys of the line: go-plugin's client
-// panics on an "@message" that is not a string.
+// logHandler keeps the author's keys distinct from the keys of the line. Otherwise
+// go-plugin's client could panic, because it expects "@message" to be a string.
 type logHandler struct {
 	slog.Handler
 	grouped bool
@@ -85,7 +85,8 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &logHandler{h.Handler.WithAttrs(safe), h.grouped}
 }
 
-// WithGroup returns a handler with attributes one level deeper, where no key can clash.
+// WithGroup returns a handler that puts later attributes into a group. Their keys cannot
+// clash with the keys of the line.
 func (h *logHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
@@ -93,9 +94,9 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return &logHandler{h.Handler.WithGroup(safeKey(slog.Group(name)).Key), true}
 }
 
-// safeKey returns the attribute with an underscore before its key if the line uses that
-// key itself. The members of a group without a name are at the top, so they are renamed
-// too.
+// safeKey returns the attribute with an underscore before its key, if the line uses this
+// key itself. The members of a group without a name are at the top level, so they are
+// renamed, too.
 func safeKey(a slog.Attr) slog.Attr {
 	if a.Key == "" && a.Value.Kind() == slog.KindGroup {
 		members := a.Value.Group()

@@ -54,9 +54,9 @@ func runProcess(spec Spec) int {
 	parent := os.Getppid()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// A terminal sends SIGINT to the host's process group. SIGPIPE comes if a log line is
-	// written after the host is gone. Neither must cancel a call in flight. Unlike Ignore,
-	// Notify is not inherited by children.
+	// A terminal sends SIGINT to the host's whole process group. A write to the log fails
+	// with SIGPIPE after the host has ended. Neither signal must cancel a call in flight.
+	// Notify is used because children would inherit Ignore.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
 
 	log := newLogger(os.Stderr)
@@ -74,9 +74,9 @@ func runProcess(spec Spec) int {
 	return exitCode(err)
 }
 
-// executable returns the path of this process's file. A path in the arguments stays: it is
-// a link with the name of the plugin, or the only path of a plugin that runs from memory
-// because of its digest pin.
+// executable returns the path of this process's file. A path in the arguments is returned
+// unchanged. It may be a link with the name of the plugin, or the only path of a plugin
+// that runs from memory because of its digest pin.
 func executable() string {
 	if path, err := os.Executable(); err == nil && !strings.Contains(os.Args[0], "/") {
 		return path
@@ -104,13 +104,13 @@ func takeDescriptors(env *Env, log *slog.Logger) error {
 		return fmt.Errorf("point standard output at the log: %w", err)
 	}
 	env.Handshake = handshake
-	env.shaken = func() { _ = handshake.Close() } // the host then reads to the end
+	env.shaken = func() { _ = handshake.Close() } // so that the host reads the end of the output
 	env.Log = os.Stderr
 	env.Stdout = openStdout(env, log)
-	// A terminal, and the /dev/null that a shell gives to a background process, are not
-	// watched.
+	// A terminal is not watched, and neither is /dev/null, which a shell gives to a
+	// background process.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
-		env.Stdin = struct{ io.Reader }{os.Stdin} // never closed: a blocked read would hold Close
+		env.Stdin = struct{ io.Reader }{os.Stdin} // not closed, because a blocked read would block Close
 	}
 	return nil
 }
@@ -146,13 +146,13 @@ func openDescriptor(value, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Intervals of the watch over the parent. It is needed if neither the kernel's death signal
-// nor the end of standard input comes.
+// Intervals at which the parent process is checked. The check is needed if neither the
+// kernel's death signal nor the end of standard input comes.
 const (
-	// parentPoll is the interval if the parent's end cannot be awaited.
+	// parentPoll is the interval if the end of the parent cannot be awaited.
 	parentPoll = 500 * time.Millisecond
-	// parentGrace is the time that a dying host may still be the parent: the kernel first
-	// closes its files and sends Pdeathsig, thread by thread.
+	// parentGrace is the time for which a dying host may still be the parent. The kernel
+	// first closes its files and sends Pdeathsig, for one thread after another.
 	parentGrace = 200 * time.Millisecond
 )
 
@@ -161,8 +161,8 @@ const (
 // nothing.
 func watchParent(parent int) <-chan struct{} {
 	gone := make(chan struct{})
-	// This comes before Getppid: if the parent is still the same afterwards, its process id
-	// was not reused.
+	// This call comes before Getppid. If the parent is still the same after it, its process
+	// id was not reused.
 	awaitEnd := processEnd(parent)
 	go func() {
 		defer close(gone)
@@ -181,13 +181,13 @@ func watchParent(parent int) <-chan struct{} {
 // childTimeout bounds the end of the plugin's children after SIGKILL.
 const childTimeout = 500 * time.Millisecond
 
-// killChildren kills the plugin's children if the host is gone and cannot do it. It finds
-// children outside the process group by the socket folder in their environment, and signals
-// the group if the plugin leads it. Then it removes the folder. It ignores a folder that a
-// servetrace host did not make, because other processes may share it.
+// killChildren kills the plugin's children if the host has ended and cannot kill them. It
+// finds children outside of the process group by the socket folder in their environment. It
+// signals the group if the plugin leads it. Then it removes the folder. It ignores a folder
+// that no servetrace host has made, because other processes may share it.
 func killChildren(parent int, why ending, socketDir string) {
 	grace := time.Duration(0)
-	if why == hostGone || why == signalled { // the signal may be the kernel's
+	if why == hostGone || why == signalled { // the kernel may have sent the signal
 		grace = parentGrace
 	}
 	for deadline := time.Now().Add(grace); os.Getppid() == parent; time.Sleep(parentGrace / 20) {
@@ -195,10 +195,10 @@ func killChildren(parent int, why ending, socketDir string) {
 			return
 		}
 	}
-	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host made it for this plugin alone
+	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host has made it for this plugin only
 		ctx, cancel := context.WithTimeout(context.Background(), childTimeout)
 		defer cancel()
-		// A child that cannot be killed stays, and no host is left to report it to.
+		// A child that cannot be killed stays. No host is left to which it could be reported.
 		_, _ = proctree.Kill(ctx, proctree.Mark{
 			Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == socketDir },
 		})
@@ -207,6 +207,6 @@ func killChildren(parent int, why ending, socketDir string) {
 		}
 	}
 	if unix.Getpgrp() == os.Getpid() {
-		_ = unix.Kill(-os.Getpid(), unix.SIGKILL) // this process too
+		_ = unix.Kill(-os.Getpid(), unix.SIGKILL) // this also kills this process
 	}
 }

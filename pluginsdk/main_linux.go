@@ -9,10 +9,10 @@ import (
 // dup2 calls dup3, because arm64 has no dup2.
 func dup2(from, to int) error { return unix.Dup3(from, to, 0) }
 
-// processEnd returns a function that returns when the process has ended. It waits in the
-// runtime's poller, on a descriptor of the process. It returns at once if there is no such
-// descriptor: with a kernel before 5.3, in a sandbox that forbids it, or if the parent is in
-// another PID namespace (its id is 0).
+// processEnd returns a function that blocks until the process has ended. It waits in the
+// runtime's poller, on a descriptor of the process. If there is no such descriptor, it
+// returns at once. This is so with a kernel before 5.3, in a sandbox that forbids the call,
+// and if the parent is in another PID namespace (its id is 0).
 func processEnd(pid int) (await func()) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// plugin is one run of a Spec. Calls enter and leave its admission; stop ends the
-// admission, waits for the calls in flight, and shuts the delivery down.
+// plugin is one run of a Spec. Each call passes its admission. stop ends the admission,
+// waits for the calls in flight, and shuts the delivery down.
 type plugin struct {
 	spec Spec
 	env  Env
@@ -20,12 +20,12 @@ type plugin struct {
 	listening *listening
 	slots     chan struct{}
 	calls     *admission
-	// release closes released: go-plugin's controller asks the plugin to end.
+	// release closes released, because go-plugin's controller has asked the plugin to end.
 	// draining is closed when the end begins, for streams that are held open.
 	release  func()
 	released chan struct{}
 	draining chan struct{}
-	// giveUp ends abort, with a cause: calls in flight must return.
+	// giveUp ends abort, with a cause. Then calls in flight must return.
 	abort     context.Context
 	giveUp    context.CancelCauseFunc
 	stopped   chan struct{} // closed when stop is done
@@ -47,9 +47,8 @@ func newPlugin(env Env, spec Spec, log *slog.Logger) *plugin {
 	return p
 }
 
-// stop ends the plugin's work, once. Calls in flight have two thirds of ctx's
-// time before they must give up; the rest is for flush and shutdown. A second
-// call waits for the first.
+// stop ends the plugin's work, once. Calls in flight have two thirds of the time of ctx.
+// The rest is for flush and shutdown. A second call waits for the first call.
 func (p *plugin) stop(ctx context.Context) error {
 	if !p.calls.stop() {
 		select {
@@ -79,8 +78,8 @@ func (p *plugin) awaitCalls(ctx context.Context) {
 	}
 }
 
-// shutdown flushes and closes the delivery. Calls that did not give up are an
-// error, and are abandoned.
+// shutdown flushes and closes the delivery. It returns an error if calls have not ended,
+// and abandons them.
 func (p *plugin) shutdown(ctx context.Context) error {
 	built, inFlight := p.calls.remaining()
 	var fault error

@@ -21,12 +21,12 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Bounds of the time that the end takes. A host may kill the plugin earlier.
+// Bounds of the time for the end of the plugin. A host may kill the plugin earlier.
 const (
-	// drainTimeout is the bound after SIGTERM. It fits one Export call with the host's
-	// default deadline.
+	// drainTimeout is the bound after SIGTERM. It is long enough for one Export call with
+	// the host's default deadline.
 	drainTimeout = 10 * time.Second
-	// orphanTimeout is the bound after the host is gone. A plugin must end within two
+	// orphanTimeout is the bound after the end of the host. A plugin must end within two
 	// seconds after its host.
 	orphanTimeout = time.Second
 )
@@ -53,7 +53,7 @@ const (
 	serverDied ending = "server failed"
 )
 
-// run is Run. It also returns the reason of the end.
+// run is Run, and also returns the reason for the end.
 func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	env.Stdout, env.Stderr = sharedWriters(env.Stdout, env.Stderr)
 	if err := spec.validate(); err != nil {
@@ -80,7 +80,7 @@ func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	return newPlugin(env, spec, log).serve(ctx, socket, eof, func() error { return shake(env, socket) })
 }
 
-// serve serves hosts on the socket until there is a reason to end, and ends the plugin. It
+// serve serves hosts on the socket until the plugin must end, and then ends the plugin. It
 // calls announce when the server runs.
 func (p *plugin) serve(ctx context.Context, socket *socket, eof <-chan struct{}, announce func() error) (ending, error) {
 	server := newServer(p)
@@ -117,8 +117,8 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 }
 
 // end refuses new calls, waits for calls in flight, shuts down the exporter and closes the
-// server. Its bound depends on the reason. Code of the author that does not return when its
-// context ends is abandoned, with the goroutines that wait for it.
+// server. Its time limit depends on the reason. If code of the author does not return when
+// its context ends, it is abandoned, with the goroutines that wait for it.
 func (p *plugin) end(server *grpc.Server, why ending) error {
 	bound := cmp.Or(p.env.drainTimeout, drainTimeout)
 	if p.listening != nil && p.listening.debug {
@@ -155,10 +155,10 @@ func (p *plugin) end(server *grpc.Server, why ending) error {
 	return err
 }
 
-// deafGrace is how long after the end of its context a call may take to return.
+// deafGrace is the time that a call has to return after the end of its context.
 const deafGrace = 100 * time.Millisecond
 
-// await returns the value that c delivers before ctx ends, or within deafGrace after it.
+// await returns the value that c delivers before ctx ends, or within deafGrace after that.
 func await[T any](ctx context.Context, c <-chan T) (T, bool) {
 	select {
 	case v := <-c:
@@ -176,7 +176,7 @@ func await[T any](ctx context.Context, c <-chan T) (T, bool) {
 	}
 }
 
-// hurryIfOrphaned shortens the end if the host goes while the plugin drains.
+// hurryIfOrphaned shortens the end if the host ends while the plugin drains.
 func (p *plugin) hurryIfOrphaned(ctx context.Context, cancel context.CancelFunc) {
 	select {
 	case <-ctx.Done():
@@ -202,8 +202,8 @@ func checkHost(env Env, log *slog.Logger) error {
 	versions := env.lookup(wire.EnvProtocolVersions)
 	own := fmt.Sprint(wire.ProtocolVersion)
 	if versions != "" && !slices.Contains(strings.Split(versions, ","), own) {
-		// Like go-plugin's server, answer with the own version, so that the host can
-		// report both.
+		// Like go-plugin's server, answer with the plugin's own version. Then the host can
+		// report both versions.
 		log.Warn("host and plugin have no protocol version in common: build the plugin with a matching SDK",
 			"host", versions, "plugin", own)
 	}
@@ -215,8 +215,8 @@ func checkHost(env Env, log *slog.Logger) error {
 func shake(env Env, s *socket) error {
 	line := fmt.Sprintf("%d|%d|unix|%s|grpc|", wire.CoreProtocolVersion, wire.ProtocolVersion, s.path)
 	if env.lookup(wire.EnvMultiplex) != "" {
-		// The seventh field reports that the broker's servers share the socket. Older
-		// hosts cannot read it. There is no broker.
+		// The seventh field reports that the broker's servers share the socket. Older hosts
+		// cannot read it. This plugin has no broker.
 		line += "|false"
 	}
 	if _, err := io.WriteString(env.Handshake, line+"\n"); err != nil {
@@ -229,7 +229,7 @@ func shake(env Env, s *socket) error {
 }
 
 // watchStdin returns a channel that is closed when r ends, and a function that stops the
-// watch. A reader that cannot be closed is read to its end.
+// watch. If r cannot be closed, it is read to its end.
 func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	if r == nil {
 		return nil, func() {}
@@ -237,7 +237,7 @@ func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, r) // an error ends it like EOF
+		_, _ = io.Copy(io.Discard, r) // an error ends the watch like EOF
 	}()
 	return ended, func() {
 		if c, ok := r.(io.Closer); ok {
@@ -294,7 +294,7 @@ func (s *socket) open(dir string) error {
 // remove closes the socket, which unlinks it, and removes its folder.
 func (s *socket) remove() {
 	if s.listener != nil {
-		_ = s.listener.Close() // the server has closed it before
+		_ = s.listener.Close() // the server has already closed it
 	}
 	if s.folder != "" {
 		_ = os.RemoveAll(s.folder)

@@ -20,8 +20,8 @@ import (
 // goroutines, and their stacks must grow.
 const streamWorkers = 4
 
-// newServer returns a server of all services that a host calls, ours or go-plugin's client.
-// MaxRecvMsgSize bounds a compressed message too, after decompression.
+// newServer returns a server of all services that a host calls, including go-plugin's
+// client. MaxRecvMsgSize bounds a compressed message after decompression, too.
 func newServer(p *plugin) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(wire.PeerCredentials()),
@@ -36,7 +36,7 @@ func newServer(p *plugin) *grpc.Server {
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)
 	server.RegisterService(&processService, p)
-	if p.listening == nil { // a host must not end a plugin that it only attached to
+	if p.listening == nil { // a host must not end a plugin that it has not started
 		server.RegisterService(&controllerService, p)
 		server.RegisterService(&stdioService, p)
 	}
@@ -71,7 +71,7 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 		Sdk:     &pluginv1.Sdk{Name: sdkName, Version: Version(), Language: "go"},
 		Kind:    kindOf(spec),
 		Limits: &pluginv1.Limits{
-			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // validate has checked the sign
+			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // validate has checked that it is not negative
 			MaxBatchBytes:  uint32(min(spec.Limits.MaxBatchBytes, wire.MaxMessageBytes)),
 			MaxConcurrency: uint32(min(spec.Limits.MaxConcurrency, math.MaxInt32)),
 		},
@@ -193,7 +193,7 @@ var stdioService = grpc.ServiceDesc{
 			}
 			select {
 			case <-stream.Context().Done():
-			case <-srv.(*plugin).draining: // a graceful stop of the server waits for the stream
+			case <-srv.(*plugin).draining: // without this, a graceful stop of the server would wait for the stream
 			}
 			return nil
 		},

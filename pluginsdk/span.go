@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// message is the part that Span, Event, Link, Resource and Scope share: a view of a
-// message with attributes.
+// message is the common part of Span, Event, Link, Resource and Scope: a view of a message
+// with attributes.
 type message struct{ view otlpwire.View }
 
 // Attribute returns the value of key, and whether there is one. If the key occurs
@@ -247,14 +247,14 @@ func views[Raw, V any](seq iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
 	}
 }
 
-// Numbers of OTLP that the API lacks or numbers differently:
+// Numbers of OTLP that the API does not have, or numbers differently:
 // https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
 const (
 	otlpUnset = 0
 	otlpOK    = 1
 	otlpError = 2
 
-	// The parent, or a link's target, is remote, and whether that bit is valid.
+	// Two bits: the parent, or the target of a link, is remote, and that bit is known.
 	flagRemoteKnown = 1 << 8
 	flagRemote      = 1 << 9
 )
@@ -287,7 +287,7 @@ func unixNano(t time.Time) uint64 {
 	return uint64(max(0, t.UnixNano()))
 }
 
-// unixTime converts OTLP's nanoseconds. Times after 2262 become the largest one.
+// unixTime converts OTLP's nanoseconds. A time after 2262 becomes the latest possible time.
 func unixTime(nanos uint64) time.Time {
 	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
 }

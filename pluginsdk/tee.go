@@ -64,8 +64,8 @@ type tee struct {
 	log       *slog.Logger
 
 	mu    sync.Mutex
-	taken map[string][]*verdict // final answers of each exporter by batch id; nil if it has none
-	order []string              // the ids, the newest last
+	taken map[string][]*verdict // final answers of the exporters by batch id, nil for an exporter without one
+	order []string              // ids of these batches, newest last
 }
 
 // maxTeeRecords bounds the number of batches that are remembered.
@@ -93,7 +93,7 @@ func (t *tee) add(ctx context.Context, s Setup, construct NewExporter) error {
 	return nil
 }
 
-// Export sends the batch to the exporters that have not taken it.
+// Export sends the batch to the exporters that have not accepted it.
 func (t *tee) Export(ctx context.Context, b *Batch) error {
 	encoded := b.Bytes()
 	known := t.recall(b.ID())
@@ -203,18 +203,18 @@ func (t *tee) all(f func(i int, exporter Exporter)) {
 	calls.Wait()
 }
 
-// guard calls f in its goroutine, where a panic would end the process.
+// guard calls f in its own goroutine, in which a panic would end the process.
 func (t *tee) guard(i int, f func() error) error { return guard(t.log, t.name(i), f) }
 
-// recall returns the final verdicts on a batch, nil if there are none.
+// recall returns the final answers to a batch, or nil.
 func (t *tee) recall(id string) []*verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.taken[id])
 }
 
-// remember stores exporter i's final verdict on a batch. It forgets the oldest batch if
-// there are too many.
+// remember stores the final answer of exporter i to a batch. If there are too many batches,
+// it forgets the oldest batch.
 func (t *tee) remember(id string, i int, v *verdict) {
 	if id == "" {
 		return
@@ -232,7 +232,7 @@ func (t *tee) remember(id string, i int, v *verdict) {
 	}
 }
 
-// forget removes the verdicts on a batch that was answered for good.
+// forget removes the answers to a batch that was answered finally.
 func (t *tee) forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

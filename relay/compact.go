@@ -26,14 +26,14 @@ func (d *decoder) expand(ctx context.Context, body []byte) ([]byte, func(), erro
 		return nil, nil, err
 	}
 	defer leave()
-	c := converters.Get().(*pywire.Converter) //nolint:forcetypeassert // nothing else is in it
+	c := converters.Get().(*pywire.Converter) //nolint:forcetypeassert // the pool has only values of this type
 	release := func() { converters.Put(c) }
 	request, err := c.Convert(body, d.most)
 	if err != nil {
 		release()
 		code := codes.InvalidArgument
 		if errors.Is(err, pywire.ErrTooLarge) {
-			code = codes.ResourceExhausted // without RetryInfo: the sender splits it
+			code = codes.ResourceExhausted // without RetryInfo, so that the sender splits the request
 		}
 		return nil, nil, status.Errorf(code, "compact form: %v", err)
 	}

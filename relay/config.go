@@ -19,7 +19,7 @@ import (
 // bytes or have a unit ("16MiB").
 const (
 	EnvSocket          = "SERVE_RELAY_SOCKET"
-	EnvGRPC            = "SERVE_RELAY_GRPC" // host:port, or a port of 127.0.0.1
+	EnvGRPC            = "SERVE_RELAY_GRPC" // host:port, or only a port of 127.0.0.1
 	EnvHTTP            = "SERVE_RELAY_HTTP" // the same, or unix:///path
 	EnvWaitForResult   = "SERVE_RELAY_WAIT_FOR_RESULT"
 	EnvLinger          = "SERVE_RELAY_LINGER"
@@ -56,37 +56,41 @@ const maxRequestBytes = 64 << 20
 // Config holds the operator's settings of a relay. The zero value is valid. Unless a
 // field has another meaning for zero, zero is the default.
 type Config struct {
-	// Socket is the path of a Unix socket for gRPC. Empty: none.
+	// Socket is the path of a Unix socket for gRPC. Empty means no socket.
 	Socket string
-	// GRPCAddr is the host:port for gRPC; an empty host is every address, port 0 any
-	// free port. Empty: none, or DefaultGRPCAddr if no other address is set.
+	// GRPCAddr is the host:port for gRPC. An empty host means every address, and port 0 any
+	// free port. Empty means no listener for gRPC, or DefaultGRPCAddr if no other address is
+	// set.
 	GRPCAddr string
-	// HTTPAddr is the same for HTTP, or "unix://" and the path of a socket. Empty: none,
-	// or DefaultHTTPAddr if no other address is set.
+	// HTTPAddr is the host:port for HTTP, or "unix://" and the path of a socket. Empty means
+	// no listener for HTTP, or DefaultHTTPAddr if no other address is set.
 	HTTPAddr string
-	// WaitForResult answers each request after the plugins have delivered it, unless
-	// the sender asks otherwise. Default: after it was taken in.
+	// WaitForResult delays the answer to a request until the plugins have delivered it,
+	// unless the sender asks for another time. By default, the relay answers when it has
+	// accepted the request.
 	WaitForResult bool
-	// Linger ends the relay if no connection was open for this long and no span waits.
-	// Zero: it never ends by itself.
+	// Linger ends the relay if no connection was open for this time and no span waits. Zero:
+	// the relay never ends by itself.
 	Linger time.Duration
 	// MaxRequestBytes is the largest request, in bytes before and after decompression,
 	// at most 64 MiB.
 	MaxRequestBytes int
-	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At
-	// the bound, the connection that holds most is closed. At least MaxRequestBytes.
+	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At the
+	// bound, the connection that holds most bytes is closed. It must be at least
+	// MaxRequestBytes.
 	ReceiveBytes int64
-	// MaxConnections bounds the open connections. At the bound, a connection of the peer
-	// with most is closed for a new one, an idle one if there is any. If the new one's
-	// peer has most, and no idle one, the new one is closed. A peer is an IP address, a
-	// network (/64) of IPv6, or a process at the socket.
+	// MaxConnections bounds the number of open connections. At the bound, a new connection
+	// replaces a connection of the peer with the most connections, an idle connection if
+	// there is one. If the new connection belongs to that peer, and none is idle, the new
+	// connection is closed. A peer is an IP address, a network (/64) of IPv6, or a process
+	// at the socket.
 	MaxConnections int
-	// MaxStreams bounds the calls at a time on a connection of gRPC.
+	// MaxStreams bounds the number of concurrent calls on a gRPC connection.
 	MaxStreams int
-	// ReadTimeout bounds the time for a request to arrive completely, and for a new
-	// connection to begin one.
+	// ReadTimeout bounds the time in which a request must arrive completely, and in which a
+	// new connection must begin one.
 	ReadTimeout time.Duration
-	// IdleTimeout closes a connection without a request for this long.
+	// IdleTimeout is the time after which a connection without a request is closed.
 	IdleTimeout time.Duration
 	// TLSCert and TLSKey are PEM files for the TCP listeners. Empty: plain text.
 	// With TLSClientCA, a PEM file of authorities, senders need a certificate of one of
@@ -125,11 +129,12 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 			r.Add(fmt.Errorf("%s: the variable %s is not set", EnvToken, strings.TrimSuffix(name, "}")))
 		}
 	}
-	// A setting with a fault is zero here, and causes no second fault.
+	// A wrong setting is zero at this point, and causes no second error.
 	return cfg, errors.Join(r.Err(), cfg.Validate())
 }
 
-// address returns a port alone as a port of the loopback interface.
+// address returns the address for a text. A text that is only a port means a port of the
+// loopback interface.
 func address(text string) string {
 	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return net.JoinHostPort("127.0.0.1", text)
@@ -137,8 +142,8 @@ func address(text string) string {
 	return text
 }
 
-// Validate returns all faults at once, each with the value seen and the allowed values,
-// or nil.
+// Validate returns all errors at once, each with the value seen and the allowed values, or
+// nil.
 func (c Config) Validate() error {
 	var faults []error
 	check := func(ok bool, name string, seen any, want string) {
@@ -164,7 +169,7 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// unixPrefix begins the address of a Unix socket.
+// unixPrefix is the start of the address of a Unix socket.
 const unixPrefix = "unix://"
 
 const wantAddress = "host:port, or a port of 127.0.0.1"

@@ -15,19 +15,19 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// connections are the open connections of all listeners. They hold the limits on their
-// number, and on the bytes of requests that are still arriving. Safe for concurrent use.
+// connections has the open connections of all listeners. It limits their number, and the
+// bytes of requests that are still arriving. Safe for concurrent use.
 type connections struct {
 	most      int
 	mostBytes int64
 	linger    time.Duration
-	unused    func() // called after linger without a connection
+	unused    func() // called after there was no connection for linger
 	log       *slog.Logger
 
 	mu      sync.Mutex
 	open    map[*conn]struct{}
-	byPeer  map[string]int // numbers of open connections; no entry is zero
-	held    int64          // the sum of conn.held
+	byPeer  map[string]int // numbers of open connections by peer; no entry is zero
+	held    int64          // sum of conn.held
 	timer   *time.Timer
 	refused map[string]uint64 // connections that a limit closed, by reason
 	lost    map[string]uint64 // spans that senders lost, by reason
@@ -52,41 +52,42 @@ type conn struct {
 	net.Conn
 	all      *connections
 	protocol string
-	sender   string // the key of the host's fair share
-	peer     string // the key of the fair share of connections
+	sender   string // key for the host's limit on each sender
+	peer     string // key for the limit on connections
 	since    time.Time
 	tally    tally
 
 	// Guarded by all.mu.
 	read     int64      // bytes read so far
-	arriving []*arrival // in the order of their begin
-	held     int64      // bytes read since the begin of the first
-	busy     int        // requests without an answer
-	used     time.Time  // when the last request ended; zero: there was none
+	arriving []*arrival // requests that are arriving, in the order of their start
+	held     int64      // bytes read since the first of them began
+	busy     int        // number of requests without an answer
+	used     time.Time  // end of the last request; zero: there was none
 	closed   bool
 }
 
-// tally counts the answered requests of a connection, the spans that were taken, the
-// requests for which there was no room, and the spans that the sender lost.
+// tally counts the answered requests of a connection, the accepted spans, the requests that
+// were pushed back, and the spans that the sender lost.
 type tally struct {
 	requests, spans, pushedBack atomic.Uint64
 	lost                        map[string]uint64 // by reason, guarded by all.mu
 }
 
-// arrival is a request that arrives.
+// arrival is a request that is arriving.
 type arrival struct {
 	conn  *conn
 	start int64 // of conn.read
 }
 
-// listener accepts connections of senders within the limits.
+// listener accepts connections of senders, up to the limits.
 type listener struct {
 	net.Listener
 	all      *connections
 	protocol string
 }
 
-// Accept returns the next connection that the limits allow. It closes the others.
+// Accept returns the next connection within the limits. It closes connections beyond the
+// limits.
 func (l listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -96,11 +97,11 @@ func (l listener) Accept() (net.Conn, error) {
 		if c := l.all.admit(raw, l.protocol); c != nil {
 			return c, nil
 		}
-		_ = raw.Close() // it has carried nothing
+		_ = raw.Close() // no request came on it
 	}
 }
 
-// admit returns the connection of a sender, or nil if it is to be closed.
+// admit returns the connection of a sender, or nil if the connection must be closed.
 func (a *connections) admit(raw net.Conn, protocol string) *conn {
 	sender, err := senderOf(raw)
 	if err != nil {
@@ -124,7 +125,7 @@ func (a *connections) admit(raw net.Conn, protocol string) *conn {
 	return c
 }
 
-// isLocal reports whether the connection is of a Unix socket.
+// isLocal reports whether the connection is a Unix socket.
 func (c *conn) isLocal() bool { return c.Conn.RemoteAddr().Network() == "unix" }
 
 // add adds a connection, if there is room. At the limit it makes room by removing another
@@ -145,7 +146,7 @@ func (a *connections) add(c *conn) (closed *conn, idle, ok bool) {
 	return closed, idle, true
 }
 
-// senderOf returns the key of a sender: its process if it is local, else its address.
+// senderOf returns the key of a sender: its process if it is local, otherwise its address.
 func senderOf(raw net.Conn) (string, error) {
 	if _, local := raw.(*net.UnixConn); !local {
 		return raw.RemoteAddr().String(), nil
@@ -154,22 +155,24 @@ func senderOf(raw net.Conn) (string, error) {
 	return fmt.Sprintf("pid %d (uid %d)", peer.PID, peer.UID), err
 }
 
-// peerOf returns the key for the fair share of connections: the process if it is local,
-// else the IP address. A host with IPv6 has all addresses of its network (/64).
+// peerOf returns the key for the limit on connections: the process if it is local,
+// otherwise the IP address. For IPv6 it is the network (/64), because a host has all of its
+// addresses.
 func peerOf(raw net.Conn, sender string) string {
 	addr, err := netip.ParseAddrPort(raw.RemoteAddr().String())
-	if err != nil { // a Unix socket
+	if err != nil { // it is a Unix socket
 		return sender
 	}
 	ip := addr.Addr().Unmap()
 	if ip.Is6() {
-		network, _ := ip.Prefix(64) // valid for IPv6
+		network, _ := ip.Prefix(64) // cannot fail for IPv6
 		ip = network.Addr()
 	}
 	return ip.String()
 }
 
-// report counts a connection that a limit closed, and logs the first of each reason.
+// report counts a connection that a limit closed. It logs the first connection for each
+// reason.
 func (a *connections) report(reason, text string, args ...any) {
 	a.mu.Lock()
 	a.refused[reason]++
@@ -181,9 +184,10 @@ func (a *connections) report(reason, text string, args ...any) {
 	a.log.Log(context.Background(), level, text+"; more are counted, and logged at level debug", args...)
 }
 
-// replaceableLocked returns the connection to close for a new one of newPeer, or nil.
-// An idle connection must be of a peer with as many connections as newPeer, or more. A
-// busy one must be of a peer that keeps more than newPeer gets.
+// replaceableLocked returns the connection to close for a new connection of newPeer, or
+// nil. An idle connection can be closed if its peer has at least as many connections as
+// newPeer. A busy connection can be closed only if its peer keeps more connections than
+// newPeer gets.
 func (a *connections) replaceableLocked(newPeer string) (least *conn) {
 	own := a.byPeer[newPeer]
 	for c := range a.open {
@@ -195,8 +199,8 @@ func (a *connections) replaceableLocked(newPeer string) (least *conn) {
 	return least
 }
 
-// lessNeededLocked reports whether c is to be closed rather than d: its peer has more
-// connections, or c is idle, or its last request ended a longer time ago.
+// lessNeededLocked reports whether to close c rather than d: its peer has more connections,
+// or c is idle, or its last request ended earlier.
 func (a *connections) lessNeededLocked(c, d *conn) bool {
 	if has, other := a.byPeer[c.peer], a.byPeer[d.peer]; has != other {
 		return has > other
@@ -207,7 +211,7 @@ func (a *connections) lessNeededLocked(c, d *conn) bool {
 	return cmp.Or(c.used.Compare(d.used), c.since.Compare(d.since)) < 0
 }
 
-// removeLocked forgets a connection that is closed.
+// removeLocked removes a closed connection from the lists.
 func (a *connections) removeLocked(c *conn) {
 	if c.closed {
 		return
@@ -222,7 +226,7 @@ func (a *connections) removeLocked(c *conn) {
 	a.restartTimerLocked()
 }
 
-// restartTimerLocked starts the time of Config.Linger if there is no connection.
+// restartTimerLocked restarts the time of Config.Linger if there is no connection.
 func (a *connections) restartTimerLocked() {
 	if a.timer != nil {
 		a.timer.Stop()

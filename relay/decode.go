@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxUnzips bounds the requests that are decompressed at a time.
+	// maxUnzips bounds the number of requests that are decompressed at the same time.
 	maxUnzips = 4
 	// maxWindow bounds the memory of a zstd decoder. A decoder must support 8 MiB.
 	maxWindow = 8 << 20
-	// maxJSONBytes and maxJSONObjects bound a request in JSON. Decoded, an object needs
+	// maxJSONBytes and maxJSONObjects bound a request in JSON. A decoded object needs
 	// hundreds of bytes, even if it is empty.
 	maxJSONBytes   = 4 << 20
 	maxJSONObjects = 1 << 18
 )
 
-// gate bounds the requests that are decoded at a time.
+// gate bounds the number of requests that are decoded at the same time.
 type gate chan struct{}
 
 // enter waits for a place until ctx ends, and returns a function that frees the place. The
@@ -40,10 +40,11 @@ func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// decoder decompresses requests and converts them, a few at a time, because each may need a
-// multiple of its size. It is the decompressor of a gRPC server. Safe for concurrent use.
+// decoder decompresses and converts requests. It does this for a few requests at a time,
+// because each may need several times its size. It is the decompressor of a gRPC server.
+// Safe for concurrent use.
 type decoder struct {
-	most int // bytes of a decoded request
+	most int // largest size of a decoded request, in bytes
 	// unzipping is for requests that are compressed or in the compact form, and converting
 	// for requests in JSON.
 	unzipping, converting gate
@@ -62,8 +63,8 @@ func (d *decoder) Do(r io.Reader) ([]byte, error) {
 	return d.decompress(context.Background(), "gzip", r)
 }
 
-// decompress returns the decompressed bytes of r. The encoding is gzip or zstd. If they are
-// too many, it returns one byte more than is allowed. The error is a gRPC status.
+// decompress returns the decompressed bytes of r. The encoding is gzip or zstd. If there
+// are too many bytes, it returns one byte more than allowed. The error is a gRPC status.
 func (d *decoder) decompress(ctx context.Context, encoding string, r io.Reader) ([]byte, error) {
 	leave, err := d.unzipping.enter(ctx)
 	if err != nil {
@@ -105,7 +106,7 @@ func (d *decoder) fromJSON(ctx context.Context, document []byte) ([]byte, error)
 	if len(document) > maxJSONBytes {
 		return nil, status.Errorf(codes.ResourceExhausted, "the request has %d bytes, more than the %d that are allowed in JSON", len(document), maxJSONBytes)
 	}
-	if n := bytes.Count(document, []byte("{")); n > maxJSONObjects { // or texts with braces
+	if n := bytes.Count(document, []byte("{")); n > maxJSONObjects { // texts may contain braces, too
 		return nil, status.Errorf(codes.ResourceExhausted, "the request has %d opening braces, more than the %d that are allowed in JSON", n, maxJSONObjects)
 	}
 	leave, err := d.converting.enter(ctx)

@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// HeaderWait is the metadata of a gRPC call, or the header of an HTTP request, with which
-// a sender chooses when it is answered: WaitDelivered or WaitAccepted. Without it,
+// HeaderWait is the metadata of a gRPC call, or the header of an HTTP request, by which a
+// sender chooses the time of the answer: WaitDelivered or WaitAccepted. Without it,
 // Config.WaitForResult decides.
 const HeaderWait = "servetrace-wait"
 
@@ -28,30 +28,31 @@ const (
 	// WaitDelivered asks for the answer after each plugin has delivered, rejected or
 	// filtered the spans. It is for senders that keep the request until its answer.
 	WaitDelivered = "delivered"
-	// WaitAccepted asks for the answer when the relay has taken the spans in.
+	// WaitAccepted asks for the answer when the relay has accepted the spans.
 	WaitAccepted = "accepted"
 )
 
-// headerBatchID is the metadata or header with which a host and the plugin otlp name the
-// batch that they send.
+// headerBatchID is the metadata or header in which a host, and the plugin otlp, send the id
+// of a batch.
 const headerBatchID = "servetrace-batch-id"
 
-// asked are the metadata or headers of a request, empty if it has none.
+// asked has the two settings that a request may carry as metadata or headers. A field is
+// empty if the request lacks it.
 type asked struct{ wait, batchID string }
 
-// retryDelay is the pause that the relay asks of a sender if it has no room.
+// retryDelay is the pause that the relay asks a sender to make if there is no room.
 const retryDelay = time.Second
 
 // service takes the requests of all listeners. Safe for concurrent use.
 type service struct {
 	cfg      Config
 	host     *host.Host
-	instance string // of the host
+	instance string // instance of the host
 	log      *slog.Logger
 	counts   *counts
 	decoder  *decoder
-	token    func() token // nil: senders need none
-	stopping atomic.Bool  // further requests are refused
+	token    func() token // nil: senders need no token
+	stopping atomic.Bool  // set when further requests are refused
 }
 
 // export passes a request to the host and returns the answer of OTLP. The error is a
@@ -62,7 +63,7 @@ func (s *service) export(ctx context.Context, c *conn, request []byte, a asked) 
 	switch wait := a.wait; {
 	case s.stopping.Load():
 		err = host.ErrClosed
-	case strings.HasPrefix(a.batchID, s.instance+"-"): // final, so that the plugin does not send it again
+	case strings.HasPrefix(a.batchID, s.instance+"-"): // final, so that the plugin does not send the batch again
 		return nil, status.Error(codes.FailedPrecondition, "the spans come from this relay: one of its plugins sends to the relay itself; set the plugin's endpoint to a back end, for example by OTEL_EXPORTER_OTLP_ENDPOINT")
 	case wait == WaitDelivered, wait == "" && s.cfg.WaitForResult:
 		out, err = s.host.Deliver(ctx, request, c.sender)
@@ -105,9 +106,9 @@ func statusOf(err error) error {
 	return status.Error(codes.Canceled, err.Error())
 }
 
-// answerOf returns the answer for spans that the host has taken.
+// answerOf returns the answer for spans that the host has accepted.
 func answerOf(out host.Outcome) *coltracepb.ExportTraceServiceResponse {
-	rejected := min(out.Rejected, uint64(out.Spans)) // once for each plugin
+	rejected := min(out.Rejected, uint64(out.Spans)) // a span counts once for each plugin that rejects it
 	lost := int64(out.TooLarge) + int64(rejected)    //nolint:gosec // lengths
 	if lost == 0 {
 		return &coltracepb.ExportTraceServiceResponse{}

@@ -29,10 +29,10 @@ const (
 	// the time for the answer.
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second
-	// keepaliveMinTime is the least time between pings of a sender.
+	// keepaliveMinTime is the shortest time between pings of a sender.
 	keepaliveMinTime = 10 * time.Second
 	// streamWorkers is the number of goroutines that gRPC keeps for calls. Further calls
-	// start goroutines, and their stacks must grow.
+	// start goroutines with small stacks, which must grow.
 	streamWorkers = 16
 )
 
@@ -40,7 +40,7 @@ const (
 type grpcService struct {
 	*service
 	health  *health.Server
-	stopped context.Context //nolint:containedctx // it ends the watches of health
+	stopped context.Context //nolint:containedctx // its end ends the health watches
 }
 
 // front returns a listener with a gRPC server. secure may be nil.
@@ -55,7 +55,7 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 		experimental.BufferPool(wire.Pool),
 		grpc.InTapHandle(beginCall),
 		grpc.ForceServerCodecV2(wire.Codec{}),
-		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor is for the whole process, and bounds nothing
+		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor would change the whole process, and has no bound
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)), //nolint:gosec // Validate has checked it
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -67,8 +67,8 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 		grpc.UnknownServiceHandler(refuseService),
 		grpc.StreamInterceptor(s.endWithServer),
 	)
-	// A stream of one message is a unary call on the wire. As a stream, the time for the
-	// message to arrive can be bounded.
+	// On the wire, a stream of one message is a unary call. With a stream, the time for the
+	// arrival of the message can be bounded.
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: wire.ExportService, HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{{StreamName: "Export", Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
@@ -105,7 +105,7 @@ func (s grpcService) endWithServer(srv any, stream grpc.ServerStream, info *grpc
 // endingStream is a stream with another context.
 type endingStream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a stream has one
+	ctx context.Context //nolint:containedctx // a stream has a context
 }
 
 func (s endingStream) Context() context.Context { return s.ctx }
@@ -113,8 +113,8 @@ func (s endingStream) Context() context.Context { return s.ctx }
 // arrivalKey is the key of the *arrival in the context of a call.
 type arrivalKey struct{}
 
-// beginCall notes that a call of Export begins. gRPC calls it before it reads
-// further from the connection, and then exportStream, except if the context has ended.
+// beginCall records that a call of Export begins. gRPC calls it before it reads more bytes
+// from the connection. Then gRPC calls exportStream, unless the context has ended.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != wire.ExportMethod {
 		return ctx, nil
@@ -186,7 +186,7 @@ func (s grpcService) receive(stream grpc.ServerStream) (*wire.Lent, error) {
 	defer timer.Stop()
 	select {
 	case r := <-received:
-		if status.Code(r.err) == codes.Internal { // it cannot be decompressed
+		if status.Code(r.err) == codes.Internal { // the message cannot be decompressed
 			r.err = status.Error(codes.InvalidArgument, status.Convert(r.err).Message())
 		}
 		return r.message, r.err

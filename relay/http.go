@@ -76,8 +76,8 @@ func (s httpService) front(l net.Listener, secure *tls.Config) front {
 	}
 	return front{
 		protocol: "http", secure: secure != nil, listener: l, serve: serve,
-		drain: func() { _ = server.Shutdown(context.Background()) }, // Close ends it
-		cut:   func() { _ = server.Close() },                        // the listener has its own error
+		drain: func() { _ = server.Shutdown(context.Background()) }, // Close ends the wait
+		cut:   func() { _ = server.Close() },                        // the listener returns its own error
 	}
 }
 
@@ -87,7 +87,7 @@ func (s httpService) serveReady(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the relay stops", http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = io.WriteString(w, "ok\n") // the sender sees a failed write
+	_, _ = io.WriteString(w, "ok\n") // the sender notices a failed write
 }
 
 // serveTraces answers a request of OTLP/HTTP.
@@ -107,7 +107,7 @@ func (s httpService) serveTraces(w http.ResponseWriter, r *http.Request) {
 		c.addLost(r.Header.Get(HeaderLost))
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // a connection without deadlines cannot happen
+	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails only for a connection without deadlines, which cannot happen
 	writeAnswer(w, kind, response, err)
 }
 
@@ -124,7 +124,7 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 		return nil, err
 	}
 	defer release()
-	// Else the server's deadline would end the wait for the delivery. If the body was
+	// Otherwise the server's deadline would end the wait for the delivery. If the body was
 	// not read, the deadline must stay, because the server reads the rest.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in serveTraces
 	return s.export(r.Context(), arrival.conn, body, asked{r.Header.Get(HeaderWait), r.Header.Get(headerBatchID)})
@@ -178,12 +178,13 @@ func (s httpService) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 	}
 }
 
-// late returns the message for a request that arrived too slowly.
+// late returns the error message for a request that arrived too slowly.
 func late(limit time.Duration) string {
 	return fmt.Sprintf("the request did not arrive within %v (%s)", limit, EnvReadTimeout)
 }
 
-// statusError is a gRPC status with another status of HTTP than httpStatus returns.
+// statusError is a gRPC status with an HTTP status that differs from the result of
+// httpStatus.
 type statusError struct {
 	http int
 	*status.Status
@@ -241,11 +242,11 @@ func writeAnswer(w http.ResponseWriter, kind string, response *coltracepb.Export
 	header.Set("Content-Type", kind)
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the sender sees a failed write
+	_, _ = w.Write(body) // the sender notices a failed write
 }
 
-// httpStatus returns the status of HTTP for a gRPC status, and the value of Retry-After,
-// as OTLP defines them: https://opentelemetry.io/docs/specs/otlp/#failures-1
+// httpStatus returns the HTTP status for a gRPC status, and the value of Retry-After, as
+// OTLP defines them: https://opentelemetry.io/docs/specs/otlp/#failures-1
 func httpStatus(st *status.Status) (code int, retryAfter time.Duration) {
 	for _, detail := range st.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {

@@ -28,7 +28,8 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("a relay listens at %s already (pid %d)", e.Socket, e.PID)
 }
 
-// lockSuffix ends the name of the file beside a socket that its relay locks.
+// lockSuffix is the end of the name of a file beside the socket. The relay of the socket
+// locks this file.
 const lockSuffix = ".lock"
 
 // lockedSocket is the listener of a Unix socket, with the lock of the relay.
@@ -37,9 +38,9 @@ type lockedSocket struct {
 	lock *os.File
 }
 
-// Close removes the socket and then releases the lock, so that another relay can listen.
-// A process that is just being started may have inherited the file, so closing it would
-// not release the lock at once.
+// Close removes the socket and then releases the lock, so that another relay can listen. It
+// unlocks the file first, because a process that is just being started may have inherited
+// the open file.
 func (l lockedSocket) Close() error {
 	return errors.Join(l.UnixListener.Close(), unix.Flock(int(l.lock.Fd()), unix.LOCK_UN), l.lock.Close())
 }
@@ -106,7 +107,7 @@ func listenTCP(ctx context.Context, addr, variable string) (net.Listener, error)
 	return l, nil
 }
 
-// flagOf returns a variable with its flag of "servetrace relay".
+// flagOf returns a variable together with its flag of "servetrace relay".
 func flagOf(variable string) string {
 	return "--" + strings.ToLower(strings.TrimPrefix(variable, "SERVE_RELAY_")) + " or " + variable
 }

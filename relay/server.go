@@ -24,11 +24,11 @@ type Server struct {
 	serving   sync.WaitGroup
 	stop      context.CancelFunc // ends grpc.stopped
 	drainOnce sync.Once
-	drained   chan struct{} // closed when all connections are closed, after Shutdown
+	drained   chan struct{} // closed after Shutdown, when all connections are closed
 	ending    ending
 }
 
-// ending is the reason for which a Server should be shut down.
+// ending is the reason for which a Server should be shut down, if there is one.
 type ending struct {
 	done   chan struct{}
 	once   sync.Once
@@ -83,14 +83,14 @@ func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Start listens, and takes requests in the background. It blocks while it looks up host
-// names, until ctx ends and two seconds at most. It returns a RunningError if another
-// relay listens at the socket, and another error if an address is not available. It must
-// be called once.
+// Start listens, and accepts requests in the background. It blocks while it looks up host
+// names, until ctx ends, but at most two seconds. It returns a RunningError if another
+// relay listens at the socket, and another error if an address is not available. It must be
+// called once.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		for _, f := range s.fronts {
-			_ = f.listener.Close() // it has carried nothing
+			_ = f.listener.Close() // no request came on it
 		}
 		return err
 	}
@@ -174,11 +174,11 @@ func (s *Server) Listeners() []Listener {
 	return list
 }
 
-// Done is closed when the Server should be shut down by itself: no connection was open
-// for Config.Linger, or a listener failed.
+// Done returns a channel that is closed when the Server should be shut down: no connection
+// was open for Config.Linger, or a listener failed.
 func (s *Server) Done() <-chan struct{} { return s.ending.done }
 
-// Err returns the reason after Done, and the error of the listener that failed.
+// Err returns the reason after Done is closed, and the error of a listener that has failed.
 func (s *Server) Err() (reason string, err error) {
 	select {
 	case <-s.ending.done:
@@ -188,8 +188,8 @@ func (s *Server) Err() (reason string, err error) {
 	}
 }
 
-// unused is called when no connection was open for Config.Linger. If spans wait for a
-// plugin, the time starts again. They wait for host.Config.MaxAge at most.
+// unused is called when no connection was open for Config.Linger. If spans still wait for a
+// plugin, the time starts again. Spans wait at most for host.Config.MaxAge.
 func (s *Server) unused() {
 	for _, x := range s.service.host.Stats().Plugins() {
 		if x.Waiting > 0 {
@@ -215,7 +215,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		for _, f := range s.fronts {
 			s.serving.Go(f.drain)
 		}
-		go func() { // ends when the last connection is closed, by Close at the latest
+		go func() { // ends when the last connection is closed, at the latest by Close
 			s.serving.Wait()
 			close(s.drained)
 		}()
@@ -228,7 +228,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close is Shutdown, and then closes the connections that are left.
+// Close calls Shutdown, and then closes the remaining connections.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.Shutdown(ctx)
 	for _, f := range s.fronts {

@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/admin"
 )
 
-// counts are the requests that were answered. Safe for concurrent use.
+// counts has the counts of answered requests and accepted spans. Safe for concurrent use.
 type counts struct {
 	mu       sync.Mutex
 	requests map[string]map[string]uint64 // by protocol and gRPC code
@@ -25,7 +25,7 @@ func newCounts() *counts {
 	return &counts{requests: map[string]map[string]uint64{}, spans: map[string]uint64{}}
 }
 
-// addSpans counts spans that the host has taken.
+// addSpans counts spans that the host has accepted.
 func (c *counts) addSpans(from *conn, spans int) {
 	from.tally.spans.Add(uint64(spans)) //nolint:gosec // a length
 	c.mu.Lock()
@@ -52,10 +52,10 @@ func (c *counts) addRequest(from *conn, answer codes.Code) {
 // its last request with status 200: "queue_full=3,encode=1".
 const HeaderLost = "servetrace-lost"
 
-// otherLost is the reason for which a sender lost spans, if zeroLost lacks the sender's.
+// otherLost is the reason for lost spans if the sender's reason is not one of zeroLost.
 const otherLost = "other"
 
-// zeroLost returns the reasons for which a sender loses spans.
+// zeroLost returns a map with a zero for each reason for which a sender loses spans.
 func zeroLost() map[string]uint64 {
 	return map[string]uint64{"queue_full": 0, "shutdown": 0, "encode": 0, "refused": 0, otherLost: 0}
 }

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// App is an application: one deployment that takes its requests (the ingress),
-// reached under one route prefix, and the deployments that its code calls. Build it
-// with [NewApp]; it does nothing until a [Server] serves it, and it may be given to
-// one server only.
+// App is an application. It has one deployment that gets its requests (the ingress), under
+// one route prefix, and the deployments that its code calls. Build it with [NewApp]. It
+// does nothing until a [Server] serves it. It can be used in one server only.
 type App struct {
 	name    string
 	prefix  string
 	ingress *Deployment
 	others  []*Deployment
-	timeout *time.Duration // of its requests; nil: the server's
+	timeout *time.Duration // timeout of its requests; nil: the server's setting
 }
 
 // AppOption changes an [App] as it is built.
@@ -34,16 +33,16 @@ func WithRoutePrefix(prefix string) AppOption {
 	return AppOption{func(a *App) { a.prefix = prefix }}
 }
 
-// WithDeployments adds deployments that the app's code calls by handle; none by
-// default. Given several times, it adds all of them. Their names differ from
-// each other and from the ingress's. A deployment is part of one app only.
+// WithDeployments adds deployments that the app's code calls by handle. If it is given
+// several times, it adds all of them. Their names must differ from each other and from the
+// name of the ingress. A deployment belongs to one app only.
 func WithDeployments(ds ...*Deployment) AppOption {
 	return AppOption{func(a *App) { a.others = append(a.others, ds...) }}
 }
 
-// WithRequestTimeout sets how long a request of the app by HTTP may take, in
-// place of [Config.RequestTimeout]: shorter, longer, or, by zero, without a limit,
-// as an app of web sockets and long streams may need. Less than zero is zero.
+// WithRequestTimeout sets the longest time of an HTTP request to the app, instead of
+// [Config.RequestTimeout]. Zero or less means no limit, as an app with web sockets and long
+// streams may need.
 func WithRequestTimeout(d time.Duration) AppOption {
 	return AppOption{func(a *App) { a.timeout = &d }}
 }
@@ -58,13 +57,13 @@ func NewApp(name string, ingress *Deployment, opts ...AppOption) *App {
 	return a
 }
 
-// deployments are all of the app, the ingress first.
+// deployments returns all deployments of the app, the ingress first.
 func (a *App) deployments() []*Deployment {
 	return append([]*Deployment{a.ingress}, a.others...)
 }
 
-// overHTTP reports whether HTTP requests reach the app. An ingress with only gRPC
-// services needs no route.
+// overHTTP reports whether the app gets HTTP requests. An ingress with only gRPC services
+// needs no route.
 func (a *App) overHTTP() bool {
 	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.Any()
 }
@@ -98,7 +97,8 @@ func (a *App) check() error {
 	return errors.Join(faults...)
 }
 
-// maxNameLen leaves room for app, deployment and replica in one file name.
+// maxNameLen bounds a name, so that a file name has room for the names of app, deployment
+// and replica.
 const maxNameLen = 63
 
 func validName(name string) bool {

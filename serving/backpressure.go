@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// backpressure is the response to a client for which there is no place in a queue.
+// backpressure is the response to a client if a queue is full.
 type backpressure struct {
 	status     int
 	retryAfter time.Duration // zero: not sent
@@ -19,7 +19,7 @@ type backpressure struct {
 // backpressureStatuses are the allowed statuses, the default first.
 var backpressureStatuses = []int{http.StatusServiceUnavailable, http.StatusTooManyRequests}
 
-// eitherOf lists numbers: "503 or 429".
+// eitherOf joins numbers to a text: "503 or 429".
 func eitherOf(numbers []int) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {

@@ -19,9 +19,9 @@ func answer(err error) error {
 
 // partialSuccess reports whether err is only OTLP's partial success, possibly wrapped.
 //
-// The OTLP clients return it as a struct PartialSuccess, each from its own internal
-// package, so the type must be recognised by its shape. If it were treated as another
-// error, the host would send delivered spans again.
+// Each OTLP client returns a struct PartialSuccess of its own internal package, so the type
+// must be recognised by its fields. If it were treated as another error, the host would
+// send delivered spans again.
 func partialSuccess(err error) (rejected int, message string, ok bool) {
 	if err == nil {
 		return 0, "", false
@@ -29,7 +29,7 @@ func partialSuccess(err error) (rejected int, message string, ok bool) {
 	if rejected, message, ok := asPartialSuccess(err); ok {
 		return rejected, message, true
 	}
-	switch wrapper := err.(type) { //nolint:errorlint // all of a join must be partial success
+	switch wrapper := err.(type) { //nolint:errorlint // every error of a join must be a partial success
 	case interface{ Unwrap() error }:
 		return partialSuccess(wrapper.Unwrap())
 	case interface{ Unwrap() []error }:
@@ -55,14 +55,14 @@ func asPartialSuccess(err error) (rejected int, message string, ok bool) {
 	if !count.IsValid() || !count.CanInt() || !text.IsValid() || text.Kind() != reflect.String {
 		return 0, "", false
 	}
-	// No rejected items with a message is a warning of the collector.
+	// No rejected items, but a message: this is a warning of the collector.
 	return int(max(0, count.Int())), cmp.Or(text.String(), "the back end gave no reason"), true
 }
 
 // tally sums up the results of a batch's chunks so far.
 type tally struct {
 	delivered, rejected int
-	message             string // from the first chunk that was not delivered completely
+	message             string // message of the first chunk that was not delivered completely
 	final               error  // the first final error of a chunk
 }
 
@@ -101,7 +101,7 @@ func (t *tally) answer() error {
 	}
 }
 
-// partial reports whether err is a partial success, of OTLP or of this SDK.
+// partial reports whether err is a partial success of OTLP or of this SDK.
 func partial(err error) (rejected int, message string, ok bool) {
 	if rejected, message, ok := pluginsdk.Rejected(err); ok {
 		return rejected, message, true
@@ -109,9 +109,9 @@ func partial(err error) (rejected int, message string, ok bool) {
 	return partialSuccess(err)
 }
 
-// worst returns the decisive error of a chunk, or nil. A retryable error comes first,
-// so that no spans are lost, then a final error, then the partial success with the most
-// rejected spans.
+// worst returns the error that decides about a chunk, or nil. A retryable error comes
+// first, so that no spans are lost. Then comes a final error, and then the partial success
+// with the most rejected spans.
 func worst(errs []error) error {
 	var retryable []error
 	var final, part error

@@ -31,18 +31,18 @@ type decoder struct {
 	ofScope    pluginsdk.Scope
 	haveScope  bool
 	scratch    []attribute.KeyValue
-	attributes []attribute.KeyValue // unused rest of the current page
+	attributes []attribute.KeyValue // unused part of the current page
 }
 
 func newDecoder(b *pluginsdk.Batch) *decoder {
 	encoded, err := otlpwire.Parse(b.Bytes())
-	if err != nil { // b has no readable spans either, and its error is the answer
+	if err != nil { // b has no readable spans, and its error is the answer
 		return &decoder{}
 	}
 	return &decoder{encoded: encoded}
 }
 
-// err returns a final error if a span of the batch is malformed. The spans before it
+// err returns a final error if a span of the batch is malformed. The spans before that span
 // were decoded.
 func (d *decoder) err() error {
 	if d.encoded == nil || d.encoded.Err() == nil {
@@ -68,8 +68,8 @@ func decodeAll(b *pluginsdk.Batch) ([]sdktrace.ReadOnlySpan, error) {
 	return spans, d.err()
 }
 
-// Decoded spans and attributes are allocated in pages of these sizes, which saves
-// allocations. A processor that keeps a span keeps its page.
+// Decoded spans and attributes are allocated in pages of these sizes, to save allocations.
+// A processor that keeps a span keeps its whole page.
 const (
 	pageSpans      = 32
 	pageAttributes = 256
@@ -107,7 +107,7 @@ func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	}
 }
 
-// enter sets the decoder's resource and scope to those of the span.
+// enter sets the decoder's resource and scope to the resource and scope of the span.
 func (d *decoder) enter(s pluginsdk.Span) {
 	if of := s.Resource(); d.resource == nil || of != d.ofResource {
 		d.ofResource = of
@@ -122,9 +122,9 @@ func (d *decoder) enter(s pluginsdk.Span) {
 	}
 }
 
-// spanContext returns the context of s. Senders older than OTLP's flags omit them;
-// their spans count as sampled, because they were exported, and a batch processor would
-// silently drop an unsampled span.
+// spanContext returns the context of s. Old senders omit OTLP's flags. Their spans count as
+// sampled, because they were exported, and a batch processor would silently drop an
+// unsampled span.
 func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 	flags := trace.TraceFlags(f.Flags & 0xff)
 	if f.Flags&flagRemoteKnown == 0 && flags == 0 {
@@ -140,8 +140,8 @@ func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 }
 
 // parent returns the context of the parent, or zero for a root span. OTLP has only the
-// parent's id and whether it is remote. Flags and trace state are assumed to equal the
-// span's own, as most samplers leave them.
+// parent's id, and whether it is remote. Flags and trace state are taken from the span
+// itself, because most samplers do not change them.
 func parent(f *otlpwire.Decoded, own trace.SpanContext) trace.SpanContext {
 	id := trace.SpanID(f.ParentID)
 	if !id.IsValid() {
@@ -150,7 +150,7 @@ func parent(f *otlpwire.Decoded, own trace.SpanContext) trace.SpanContext {
 	return own.WithSpanID(id).WithRemote(f.Flags&flagRemote != 0)
 }
 
-// status converts OTLP's status numbers to the API's, which differ.
+// status converts OTLP's status numbers to the numbers of the API, which differ.
 func status(f *otlpwire.Decoded) sdktrace.Status {
 	const otlpOK, otlpError = 1, 2
 	switch f.Code {

@@ -46,8 +46,8 @@ type spanExporter struct {
 
 var _ pluginsdk.Flusher = (*spanExporter)(nil)
 
-// Export decodes the batch before it waits for its turn, so that decoding overlaps with
-// the export of another batch.
+// Export decodes the batch before it waits for its turn, so that another batch can be
+// exported meanwhile.
 func (e *spanExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	spans, err := decodeAll(b)
 	if err != nil || len(spans) == 0 {
@@ -64,7 +64,7 @@ func (e *spanExporter) Flush(ctx context.Context) error {
 	return e.turn.do(ctx, func() error { return flusher.ForceFlush(ctx) })
 }
 
-// Shutdown does not wait for a turn, because it may have to end a running call.
+// Shutdown does not wait for its turn, because it may have to end a running call.
 func (e *spanExporter) Shutdown(ctx context.Context) error { return e.exporter.Shutdown(ctx) }
 
 // TraceClient is the part of otlptrace.Client that a plugin needs; every
@@ -95,7 +95,7 @@ func Client(construct func(context.Context, pluginsdk.Setup) (TraceClient, error
 		if client == nil {
 			return nil, errors.New("constructor returned neither a client nor an error")
 		}
-		if err := client.Start(ctx); err != nil { // as in otlptrace.New, without Stop
+		if err := client.Start(ctx); err != nil { // as in otlptrace.New, which does not call Stop after an error
 			return nil, err
 		}
 		return clientExporter{client}, nil
@@ -117,7 +117,7 @@ func (e clientExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 
 func (e clientExporter) Shutdown(ctx context.Context) error { return e.client.Stop(ctx) }
 
-// turn is a mutex. Waiting for it ends with the caller's context.
+// turn is a mutex. A caller that waits for it stops waiting at the end of its context.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
@@ -129,7 +129,7 @@ func (t turn) do(ctx context.Context, f func() error) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-t }()
-	if ctx.Err() != nil { // both were ready
+	if ctx.Err() != nil { // both cases were ready
 		return context.Cause(ctx)
 	}
 	return f()

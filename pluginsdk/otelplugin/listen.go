@@ -18,7 +18,7 @@ import (
 // every replayer that currently replays a batch, because the error does not name its
 // batch.
 
-// listener collects the reported errors for a replayer.
+// listener collects the errors that are reported while a replayer replays a batch.
 type listener struct {
 	log *slog.Logger
 
@@ -27,8 +27,8 @@ type listener struct {
 	errs   []error
 }
 
-// maxErrors bounds the errors that a listener keeps per chunk: the first errors, and in
-// the last place the last retryable error, if there is one.
+// maxErrors bounds the number of errors that a listener keeps for a chunk. It keeps the
+// first errors. The last place is for the last retryable error, if there is one.
 const maxErrors = 16
 
 var handler errorHandler
@@ -68,8 +68,8 @@ func isDefault(h otel.ErrorHandler) bool {
 	return strings.HasPrefix(t.PkgPath(), "go.opentelemetry.io/otel/internal/")
 }
 
-// Handle passes err to the open listeners. If there are none, it logs err, which may
-// concern spans of an earlier batch.
+// Handle passes err to the open listeners. If none is open, it logs err, which may concern
+// spans of an earlier batch.
 func (h *errorHandler) Handle(err error) {
 	if err == nil {
 		return
@@ -119,7 +119,7 @@ func (l *listener) take() []error {
 	return errs
 }
 
-// close stops collecting errors and drops those not taken.
+// close stops collecting errors, and drops the errors that were not taken.
 func (l *listener) close() {
 	handler.mu.Lock()
 	defer handler.mu.Unlock()

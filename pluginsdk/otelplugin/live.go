@@ -18,19 +18,19 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// liveSpan is the span for OnStart: the recorded span as if it had not ended, with the
-// processors' additions. Processors may keep it and use it concurrently. After seal,
-// writes do nothing, as after a span's end.
+// liveSpan is the span for OnStart: the recorded span in a state as if it had not ended,
+// with the processors' additions. Processors may keep it and use it concurrently. After
+// seal, writes do nothing, as after the end of a span.
 type liveSpan struct {
-	// Methods that later versions of the API or the SDK add do nothing, or return the
-	// recorded values.
+	// A method that a later version of the API or the SDK adds does nothing, or returns the
+	// recorded value.
 	noop.Span
 	sdktrace.ReadOnlySpan
 
 	recorded tracetest.SpanStub
 
 	mu     sync.Mutex
-	stub   tracetest.SpanStub // recorded, with additions behind its entries
+	stub   tracetest.SpanStub // the recorded span, with additions after the recorded entries
 	set    sdktrace.Status    // set by processors
 	sealed bool
 }
@@ -105,7 +105,8 @@ func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 	})
 }
 
-// AddEvent adds an event, by default at the span's start, the time of OnStart.
+// AddEvent adds an event. Its default time is the start of the span, which is the time of
+// OnStart.
 func (l *liveSpan) AddEvent(name string, options ...trace.EventOption) {
 	l.write(func(stub *tracetest.SpanStub) {
 		config := trace.NewEventConfig(append([]trace.EventOption{trace.WithTimestamp(stub.StartTime)}, options...)...)
@@ -142,14 +143,14 @@ func (l *liveSpan) AddLink(link trace.Link) {
 	})
 }
 
-// SetName replaces the name. The service may have set the recorded name at the start,
-// which OnStart overrides, or later; this is unknown.
+// SetName replaces the name. It is unknown whether the service set the recorded name at the
+// start, which OnStart overrides, or later.
 func (l *liveSpan) SetName(name string) {
 	l.write(func(stub *tracetest.SpanStub) { stub.Name = name })
 }
 
-// SetStatus follows the SDK's order, Ok over Error over Unset, as if the recorded
-// status had been set after it.
+// SetStatus follows the order of the SDK: Ok before Error before Unset. The recorded status
+// counts as set after this call.
 func (l *liveSpan) SetStatus(code codes.Code, description string) {
 	l.write(func(stub *tracetest.SpanStub) {
 		if l.set.Code > code {
@@ -213,7 +214,7 @@ func (l *liveSpan) Status() sdktrace.Status {
 	return read(l, func(s *tracetest.SpanStub) sdktrace.Status { return s.Status })
 }
 
-// typeName returns the type of an error in the SDK's form, with the package's path.
+// typeName returns the type of an error with the path of its package, as the SDK writes it.
 func typeName(err error) string {
 	t := reflect.TypeOf(err)
 	if t.PkgPath() == "" && t.Name() == "" {

@@ -11,18 +11,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// recorded is a span for an exporter. Unlike a stub's snapshot, it does not copy half a
-// kilobyte for every method call.
+// recorded is a span for an exporter. A snapshot of a stub would copy half a kilobyte in
+// every method call.
 type recorded struct {
 	sdktrace.ReadOnlySpan // nothing
 
 	stub tracetest.SpanStub
 }
 
-// nothing is the zero span. It answers methods that a later SDK adds.
+// nothing is the zero span. It implements the methods that a later SDK may add.
 var nothing = tracetest.SpanStub{}.Snapshot()
 
-// Name and the methods below return the stub's fields.
+// Name and the methods below return fields of the stub.
 func (r *recorded) Name() string                                { return r.stub.Name }
 func (r *recorded) SpanContext() trace.SpanContext              { return r.stub.SpanContext }
 func (r *recorded) Parent() trace.SpanContext                   { return r.stub.Parent }

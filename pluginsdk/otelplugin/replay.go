@@ -14,21 +14,21 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// replayer replays finished spans to span processors as if they happened now.
+// replayer passes ended spans to span processors as if they were starting and ending now.
 type replayer struct {
 	all []sdktrace.SpanProcessor
-	// chunkSize is how many spans are replayed before all processors are flushed.
+	// chunkSize is the number of spans that are replayed before all processors are flushed.
 	chunkSize int
 	turn      turn
 	log       *slog.Logger
 	heard     *listener
-	// unflushed: the processors' queues may hold replayed spans. Guarded by turn.
+	// unflushed is set if the processors' queues may hold replayed spans. Guarded by turn.
 	unflushed bool
 }
 
-// defaultChunkSize is the default chunk size. It is well below 512 spans, where the
-// SDK's batch processor starts to deliver on its own and reports errors to the global
-// error handler only.
+// defaultChunkSize is the default chunk size. From 512 spans on, the SDK's batch processor
+// delivers by itself and reports errors only to the global error handler. The default is
+// well below that.
 const defaultChunkSize = 256
 
 func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) (*replayer, error) {
@@ -40,7 +40,7 @@ func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.
 	r := &replayer{all: all, chunkSize: chunkSizeFor(all), turn: newTurn(), log: log, heard: listen(log)}
 	isNil := func(processor sdktrace.SpanProcessor) bool { return processor == nil }
 	if i := slices.IndexFunc(all, isNil); i >= 0 {
-		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // shut down the other processors, which may have goroutines
+		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // the other processors are shut down, because they may have goroutines
 		return nil, errors.Join(fmt.Errorf("span processor %d of %d is nil", i+1, len(all)), r.Shutdown(ctx))
 	}
 	return r, nil
@@ -84,7 +84,7 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 	if r.unflushed {
 		if err := r.flushChunk(ctx); r.unflushed {
 			return err
-		} // an error about spans that were not acknowledged
+		} // err is about spans that were not acknowledged
 	}
 	for span := range b.Spans() {
 		if played == 0 && ctx.Err() != nil {
@@ -153,8 +153,9 @@ func (r *replayer) flushChunk(ctx context.Context) error {
 	return worst(errs)
 }
 
-// Shutdown shuts all processors down in order, as a tracer provider does. The error
-// includes errors reported meanwhile, about spans that they kept.
+// Shutdown shuts down all processors in order, as a tracer provider does. The error
+// includes the errors that were reported meanwhile, about spans that the processors had
+// kept.
 func (r *replayer) Shutdown(ctx context.Context) error {
 	r.heard.open()
 	defer r.heard.leave()

@@ -44,7 +44,8 @@ func (a *accounting) balance() {
 	}
 }
 
-// compare fails the rule if counts, the arrivals of each span, do not fit the answer.
+// compare fails the rule if counts, the number of arrivals of each span, does not match the
+// answer.
 func (d delivery) compare(t *trial, counts map[string]int) {
 	var lost, repeated []string
 	for _, id := range d.ids {

@@ -21,11 +21,11 @@ type Answer struct {
 	Code string
 	// Message is the plugin's text for a code other than OK, or for a partial success.
 	Message string
-	// Retryable reports that a host sends the batch again. It is false for OK.
+	// Retryable reports whether a host sends the batch again. It is false for OK.
 	Retryable bool
 	// RetryAfter is the pause that the back end asked for. Zero if it did not ask.
 	RetryAfter time.Duration
-	// Rejected is the number of spans of an OK batch that the back end refused for good.
+	// Rejected is the number of spans of an OK batch that the back end refused finally.
 	Rejected int
 	// Filtered is the number of spans that each processor dropped on purpose, by
 	// processor. Nil if there are none.
@@ -60,8 +60,8 @@ func (a Answer) String() string {
 
 const codeOK = "OK"
 
-// answerFaults describes the parts of an answer that cannot be read. Each is empty if
-// its part is fine.
+// answerFaults describes the parts of an answer that cannot be read. A field is empty if
+// its part can be read.
 type answerFaults struct{ response, result, accounted, filtered string }
 
 func answerOfError(err error) Answer {
@@ -145,7 +145,7 @@ func parseFiltered(trailer metadata.MD) (filtered map[string]int, fault string) 
 // longestName is the longest name under which a host counts filtered spans.
 const longestName = 64
 
-// isProcessorName reports whether a host counts spans under the name.
+// isProcessorName reports whether a host counts filtered spans under the name.
 func isProcessorName(name string) bool {
 	return name != "" && len(name) <= longestName && !strings.ContainsAny(name, " \t\n,=")
 }

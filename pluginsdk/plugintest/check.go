@@ -21,7 +21,7 @@ func Conformance(t *testing.T, target Target, opts ...Option) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer cancel() // a filter of go test may leave out rules
+	defer cancel() // the flag -run of go test may leave out rules
 	running.Go(func() { c.run(ctx) })
 	for _, v := range c.verdicts {
 		t.Run(v.rule.id, func(t *testing.T) {
@@ -59,15 +59,15 @@ func Check(ctx context.Context, target Target, opts ...Option) (*Report, error) 
 type checker struct {
 	settings *settings
 	target   Target
-	verdicts []*verdict // in the order of the table
+	verdicts []*verdict // in the order of the rules in the table
 	numbers  *numbering
 	seen     observations
-	// state is held by every rule that runs, for writing if the rule changes the state
-	// of the back end.
+	// Each rule that runs holds state for reading, or for writing if it changes the state of
+	// the back end.
 	state sync.RWMutex
 
-	shake handshake // written by handshake.line, read by the rules after it
-	about about     // written by describe.answered, read by the rules after it
+	shake handshake // written by the rule handshake.line, and read by later rules
+	about about     // written by the rule describe.answered, and read by later rules
 }
 
 type verdict struct {
@@ -96,7 +96,7 @@ func newChecker(target Target, opts []Option) (*checker, error) {
 	return c, nil
 }
 
-// run tries all rules, some at a time, and returns when the last has ended.
+// run tries all rules, several at a time, and returns when the last rule has ended.
 func (c *checker) run(ctx context.Context) {
 	slots := make(chan struct{}, c.settings.parallel)
 	var running sync.WaitGroup
@@ -118,11 +118,11 @@ func (c *checker) run(ctx context.Context) {
 	running.Wait()
 }
 
-// awaitPrerequisites waits for the rules that v builds upon, and reports whether all
-// of them are kept.
+// awaitPrerequisites waits for the rules that v builds upon. It returns true if the plugin
+// keeps all of them.
 func (c *checker) awaitPrerequisites(v *verdict) bool {
 	for _, other := range c.verdicts {
-		// The table is in order: no rule waits for a later rule.
+		// The table is ordered, so no rule waits for a later rule.
 		needed := slices.Contains(v.rule.after, other.rule.id)
 		if !needed && (!v.rule.last || other.rule.last) {
 			continue

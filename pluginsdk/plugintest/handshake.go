@@ -12,7 +12,7 @@ import (
 // CORE|APP|NETWORK|ADDRESS|PROTOCOL|CERTIFICATE|MULTIPLEX.
 type handshake struct{ core, app, address, certificate string }
 
-// handshakeForm matches a handshake on a Unix socket with gRPC. The last two fields are
+// handshakeForm matches a handshake for gRPC on a Unix socket. The last two fields are
 // optional.
 var handshakeForm = regexp.MustCompile(`^([0-9]+)\|([0-9]+)\|unix\|(/[^|]*)\|grpc(?:\|([^|]*)(?:\|[^|]*)?)?$`)
 
@@ -25,7 +25,8 @@ func parseHandshake(line string) (h handshake, ok bool) {
 	return handshake{core: fields[1], app: fields[2], address: fields[3], certificate: fields[4]}, true
 }
 
-// checkVersions returns an error unless both protocol versions are the host's.
+// checkVersions returns an error unless both protocol versions are the versions of the
+// host.
 func (h handshake) checkVersions() error {
 	if h.core != strconv.Itoa(wire.CoreProtocolVersion) || h.app != strconv.Itoa(wire.ProtocolVersion) {
 		return fmt.Errorf("it names core protocol %s and version %s; want %d and %d", h.core, h.app, wire.CoreProtocolVersion, wire.ProtocolVersion)

@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// inner is a plugin that runs in this process, behind a real socket.
+// inner is a plugin that runs in this process. It has a real socket.
 type inner struct {
 	quit        context.CancelFunc
 	hostStdin   *io.PipeWriter
@@ -41,10 +41,10 @@ func (p *plugin) startInner(spec pluginsdk.Spec, environ []string) {
 	p.runner, p.inner, p.exit = in, in, func() error { return err }
 	var reading sync.WaitGroup
 	reading.Go(func() { p.out.readStdout(handshake) })
-	go func() { // ends when Run does; stop waits for it
+	go func() { // ends with Run, and stop waits for it
 		defer close(in.ended)
 		err = pluginsdk.Run(ctx, env, spec)
-		_ = pluginStdout.Close() // a pipe in memory never fails to close
+		_ = pluginStdout.Close() // closing a pipe in memory never fails
 		reading.Wait()
 		_ = stdin.Close()
 	}()
@@ -60,7 +60,7 @@ func (p *inner) Signal(sig syscall.Signal) {
 // CloseStdin ends the plugin's standard input.
 func (p *inner) CloseStdin() { _ = p.hostStdin.Close() }
 
-// Kill ends the plugin as SIGTERM does: a goroutine cannot be killed.
+// Kill ends the plugin like SIGTERM, because a goroutine cannot be killed.
 func (p *inner) Kill(string) { p.quit() }
 
 // Done is closed when the plugin has ended.
@@ -78,7 +78,7 @@ type tap struct {
 
 func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 	if construct == nil {
-		return nil // of a processor plugin
+		return nil // this is a processor plugin
 	}
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		exporter, err := construct(ctx, s)
@@ -107,7 +107,7 @@ type tappedExporter struct {
 	tap *tap
 }
 
-// Export keeps the batch as the processors have left it, and passes it on.
+// Export keeps the batch with the edits of the processors, and passes it on.
 func (e tappedExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	e.tap.add(b.Bytes())
 	return e.Exporter.Export(ctx, b)

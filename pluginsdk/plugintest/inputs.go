@@ -14,7 +14,7 @@ func needsInput(t *trial, input Input) {
 	}
 }
 
-// provoke returns a batch for an input, with the back end in the state for it. The
+// provoke returns a batch for an input, and puts the back end into the state for it. The
 // caller must call restore, which restores the back end once.
 func provoke(t *trial, input Input) (b batch, restore func()) {
 	b = t.batch(1)
@@ -36,8 +36,8 @@ func provoke(t *trial, input Input) (b batch, restore func()) {
 	})
 }
 
-// answerTo provokes an input, restores the back end, and expects the plugin to live.
-// It returns the answer.
+// answerTo sends the batch for an input, restores the back end, and expects the plugin to
+// live. It returns the answer.
 func answerTo(t *trial, input Input) Answer {
 	p := t.ready(asHost)
 	b, restore := provoke(t, input)

@@ -15,7 +15,7 @@ type observations struct {
 	diagnostics []*pluginv1.Diagnostic
 }
 
-// exportObservation is the answer to a batch of so many spans.
+// exportObservation is the answer to a batch with a number of spans.
 type exportObservation struct {
 	spans  int
 	answer Answer

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// setAttributes has the kernel kill the plugin with this process, because a plugin
-// under test may ignore SIGTERM. If offline, it gives the plugin a network without an
-// interface that is up, and with counters of its own.
+// setAttributes makes the kernel kill the plugin with this process, because a plugin under
+// test may ignore SIGTERM. If offline, the plugin gets a network of its own, without an
+// active interface, and with counters of its own.
 func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	attr.Pdeathsig = syscall.SIGKILL
 	if !offline {
@@ -27,22 +27,22 @@ func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	}
 }
 
-// noNamespaces reports whether a start failed because this machine gives a process
-// no network of its own.
+// noNamespaces reports whether a start failed because this machine does not allow a process
+// a network of its own.
 func noNamespaces(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
 }
 
-// networkUse counts the packets that a process started offline has tried to send:
-// packets that left, and packets without a route. The kernel's own IPv6 packets need
-// an interface that is up.
+// networkUse returns the number of packets that a process started offline has tried to
+// send: packets that left, and packets without a route. The kernel's own IPv6 packets do
+// not count, because they need an active interface.
 func networkUse(pid int) (attempts int, err error) {
 	v4, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/snmp", pid))
 	if err != nil {
 		return 0, err
 	}
 	v6, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/snmp6", pid))
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6 has no such file
 		return 0, err
 	}
 	return packetsSent(string(v4), string(v6)), nil
@@ -55,7 +55,7 @@ func packetsSent(v4, v6 string) (sum int) {
 	add := func(name, value string) {
 		switch name {
 		case "OutRequests", "OutNoRoutes", "Ip6OutRequests", "Ip6OutNoRoutes":
-			n, _ := strconv.Atoi(value) // a counter that is no number counts nothing
+			n, _ := strconv.Atoi(value) // a counter that is not a number counts as zero
 			sum += n
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// setAttributes changes nothing: only Linux gives a process a network of its own.
+// setAttributes does nothing, because only Linux gives a process a network of its own.
 func setAttributes(*syscall.SysProcAttr, bool) {}
 
 var errNoNamespaces = errors.New("only Linux gives a process a network of its own")

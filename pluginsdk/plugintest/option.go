@@ -114,9 +114,9 @@ type Input string
 // The inputs. Rules that need one are skipped if neither [WithInput] nor [WithState]
 // gives it.
 const (
-	// Permanent is a batch that the plugin must refuse for good.
+	// Permanent is a batch that the plugin must refuse finally.
 	Permanent Input = "permanent"
-	// Retryable is a batch that the plugin must refuse for now.
+	// Retryable is a batch that the plugin must refuse in a way that makes the host retry.
 	Retryable Input = "retryable"
 	// Partial is a batch with spans that the back end rejects.
 	Partial Input = "partial"
@@ -164,17 +164,17 @@ func WithProgress(progress func(rule string, done, total int)) Option {
 	return func(s *settings) { s.progress = progress }
 }
 
-// prompt is the suite's time in place of the contract's two seconds.
+// prompt returns the time that the suite allows if the contract allows two seconds.
 func (s *settings) prompt() time.Duration { return s.patience / 4 }
 
-// granted returns the variables of env that patterns match, as a host grants them.
+// granted returns the variables of env that match the patterns, as a host grants them.
 func (s *settings) granted(patterns []string) map[string]string {
 	granted := maps.Clone(s.env)
 	maps.DeleteFunc(granted, func(name, _ string) bool { return !declared(patterns, name) })
 	return granted
 }
 
-// request returns a host's Configure for a plugin that declares patterns.
+// request returns the Configure request of a host, for a plugin that declares the patterns.
 func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
 	source := s.context
 	return &pluginv1.ConfigureRequest{Env: s.granted(patterns), Config: s.config, Context: &pluginv1.StaticContext{

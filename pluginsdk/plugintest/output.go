@@ -28,7 +28,7 @@ const (
 
 func newOutput() *output { return &output{first: make(chan string, 1)} }
 
-// readStdout and readStderr read r to its end, so that no write blocks.
+// readStdout and readStderr read r to its end, so that no write of the plugin blocks.
 func (o *output) readStdout(r io.Reader) { o.read(r, true) }
 func (o *output) readStderr(r io.Reader) { o.read(r, false) }
 
@@ -39,7 +39,7 @@ func (o *output) read(r io.Reader, stdout bool) {
 		if len(line) > 0 {
 			text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")
 			if first {
-				o.first <- text // does not block: standard output has one reader
+				o.first <- text // does not block, because standard output has one reader
 				first = false
 			}
 			o.add(text, stdout)
@@ -66,7 +66,7 @@ func (o *output) add(text string, stdout bool) {
 	}
 }
 
-// counts returns the number of all lines, and of handshakes on standard output.
+// counts returns the number of all lines, and the number of handshakes on standard output.
 func (o *output) counts() (lines, handshakes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,13 +18,13 @@ import (
 )
 
 type startOptions struct {
-	// handshake replaces the handshake's variables. An empty value leaves one out.
+	// handshake replaces variables of the handshake. An empty value omits a variable.
 	handshake map[string]string
-	// pathOnly leaves out all base variables except PATH.
+	// pathOnly omits all base variables except PATH.
 	pathOnly bool
-	// unshared hands down no descriptor for the host's standard output.
+	// If unshared is set, the process gets no descriptor for the host's standard output.
 	unshared bool
-	// offline gives the process no network.
+	// If offline is set, the process gets no network.
 	offline bool
 }
 
@@ -35,15 +35,15 @@ var asHost startOptions
 type plugin struct {
 	runner
 	folder  *launch.Folder
-	sockets string // the folder for its socket
+	sockets string // folder for its socket
 	out     *output
 	// exit returns nil after exit status 0, and otherwise an error with the status or
 	// signal. It must not be called before Done is closed.
 	exit  func() error
-	inner *inner // nil for a process
+	inner *inner // nil if the plugin runs in a process
 }
 
-// runner runs a plugin: a *launch.Child in a process, and an *inner in this process.
+// runner runs a plugin. For a process it is a *launch.Child, and in this process an *inner.
 type runner interface {
 	Signal(syscall.Signal)
 	CloseStdin()
@@ -55,7 +55,7 @@ type runner interface {
 	PID() int
 }
 
-// start starts the target and waits for nothing.
+// start starts the target. It does not wait for the handshake.
 func (t Target) start(o startOptions) (*plugin, error) {
 	folder, err := launch.NewFolder(nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *plugin) startProcess(t Target, o startOptions) error {
 		if shared, err = openNull(); err != nil {
 			return err
 		}
-		defer func() { _ = shared.Close() }() // nothing was written
+		defer func() { _ = shared.Close() }() // nothing was written to it
 	}
 	child := launch.NewChild()
 	p.runner = child
@@ -115,7 +115,7 @@ func openNull() (*os.File, error) { return os.OpenFile(os.DevNull, os.O_WRONLY, 
 // baseEnviron returns the variables that every plugin gets, or only PATH.
 func baseEnviron(pathOnly bool) []string {
 	var environ []string
-	for _, entry := range os.Environ() { //nolint:forbidigo // a host hands on its own environment
+	for _, entry := range os.Environ() { //nolint:forbidigo // a host passes on its own environment
 		name, _, _ := strings.Cut(entry, "=")
 		if wire.BaseVariable(name) && (!pathOnly || name == "PATH") {
 			environ = append(environ, entry)

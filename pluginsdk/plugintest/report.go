@@ -14,12 +14,12 @@ type Status int
 
 // The outcomes.
 const (
-	// Pass: the plugin keeps the rule.
+	// Pass means that the plugin keeps the rule.
 	Pass Status = iota
-	// Fail: the plugin breaks the rule.
+	// Fail means that the plugin breaks the rule.
 	Fail
-	// Skip: the rule does not apply to the plugin, or could not be tried. It counts
-	// neither as passed nor as failed.
+	// Skip means that the rule does not apply to the plugin, or could not be tried. It
+	// counts neither as passed nor as failed.
 	Skip
 )
 
@@ -34,20 +34,20 @@ type Result struct {
 	Title string
 	// Status is the outcome.
 	Status Status
-	// Detail is the reason why a rule failed or was skipped, in one or more lines. It
+	// Detail is the reason for which a rule failed or was skipped, in one or more lines. It
 	// is empty for a rule that passed.
 	Detail string
-	// Option is the missing option of this package because of which the rule was
-	// skipped, and Flag is the corresponding flag of "servetrace plugin test". Each is
-	// empty if there is none.
+	// Option is the option of this package that was missing, so that the rule was skipped.
+	// Flag is the corresponding flag of "servetrace plugin test". Each is empty if there is
+	// none.
 	Option, Flag string
-	// Took is how long the rule ran.
+	// Took is the duration of the rule.
 	Took time.Duration
 
-	untried bool // because a rule that it builds upon is not kept
+	untried bool // because a rule that it builds upon is broken
 }
 
-// inGo returns the detail with the option that is missing.
+// inGo returns the detail with the missing option.
 func (r Result) inGo() string {
 	if r.Option == "" {
 		return r.Detail
@@ -55,7 +55,7 @@ func (r Result) inGo() string {
 	return r.Detail + "; see " + r.Option
 }
 
-// onCommandLine returns the detail with the flag that is missing.
+// onCommandLine returns the detail with the missing flag.
 func (r Result) onCommandLine() string {
 	switch {
 	case r.Flag != "":
@@ -87,7 +87,7 @@ func (r *Report) count(status Status) int {
 	return n
 }
 
-// took adds up the time of all rules, which overlap.
+// took returns the sum of the durations of all rules, which overlap.
 func (r *Report) took() time.Duration {
 	var sum time.Duration
 	for _, result := range r.Results {

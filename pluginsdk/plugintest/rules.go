@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// rule is one sentence of the contract, and its check.
+// rule is one rule of the contract, and its check.
 type rule struct {
-	// id is GROUP.NAME in lower case. It never changes: reports of different versions
-	// are compared by it.
+	// id is GROUP.NAME in lower case. It never changes, because reports of different
+	// versions are compared by it.
 	id string
 	// title describes the behaviour of a plugin that keeps the rule, in one line.
 	title string
 	// needs restricts the rule to some targets.
 	needs need
-	// after lists the rules that this rule builds upon, earlier in the table. If such a
-	// rule is not kept, this rule is skipped.
+	// after lists the rules that this rule builds upon. They come earlier in the table. If
+	// the plugin breaks one of them, this rule is skipped.
 	after []string
-	// last: the rule judges the answers to all other rules, and runs after them.
+	// last is set if the rule judges the answers to all other rules, and runs after them.
 	last bool
-	// input is the state of the back end for the rule. Empty: the usual state.
+	// input is the state of the back end for the rule. Empty means the usual state.
 	input Input
-	// check tries the rule. It returns if the plugin keeps the rule.
+	// check tries the rule. It returns normally if the plugin keeps the rule.
 	check func(t *trial)
 }
 
@@ -37,7 +37,7 @@ const (
 	processor                  // a processor plugin
 )
 
-// The rules that others build upon, without the rules before these.
+// Rules that other rules build upon. Each list has only the last rule of a sequence.
 var (
 	shaken     = []string{"handshake.line"}
 	connected  = []string{"handshake.version", "handshake.plain", "handshake.socket"}
@@ -190,7 +190,7 @@ var table = []rule{
 		needs: processor, after: delivered, last: true, check: checkAccounted},
 }
 
-// rules returns the table, with the rules before each rule complete in after.
+// rules returns the table, with complete lists after.
 func rules() []rule {
 	all := slices.Clone(table)
 	before := map[string][]string{}

@@ -33,11 +33,12 @@ func (a about) maxBytes() int {
 // SERVE_TRACING_BATCH_SPANS, or its default if the plugin declares none.
 func (a about) maxSpans() int { return limit(a.response.GetLimits().GetMaxBatchSpans(), 2048, 1<<16) }
 
-// concurrency returns the number of calls that the suite makes at once. No host makes
+// concurrency returns the number of concurrent calls that the suite makes. No host makes
 // more than 64.
 func (a about) concurrency() int { return limit(a.response.GetLimits().GetMaxConcurrency(), 64, 64) }
 
-// limit returns a declared limit, at most the largest, or unset if it is zero.
+// limit returns a declared limit, but at most largest. It returns unset if the declared
+// limit is zero.
 func limit(declared uint32, unset, largest int) int {
 	if declared == 0 {
 		return unset
@@ -55,7 +56,7 @@ func checkDescribe(t *trial) {
 	t.suite.about.response = response
 }
 
-// expectSameDescribe expects the answer to Describe that another process gave.
+// expectSameDescribe expects the same answer to Describe as another process gave.
 func expectSameDescribe(p *subject, when string) {
 	if got, want := p.describe(), p.t.suite.about.response; !proto.Equal(got, want) {
 		p.t.fatalf("%s: Describe answers\n%v\nbut another process of the plugin answered\n%v\nwant one answer: a host relies on the first", when, got, want)
@@ -72,7 +73,8 @@ func checkRepeatable(t *trial) {
 	expectSameDescribe(p, "after Configure")
 }
 
-// nameForm matches the name of a plugin, lineForm a line of text or nothing.
+// nameForm matches the name of a plugin. lineForm matches one line of text, or an empty
+// text.
 var (
 	nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 	lineForm = regexp.MustCompile(`^[^\x00-\x1f\x7f]*$`)
@@ -159,8 +161,9 @@ func checkOffline(t *trial) {
 	}
 }
 
-// checkEnvAtStart starts the plugin with its variables, as a host does the second
-// time, and compares Describe's answer with the answer of a start without them.
+// checkEnvAtStart starts the plugin with its variables in the environment, as a host does
+// at the second start. It compares the answer to Describe with the answer of a start
+// without them.
 func checkEnvAtStart(t *trial) {
 	response := t.suite.about.response
 	switch {
@@ -195,7 +198,7 @@ func checkBare(t *trial) {
 	p.describe()
 }
 
-// noConfig is neither YAML nor JSON.
+// noConfig is text that is neither YAML nor JSON.
 var noConfig = []byte("{plugintest: [\x00\n\t}")
 
 func checkBadConfig(t *trial) {

@@ -32,7 +32,7 @@ func checkFlushOverlaps(t *trial) {
 	t.step = "Export and Flush at once"
 	t.atOnce(flushers+1, func(i int) {
 		for range rounds {
-			if i == 0 { // one Export at a time: a plugin may declare that
+			if i == 0 { // one Export at a time, because a plugin may demand that
 				account.deliver(t.batch(2))
 			} else {
 				_, err := p.session.flush(t.ctx)
@@ -74,12 +74,12 @@ func checkExportAfterShutdown(t *trial) {
 	switch {
 	case errors.Is(err, errNoAnswer):
 		t.fatalf("after Shutdown: %v", err)
-	case err == nil && !answer.Retryable: // a broken connection is retried too
+	case err == nil && !answer.Retryable: // a host also retries after a broken connection
 		t.fatalf("a batch after Shutdown is answered %v; want UNAVAILABLE", answer)
 	}
 }
 
-// The checks of the end of the process, and of its whole life.
+// The checks of the end of the process, and of its life.
 
 func checkNoFiles(t *trial) {
 	p := t.ready(asHost)
@@ -111,7 +111,7 @@ func checkHostDeath(t *trial) {
 		})
 	}
 	t.must(<-first)
-	p.session.hangUp() // as the kernel does with the connection of a dead host
+	p.session.hangUp() // as the kernel closes the connection of a dead host
 	p.plugin.CloseStdin()
 	p.ends("the death of its host")
 }
@@ -136,10 +136,10 @@ func checkDrain(t *trial) {
 	t.skipf("input %q was answered before SIGTERM could be sent, %d times; want one that takes half a second or more", Slow, attempts)
 }
 
-// drains sends SIGTERM while a slow call is in flight, and expects the call to be
-// answered OK. It reports false, without a signal, if the call was answered earlier.
+// drains sends SIGTERM while a slow call is in flight, and expects an OK answer to the
+// call. If the call was answered before the signal, it returns false.
 func drains(p *subject) bool {
-	const slow = time.Second // the time for which the back end stays in its state
+	const slow = time.Second // the back end stays in its state for this time
 	b, restore := provoke(p.t, Slow)
 	defer restore()
 	defer time.AfterFunc(slow, restore).Stop()
@@ -163,13 +163,13 @@ func begin(p *subject, b batch) <-chan error {
 	sent, outcome := make(chan struct{}), make(chan error, 1)
 	b.sent = sync.OnceFunc(func() { close(sent) })
 	go func() { // ends with the call
-		defer b.sent() // begin must return even if the call fails before the batch is sent
+		defer b.sent() // begin must return even if the call fails before it is sent
 		_, err := p.session.mustExport(p.t.ctx, b)
 		outcome <- err
 	}()
 	<-sent
-	// The plugin has begun the call some time after it has answered calls that were sent
-	// later. A slow call takes longer.
+	// The plugin has begun the call when it has answered later calls, and a moment has
+	// passed. A slow call takes longer than this moment.
 	const moment = 100 * time.Millisecond
 	for range 3 {
 		p.t.must(p.session.health(p.t.ctx))
@@ -183,7 +183,7 @@ func begin(p *subject, b batch) <-chan error {
 
 func checkSIGINT(t *trial) {
 	p := t.ready(asHost)
-	p.delivers(t.batch(1)) // go-plugin's server handles SIGINT some time after the handshake
+	p.delivers(t.batch(1)) // go-plugin's server handles SIGINT only some time after the handshake
 	const signals, pause = 4, 50 * time.Millisecond
 	for range signals {
 		p.plugin.Signal(syscall.SIGINT)
@@ -208,7 +208,7 @@ func checkFewLines(t *trial) {
 	for range batches {
 		p.delivers(t.batch(1))
 	}
-	p.plugin.stop() // after which all output has been read
+	p.plugin.stop() // stop returns after all output was read
 	if lines, _ := p.plugin.out.counts(); lines > most {
 		t.fatalf("%d batches made %d lines; print output for users to the descriptor of %s, and log less", batches, lines, wire.EnvStdoutFD)
 	}
@@ -220,11 +220,11 @@ func checkLaunched(t *trial) {
 	t.must(err)
 	null, err := openNull()
 	t.must(err)
-	defer func() { _ = null.Close() }() // nothing was written
+	defer func() { _ = null.Close() }() // nothing was written to it
 	start, cancel := context.WithTimeout(t.ctx, t.suite.settings.patience)
 	defer cancel()
 	p, err := launch.Start(start, launch.Command{
-		Name: "plugintest", Path: path, Trust: launch.Trust{AllowWritable: true}, // a test does not care about the owner
+		Name: "plugintest", Path: path, Trust: launch.Trust{AllowWritable: true}, // the owner of the file does not matter in a test
 		Environ: slices.Concat(baseEnviron(false), t.suite.target.env, t.startEnviron()),
 		Stdout:  null, Log: slog.New(slog.DiscardHandler),
 	})

@@ -53,7 +53,7 @@ func checkEmpty(t *trial) {
 	p.lives("empty requests")
 }
 
-// largestSpan is the size of the largest span that a host can be configured to take.
+// largestSpan is the largest span size that an operator can configure.
 const largestSpan = 3 << 20
 
 func checkMostBytes(t *trial) {
@@ -171,9 +171,9 @@ func tapped(p *subject) [][]byte {
 	return p.plugin.inner.tap.seen()
 }
 
-// keepsUnknownFields returns an error unless a batch has the unknown field in all
-// kinds of messages. A message that a processor has added need not have it, and
-// attributes may be replaced with all their content.
+// keepsUnknownFields returns an error unless all kinds of messages in a batch have the
+// unknown field. It need not be in a message that a processor has added, and attributes may
+// be replaced as a whole.
 func keepsUnknownFields(encoded []byte) error {
 	var data tracepb.TracesData
 	if err := proto.Unmarshal(encoded, &data); err != nil {
@@ -248,17 +248,18 @@ func checkRetryable(t *trial) {
 	}
 }
 
-// cutter returns a context that ends after some time, by a deadline or without.
+// cutter returns a context that ends after some time, either by a deadline or by
+// cancellation.
 type cutter func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 
-// cancelAfter is a cutter without a deadline.
+// cancelAfter is a cutter that cancels.
 func cancelAfter(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(after, cancel)
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// checkCut makes calls that are cut off, some of them at once, and expects the plugin
+// checkCut makes calls that are cut off, some of them concurrently, and expects the plugin
 // to live. With a Stuck input, the plugin must also have ended the call.
 func checkCut(t *trial, cut cutter) {
 	const most, spans, size = 8, 64, 1 << 20
@@ -267,7 +268,7 @@ func checkCut(t *trial, cut cutter) {
 		call, cancel := cut(t.ctx, time.Duration(i)*2*time.Millisecond)
 		defer cancel()
 		b := t.batch(min(spans, about.maxSpans())).pad(min(size, about.maxBytes()))
-		_, _ = p.session.export(call, b) // it is cut off, or it is not
+		_, _ = p.session.export(call, b) // it may be cut off, or not
 	})
 	p.lives("calls that were cut off")
 	if t.suite.settings.has(Stuck) {
@@ -275,8 +276,8 @@ func checkCut(t *trial, cut cutter) {
 	}
 }
 
-// expectStuckCallEnds expects a call that hangs to end when it is cut off, so that the
-// plugin can be shut down.
+// expectStuckCallEnds expects a hanging call to end when it is cut off, so that the plugin
+// can be shut down.
 func expectStuckCallEnds(p *subject, cut cutter) {
 	t := p.t
 	b, restore := provoke(t, Stuck)

@@ -7,7 +7,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// The checks of the answers to all rules. They run after the other rules.
+// The checks of the answers to all rules. They run after all other rules.
 
 func checkDiagnostics(t *trial) {
 	_, diagnostics := t.suite.seen.all()
@@ -96,7 +96,7 @@ func checkFiltered(t *trial) {
 	skipUnseen(t, answers, len(exports))
 }
 
-// skipUnseen skips the rule if none of the answers were of its kind.
+// skipUnseen skips the rule if there was no answer of its kind.
 func skipUnseen(t *trial, ofKind, answers int) {
 	if ofKind == 0 {
 		t.skipWithout("WithInput or WithState", "", "none of %d answers had any", answers)

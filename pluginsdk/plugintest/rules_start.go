@@ -47,7 +47,7 @@ func checkNewerVersions(t *trial) {
 }
 
 func checkOtherVersion(t *trial) {
-	const versions = "4095" // which no plugin speaks
+	const versions = "4095" // no plugin has this version
 	t.step = wire.EnvProtocolVersions + "=" + versions
 	p := t.start(withHandshake(wire.EnvProtocolVersions, versions))
 	shake, refused := p.plugin.handshake(t.ctx, t.suite.settings.patience)
@@ -72,7 +72,7 @@ func checkCookie(t *trial) {
 	expectRefusal(t.start(withHandshake(wire.CookieKey, "0000")))
 }
 
-// expectRefusal expects the plugin to print a message and to end.
+// expectRefusal expects the plugin to print a message and to end without a host.
 func expectRefusal(p *subject) {
 	t := p.t
 	if _, err := p.plugin.handshake(t.ctx, t.suite.settings.patience); err == nil {

@@ -132,7 +132,7 @@ func (p *Plugin) Spans() []*tracepb.ResourceSpans {
 	}
 	for _, encoded := range encoded {
 		var data tracepb.TracesData
-		if proto.Unmarshal(encoded, &data) == nil { // else the exporter got bytes that are no spans
+		if proto.Unmarshal(encoded, &data) == nil { // otherwise the exporter got bytes that are not valid
 			all = append(all, data.GetResourceSpans()...)
 		}
 	}

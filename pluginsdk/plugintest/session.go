@@ -31,11 +31,11 @@ type session struct {
 	seen      *observations
 	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
-	// processes: it is a processor plugin, so export calls Process. Written before export
-	// is called.
+	// processes is set for a processor plugin. export then calls Process. Written before
+	// export is called.
 	processes bool
 	returned  tap // the results of Process
-	// The rest is set by connect.
+	// connect sets the fields below.
 	hangUp   func()        // closes the connection
 	stdio    chan struct{} // closed when the stream of GRPCStdio has ended
 	stdioErr error         // read after stdio is closed
@@ -57,7 +57,7 @@ func connect(settings *settings, seen *observations, socket string) (*session, e
 	ctx, cancel := context.WithCancel(context.Background())
 	s.hangUp = func() {
 		cancel()
-		_ = conn.Close() // nothing is lost with it; a second Close is harmless
+		_ = conn.Close() // nothing is lost, and a second Close does no harm
 	}
 	s.stdio = make(chan struct{})
 	late := time.AfterFunc(settings.patience, cancel)
@@ -82,12 +82,12 @@ func (s *session) close() {
 	<-s.stdio
 }
 
-// call makes a call and waits for its answer, at most for the suite's patience. An
-// error that is a status of gRPC is a *wire.Error.
+// call makes a call and waits for its answer, at most for the suite's patience. If the
+// error is a gRPC status, it is a *wire.Error.
 func call[Request, Response any](ctx context.Context, s *session, method func(context.Context, Request, ...grpc.CallOption) (Response, error), request Request) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.patience)
 	defer cancel()
-	deadline, _ := ctx.Deadline() // of the caller, if it is earlier
+	deadline, _ := ctx.Deadline() // the caller's deadline counts if it is earlier
 	limit := time.Until(deadline)
 	response, err := method(ctx, request)
 	e := wire.FromStatus(err)
@@ -109,7 +109,7 @@ func noAnswerWithin(limit time.Duration) error {
 	return fmt.Errorf("%w within %v", errNoAnswer, limit)
 }
 
-// codeOf returns the gRPC code of an error of call. It is empty for all other errors.
+// codeOf returns the gRPC code of an error of call, or "" for any other error.
 func codeOf(err error) string {
 	var e *wire.Error
 	if errors.As(err, &e) {
@@ -140,7 +140,7 @@ func (s *session) configure(ctx context.Context, request *pluginv1.ConfigureRequ
 	return reply, err
 }
 
-// configureWell configures the plugin as the options of the suite say.
+// configureWell configures the plugin with the options of the suite.
 func (s *session) configureWell(ctx context.Context, patterns []string) error {
 	reply, err := s.configure(ctx, s.settings.request(patterns))
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *session) shutdown(ctx context.Context) (left uint64, err error) {
 	return reply.GetSpansLeft(), err
 }
 
-// noneLeft turns the result of flush or shutdown into an error if spans are left.
+// noneLeft returns an error if spans are left, or the error of flush or shutdown.
 func noneLeft(left uint64, err error) error {
 	if err == nil && left > 0 {
 		err = fmt.Errorf("%d spans left; want 0: every batch was answered OK, which means delivered", left)
@@ -206,8 +206,8 @@ func (s *session) release(ctx context.Context) error {
 	return nil
 }
 
-// export sends a batch and returns the plugin's answer. It returns an error if there
-// was no answer: the connection broke, ctx ended, or the suite's patience did.
+// export sends a batch and returns the plugin's answer. It returns an error if there was no
+// answer, because the connection broke, ctx ended, or the suite's patience was over.
 func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 	data, err := b.encode()
 	if err != nil {
@@ -273,8 +273,8 @@ func (s *session) mustExport(ctx context.Context, b batch) (Answer, error) {
 
 // callEvents records the events of one call of Export.
 type callEvents struct {
-	answered atomic.Bool // the status came from the plugin, and not from a broken connection
-	sent     func()      // as in batch
+	answered atomic.Bool // the plugin sent the status, so the connection was not broken
+	sent     func()      // see batch.sent
 }
 
 type eventsKey struct{}

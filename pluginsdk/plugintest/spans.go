@@ -16,23 +16,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// batch is a request, and how it is sent.
+// batch is a request, and the way in which it is sent.
 type batch struct {
 	request *coltracepb.ExportTraceServiceRequest
-	raw     []byte   // if not nil, sent instead of request
-	ids     []string // of its spans, as hexadecimal digits
+	raw     []byte   // if not nil, it is sent instead of request
+	ids     []string // ids of its spans, as hexadecimal digits
 	// id and attempt are sent as metadata; neither is sent if id is empty.
 	id      string
 	attempt int
-	// more is other metadata, keys and values in turns.
+	// more has other metadata: keys and values by turns.
 	more []string
-	// sent, if not nil, is called when the request has been written to the connection,
-	// ahead of all later calls.
+	// sent may be nil. It is called when the request has been written to the connection,
+	// before all later calls.
 	sent func()
 }
 
-// numbering makes spans and batches with numbers that are unique within a run of the
-// suite, and with ids that are unique beyond it. It is safe for concurrent use.
+// numbering makes spans and batches with numbers that are unique in one run of the suite,
+// and with ids that are unique everywhere. It is safe for concurrent use.
 type numbering struct {
 	run  uint64 // random, not zero
 	last atomic.Uint32
@@ -45,7 +45,7 @@ func (n *numbering) take(numbers int) uint32 {
 	return n.last.Add(uint32(numbers)) - uint32(numbers) + 1
 }
 
-// batch returns a batch of so many numbered spans: "span-1", "span-2" and so on, with
+// batch returns a batch with a number of numbered spans: "span-1", "span-2" and so on, with
 // attributes of all types, an event, a link and a status.
 func (n *numbering) batch(spans int) batch {
 	scope := &tracepb.ScopeSpans{
@@ -82,9 +82,9 @@ func (b batch) encode() ([]byte, error) {
 }
 
 // pad adds an attribute to each span of a batch of numbered spans, so that the batch has
-// that many bytes, or a few less. A larger batch stays as it is.
+// about that many bytes, and not more. A batch that is larger already is unchanged.
 func (b batch) pad(bytes int) batch {
-	const overhead = 64 // bytes of an attribute without its value, and of the longer lengths of its parents
+	const overhead = 64 // bytes of an attribute without its value, and of the longer lengths in the messages around it
 	missing := (bytes-proto.Size(b.request))/max(1, len(b.ids)) - overhead
 	if missing <= 0 {
 		return b

@@ -9,8 +9,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// subject is a plugin that a rule has started. Its methods fail the rule and end the
-// goroutine if the plugin does not behave.
+// subject is a plugin that a rule has started. If the plugin breaks an expectation, the
+// methods fail the rule and end the goroutine.
 type subject struct {
 	t       *trial
 	plugin  *plugin
@@ -68,7 +68,7 @@ func (p *subject) delivers(b batch) Answer {
 	return answer
 }
 
-// lives expects the plugin to deliver a batch after an event.
+// lives expects the plugin to deliver a batch after an event, which the text names.
 func (p *subject) lives(after string) {
 	p.t.step = "after " + after
 	p.delivers(p.t.batch(1))
@@ -87,13 +87,13 @@ func (p *subject) answersShutdown() {
 	if err == nil || codeOf(err) != "" && codeOf(err) != wire.CodeRetry {
 		return
 	}
-	if p.plugin.awaitEnd(p.t.ctx, p.t.prompt()) != nil { // else it broke the connection by its end
+	if p.plugin.awaitEnd(p.t.ctx, p.t.prompt()) != nil { // otherwise the end of the plugin broke the connection
 		p.t.must(err)
 	}
 }
 
-// letGo asks the plugin to end in the host's two ways. The plugin may have ended, so
-// the answer does not matter.
+// letGo asks the plugin to end, in both ways that a host has. The plugin may have ended
+// already, so the answer does not matter.
 func (p *subject) letGo() {
 	_ = p.session.release(p.t.ctx)
 	p.plugin.CloseStdin()
@@ -124,8 +124,8 @@ func (p *subject) endsReleased() {
 	p.endsCleanly("Shutdown, GRPCController.Shutdown and the end of standard input")
 }
 
-// arrived returns the ids of all spans that have arrived at the back end. It reports
-// false if the suite cannot see them.
+// arrived returns the ids of all spans that have arrived at the back end. visible is false
+// if the suite cannot see them.
 func (p *subject) arrived() (ids []string, visible bool) {
 	if received := p.t.suite.settings.received; received != nil {
 		ids, err := received()
@@ -139,7 +139,7 @@ func (p *subject) arrived() (ids []string, visible bool) {
 	}
 	for _, encoded := range tapped(p) {
 		var data tracepb.TracesData
-		if proto.Unmarshal(encoded, &data) == nil { // else it is a batch of export.malformed
+		if proto.Unmarshal(encoded, &data) == nil { // otherwise it is a batch of the rule export.malformed
 			ids = append(ids, spanIDs(data.GetResourceSpans())...)
 		}
 	}

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// trial is one rule that is tried. A rule is written like a test: fatalf and skipf end
-// it, as in package testing, and so does a method of a subject if the plugin does not
-// behave. The methods are safe for concurrent use in atOnce.
+// trial is one rule that is being tried. A rule is written like a test. fatalf and skipf
+// end it, as in package testing. A method of a subject ends it if the plugin breaks an
+// expectation. In atOnce, the methods are safe for concurrent use.
 type trial struct {
 	ctx   context.Context
 	suite *checker
 	rule  rule
-	// step is put before each failure. The rule writes it while it runs alone.
+	// step is put before the text of each failure. The rule sets it while no goroutine of
+	// atOnce runs.
 	step string
 
 	mu       sync.Mutex
@@ -26,14 +27,14 @@ type trial struct {
 	skipped  *skip // nil: not skipped
 }
 
-// skip is why a rule was skipped, with the missing option or flag.
+// skip is the reason for which a rule was skipped, with the missing option or flag.
 type skip struct{ reason, option, flag string }
 
 // run tries the rule and writes its outcome.
 func (t *trial) run(result *Result) {
 	begun := time.Now()
 	var checking sync.WaitGroup
-	checking.Go(func() { t.check() }) // a goroutine of its own, which fatalf ends
+	checking.Go(func() { t.check() }) // fatalf ends this goroutine
 	checking.Wait()
 	result.Took = time.Since(begun)
 	if len(t.failures) > 0 && t.ctx.Err() != nil {
@@ -50,8 +51,8 @@ func (t *trial) run(result *Result) {
 	}
 }
 
-// check checks the rule if it applies to the target. A rule that changes the state of
-// the back end runs while no other rule does.
+// check checks the rule, if the rule applies to the target. A rule that changes the state
+// of the back end runs alone.
 func (t *trial) check() {
 	switch {
 	case t.rule.needs&process != 0 && t.suite.target.spec != nil:
@@ -106,7 +107,7 @@ func (t *trial) must(err error) {
 // skipf marks the rule as skipped and ends the goroutine.
 func (t *trial) skipf(format string, args ...any) { t.skipWithout("", "", format, args...) }
 
-// skipWithout is skipf for want of an option, or of the flag that stands for it.
+// skipWithout is skipf because of a missing option, or the flag for this option.
 func (t *trial) skipWithout(option, flag, format string, args ...any) {
 	t.mu.Lock()
 	t.skipped = &skip{fmt.Sprintf(format, args...), option, flag}
@@ -114,8 +115,8 @@ func (t *trial) skipWithout(option, flag, format string, args ...any) {
 	runtime.Goexit()
 }
 
-// atOnce calls f n times at once, waits for all calls, and ends the rule if it has
-// failed or was skipped.
+// atOnce makes n concurrent calls of f, and waits for all of them. It ends the rule if the
+// rule has failed or was skipped.
 func (t *trial) atOnce(n int, f func(i int)) {
 	var calls sync.WaitGroup
 	for i := range n {
@@ -140,9 +141,9 @@ func (t *trial) batch(spans int) batch { return t.suite.numbers.batch(spans) }
 // prompt returns the time that the suite grants instead of the contract's two seconds.
 func (t *trial) prompt() time.Duration { return t.suite.settings.prompt() }
 
-// startEnviron returns the variables that a plugin with env_at_start finds in its
-// start environment. It is nil for other plugins, and for a rule that does not wait
-// for the answer of Describe.
+// startEnviron returns the variables that a plugin with env_at_start has in its start
+// environment. It is nil for other plugins, and for a rule that does not build upon the
+// answer to Describe.
 func (t *trial) startEnviron() []string {
 	if !t.knowsPlugin() || !t.suite.about.response.GetEnvAtStart() {
 		return nil
@@ -154,11 +155,11 @@ func (t *trial) startEnviron() []string {
 	return environ
 }
 
-// knowsPlugin reports whether the answer of Describe is known, because the rule builds upon
-// it. Other rules must not read it: they may run while it is written.
+// knowsPlugin reports whether the rule may use the answer to Describe, because it builds
+// upon it. Other rules may run while the answer is written.
 func (t *trial) knowsPlugin() bool { return slices.Contains(t.rule.after, "describe.answered") }
 
-// start starts a plugin and waits for nothing.
+// start starts a plugin. It does not wait for the handshake.
 func (t *trial) start(o startOptions) *subject {
 	target := t.suite.target
 	target.env = slices.Concat(target.env, t.startEnviron())

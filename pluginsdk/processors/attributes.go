@@ -102,8 +102,8 @@ func (c *attributeAction) do(owner attributed, key string) {
 	}
 }
 
-// put sets an attribute. Setting a key replaces bytes in it that are no UTF-8, so
-// put deletes the attribute of the original key.
+// put sets an attribute. If the key is not valid UTF-8, setting it changes its bytes. So
+// put deletes the attribute with the original key.
 func put(owner attributed, key string, value attribute.Value) {
 	if !utf8.ValidString(key) {
 		owner.DeleteAttributes(attribute.Key(key))

@@ -77,7 +77,7 @@ var operations = map[string]operation{
 	"delete": opDelete, "hash": opHash, "rename": opRename,
 }
 
-// A place is a kind of owner of attributes.
+// A place is a kind of object that has attributes.
 type place uint8
 
 const (
@@ -98,7 +98,7 @@ type attributeAction struct {
 	from  string
 	salt  []byte
 
-	// The parts of the fields with wildcards: Key is before+"*"+after. To is
+	// Key and To, split at their wildcards. Key is before+"*"+after. To is
 	// toBefore+"*"+toAfter, or toBefore if it has no wildcard.
 	before, after, toBefore, toAfter string
 }

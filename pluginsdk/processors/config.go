@@ -13,7 +13,7 @@ import (
 // faults collects all errors of a config for Validate.
 type faults []error
 
-// add adds an error. path is within the config: "actions[0].key".
+// add adds an error. path is the path in the config: "actions[0].key".
 func (f *faults) add(path, format string, args ...any) {
 	*f = append(*f, &pluginsdk.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
 }
@@ -33,7 +33,7 @@ func within(prefix string, err error) error {
 	return all.err()
 }
 
-// leaves returns the errors that err joins, at every depth.
+// leaves returns the errors that err joins, directly or in a joined error.
 func leaves(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -65,8 +65,8 @@ func (p processor) Process(_ context.Context, b *pluginsdk.Batch) error {
 	return nil
 }
 
-// constructor returns the constructor of a processor, with its kind as the default
-// name. prepare checks the config and returns the processor's work on a batch.
+// constructor returns the constructor of a processor. kind is the default of the name.
+// prepare checks the config, and returns the function that processes a batch.
 func constructor(kind, name string, prepare func(pluginsdk.Setup) (func(*pluginsdk.Batch), error)) pluginsdk.NewProcessor {
 	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 		process, err := prepare(s)
@@ -77,8 +77,8 @@ func constructor(kind, name string, prepare func(pluginsdk.Setup) (func(*plugins
 	}
 }
 
-// checkName adds an error for a name that the delivery accounting cannot hold.
-// An empty name is valid: it means the kind's own name.
+// checkName adds an error for a name that the delivery accounting cannot hold. An empty
+// name is valid, and means the name of the kind.
 func (f *faults) checkName(name string) {
 	const longest = 64
 	if len(name) > longest || strings.ContainsFunc(name, func(r rune) bool {

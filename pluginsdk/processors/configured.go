@@ -57,8 +57,8 @@ func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Proces
 	return configured(ctx, s, true)
 }
 
-// configured implements Configured and ConfiguredWithRay. rayContext is the default for
-// the variable.
+// configured implements Configured and ConfiguredWithRay. rayContext is the default of the
+// variable.
 func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (pluginsdk.Processor, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -68,7 +68,7 @@ func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (plugin
 	all := faults{err}
 	var chain pluginsdk.Chain
 	if on && !slices.ContainsFunc(doc.Processors, func(e entry) bool { return e.RayContext != nil }) {
-		first, _ := RayContext()(ctx, s) // its config is valid
+		first, _ := RayContext()(ctx, s) // cannot fail, because its config is valid
 		chain = append(chain, first)
 	}
 	names := map[string]int{}
@@ -85,7 +85,7 @@ func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (plugin
 		}
 		c := list[0]
 		made, err := c.build(ctx, s)
-		all = append(all, within(path, err)) // err names the kind already
+		all = append(all, within(path, err)) // err already names the kind
 		chain = append(chain, made)
 		if before, taken := names[c.name]; taken {
 			all.add(path+"."+c.kind+".name", "%q is the name of processors[%d] too: give one of them another, "+
@@ -179,7 +179,8 @@ func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.P
 	return Sample(SampleConfig{Name: c.Name, Ratio: *c.Ratio, Keep: c.Keep})(ctx, s)
 }
 
-// nameSuccessors replaces the errors about keys that redact had before.
+// nameSuccessors replaces the errors about removed keys of redact by errors that name the
+// new keys.
 func nameSuccessors(err error) error {
 	all := leaves(err)
 	for i, one := range all {

@@ -69,7 +69,7 @@ var (
 	statuses = map[string]codes.Code{"unset": codes.Unset, "ok": codes.Ok, "error": codes.Error}
 )
 
-// spanRule is a compiled SpanMatch. Every span meets a nil condition.
+// spanRule is a compiled SpanMatch. A nil condition is met by every span.
 type spanRule struct {
 	name       *glob
 	kind       *trace.SpanKind
@@ -93,8 +93,8 @@ func (m SpanMatch) compile(path string, f *faults) spanRule {
 	return rule
 }
 
-// oneOf returns the value of a word in a table. It returns nil for an empty word, and
-// adds an error and returns nil for an unknown word.
+// oneOf looks up a word in a table. It returns nil for an empty word. For an unknown word
+// it adds an error and returns nil.
 func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	if word == "" {
 		return nil
@@ -107,8 +107,8 @@ func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	return &value
 }
 
-// valueRule is a condition on an attribute. At most one of text and want is set. If
-// none is, every value meets it.
+// valueRule is a condition on an attribute. At most one of text and want is set. If neither
+// is set, every value meets the condition.
 type valueRule struct {
 	key  attribute.Key
 	text *glob
@@ -155,7 +155,7 @@ func Filter(c FilterConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// matches reports whether the span meets all conditions. It checks cheap ones first.
+// matches reports whether the span meets all conditions. It checks cheap conditions first.
 func (r *spanRule) matches(span pluginsdk.Span) bool {
 	if r.kind != nil && span.Kind() != *r.kind {
 		return false

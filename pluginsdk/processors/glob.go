@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// glob is a pattern over a whole text: "*" matches any run of characters, "?"
-// one character, a backslash makes the next character literal, and all other
-// characters match themselves, dots and slashes too.
+// glob is a pattern for a whole text. "*" matches any run of characters, and "?" matches
+// one character. A backslash makes the next character literal. All other characters match
+// themselves, even dots and slashes.
 type glob struct {
 	re        *regexp.Regexp
 	literal   string // the only match of a pattern without wildcards
@@ -28,10 +28,10 @@ func (g *glob) matches(text string) bool {
 	return g.re.MatchString(text)
 }
 
-// parseGlob returns a pattern as a regular expression, and the text that it
-// matches if it has no wildcard.
+// parseGlob returns a pattern as a regular expression. If the pattern has no wildcard, it
+// also returns the text that the pattern matches.
 func parseGlob(pattern string) (expression, literal string, isLiteral bool) {
-	pattern = strings.ToValidUTF8(pattern, "\uFFFD") // as regular expressions have to be
+	pattern = strings.ToValidUTF8(pattern, "\uFFFD") // regular expressions must be valid UTF-8
 	var re, text strings.Builder
 	isLiteral = true
 	for i := 0; i < len(pattern); i++ {

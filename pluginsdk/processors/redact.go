@@ -53,7 +53,7 @@ func Redact(c RedactConfig) pluginsdk.NewProcessor {
 // redactor applies the rules to one batch.
 type redactor struct {
 	*redactRules
-	keys map[string]keyRule // of the keys met so far: a batch has few that repeat
+	keys map[string]keyRule // rules of the keys so far; a batch repeats few keys
 }
 
 func (r redactor) batch(b *pluginsdk.Batch) {
@@ -87,7 +87,7 @@ func (r redactor) span(span pluginsdk.Span) {
 	}
 }
 
-// attributed is a span, resource, scope, event or link.
+// attributed is implemented by spans, resources, scopes, events and links.
 type attributed interface {
 	Attribute(key attribute.Key) (attribute.Value, bool)
 	Attributes() iter.Seq[attribute.KeyValue]
@@ -103,7 +103,7 @@ func redactAttributes[T attributed](r redactor, owner T) {
 	}
 }
 
-// value returns the redacted value of an attribute, or of a member of a map, and
+// value returns the redacted value of an attribute, or of a member of a map. changed
 // reports whether it differs.
 func (r redactor) value(kv attribute.KeyValue) (value attribute.Value, changed bool) {
 	rule, known := r.keys[string(kv.Key)]

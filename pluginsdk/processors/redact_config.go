@@ -44,14 +44,15 @@ func BlockedKeys() []string {
 
 const ruleKeys = "keys" // the name of BlockedKeys in RedactConfig.Without
 
-// removedRules are rules of earlier versions, with the reason for an operator.
+// removedRules are rules of earlier versions, each with the reason for its removal, for
+// operators.
 var removedRules = map[string]string{
 	"jwt":     `it is part of "token"`,
 	"aws":     `access key ids are part of "token"; secret keys are redacted by their key only`,
 	"command": "there is no rule for command lines; use blocked_values",
 }
 
-// removedKeys are redact's keys of earlier versions, with their successors.
+// removedKeys are keys of redact in earlier versions, each with its successor.
 var removedKeys = map[string]string{
 	"max_value_bytes":     "was removed: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it",
 	"max_depth":           "was removed: arrays and maps are searched at every depth. Remove it",
@@ -93,7 +94,7 @@ func (c RedactConfig) compile() (*redactRules, error) {
 	}
 	for i, text := range c.AllowedValues {
 		path := fmt.Sprintf("allowed_values[%d]", i)
-		if f.compile(path, text) == nil { // by itself, so that it cannot close the group below
+		if f.compile(path, text) == nil { // checked alone, because it could close the group below
 			continue
 		}
 		whole, err := regexp.Compile(`\A(?:` + text + `)\z`)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// json redacts a valid JSON text, and keeps all other bytes.
+// json redacts a valid JSON text, and keeps all other bytes unchanged.
 func (r *redactRules) json(text string) string {
 	e := jsonEdit{rules: r, text: text, decoder: json.NewDecoder(strings.NewReader(text))}
 	e.decoder.UseNumber()
@@ -20,7 +20,7 @@ type jsonEdit struct {
 	text    string
 	decoder *json.Decoder
 	out     strings.Builder
-	copied  int // bytes of text that are in out
+	copied  int // number of bytes of text that are in out
 }
 
 // value redacts the next value. If blocked is set it replaces each string and
@@ -50,7 +50,7 @@ func (e *jsonEdit) value(blocked bool) {
 	}
 }
 
-// next returns the next token and its place in the text.
+// next returns the next token and its start in the text.
 func (e *jsonEdit) next() (token json.Token, start int) {
 	start = int(e.decoder.InputOffset())
 	token, err := e.decoder.Token()
@@ -66,8 +66,8 @@ func (e *jsonEdit) skip() {
 	_ = e.decoder.Decode(&raw) // the text is valid
 }
 
-// replace writes the redacted form of the token that the decoder has read last,
-// which begins at start. value is the token decoded.
+// replace writes the redacted form of the last token, which begins at start. value is the
+// decoded token.
 func (e *jsonEdit) replace(start int, value string, blocked bool) {
 	redacted := Redacted
 	if !blocked {
@@ -79,7 +79,7 @@ func (e *jsonEdit) replace(start int, value string, blocked bool) {
 	var quoted strings.Builder
 	encoder := json.NewEncoder(&quoted)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(redacted) // a string can be encoded
+	_ = encoder.Encode(redacted) // cannot fail for a string
 	e.out.WriteString(e.text[e.copied:start])
 	e.out.WriteString(strings.TrimSuffix(quoted.String(), "\n"))
 	e.copied = int(e.decoder.InputOffset())

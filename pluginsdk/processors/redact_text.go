@@ -10,23 +10,24 @@ import (
 type pattern struct {
 	rule string
 	re   *regexp.Regexp
-	// whole means that the secret is the whole match. Otherwise it is the last group
-	// that has matched.
+	// whole means that the whole match is the secret. Otherwise the last group that has
+	// matched is the secret.
 	whole bool
-	// named means that the first group is a name, and a value follows the match. The
-	// value is a secret if the name matches a glob of a blocked key.
+	// named means that the first group is a name, and that a value follows the match. The
+	// value is a secret if the name matches a glob for blocked keys.
 	named bool
-	// Each match contains the text sign, and one of the characters chars. They save
-	// searches. Empty means no such text.
+	// Each match contains the text sign, and one of the characters of chars. A text without
+	// them needs no search. An empty sign or chars is ignored.
 	sign, chars string
-	// least is the length of the shortest match, in bytes. It saves searches.
+	// least is the length of the shortest match, in bytes. A shorter text needs no search.
 	least int
-	// valid reports whether text[start:end] is a secret. Nil means that every match is.
+	// valid reports whether text[start:end] is a secret. nil means that every match is a
+	// secret.
 	valid func(text string, start, end int) bool
 }
 
-// headers matches headers that hold credentials. The value is in quotes together with
-// the name, or in quotes by itself, or the rest of the line.
+// headers matches headers with credentials. The value is in quotes together with the name,
+// or in quotes by itself, or it is the rest of the line.
 var headers = func() *regexp.Regexp {
 	const name = `(?:authorization|(?:set-)?cookie)`
 	return regexp.MustCompile(`(?i)` +
@@ -74,8 +75,8 @@ var tokens = []struct{ sign, form string }{
 	{"A", `A(?:KIA|SIA|BIA|CCA|ROA|IDA|GPA|NPA|NVA|IPA|PKA)[A-Z0-9]{16}\b`},
 }
 
-// tokenPatterns returns a pattern for each form of tokens. A token begins after a
-// character that is no letter and no digit.
+// tokenPatterns returns a pattern for each form of token. The character before a token must
+// not be a letter or a digit.
 func tokenPatterns() []pattern {
 	list := make([]pattern, len(tokens))
 	for i, t := range tokens {
@@ -84,7 +85,7 @@ func tokenPatterns() []pattern {
 	return list
 }
 
-// hasDigit reports whether the text has a digit, as credentials have. The second word
+// hasDigit reports whether the text has a digit. Credentials have one, but the second word
 // of "bearer authentication" has none.
 func hasDigit(text string, start, end int) bool {
 	return strings.ContainsAny(text[start:end], "0123456789")
@@ -107,8 +108,8 @@ var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])
 // joinDigits removes the signs between groups of digits.
 var joinDigits = strings.NewReplacer(" ", "", "-", "")
 
-// isCard reports whether text[start:end] is the number of a card, with a known issuer
-// and a valid check digit, and not the fraction of a number.
+// isCard reports whether text[start:end] is a card number, with a known issuer and a valid
+// check digit. The digits after a decimal point are not.
 //
 // Source: https://en.wikipedia.org/wiki/Luhn_algorithm
 func isCard(text string, start, end int) bool {
@@ -129,7 +130,7 @@ func isCard(text string, start, end int) bool {
 
 // redactRules is a compiled RedactConfig. It is safe for concurrent use.
 type redactRules struct {
-	blocked, ignored *regexp.Regexp // of keys; nil: none
+	blocked, ignored *regexp.Regexp // for keys; nil: no rules
 	secretNames      *regexp.Regexp // of assignments
 	patterns         []pattern
 	blockedValues    []*regexp.Regexp
@@ -186,13 +187,13 @@ func (r *redactRules) plainText(text string) string {
 	return text
 }
 
-// apply replaces the secrets that a built-in pattern finds. Behind a match that is no
-// secret it goes on with the second word of the match, which may begin a secret.
+// apply replaces the secrets that a built-in pattern finds. If a match is not a secret,
+// apply continues with the second word of the match, which may begin a secret.
 func (r *redactRules) apply(p *pattern, text string) string {
 	var out strings.Builder
 	for match := p.re.FindStringSubmatchIndex(text); match != nil; match = p.re.FindStringSubmatchIndex(text) {
 		start, end := r.secret(p, text, match)
-		next := max(match[1], end) // a secret is not searched, or a long text would take quadratic time
+		next := max(match[1], end) // the text of a secret is not searched again, because a long text would then take quadratic time
 		switch secret := text[start:end]; {
 		case p.valid != nil && !p.valid(text, start, end):
 			if first := strings.IndexAny(text[match[0]:next], " -"); first > 0 {
@@ -209,7 +210,7 @@ func (r *redactRules) apply(p *pattern, text string) string {
 	return out.String() + text
 }
 
-// secret returns the bounds of the secret in a match; equal for none.
+// secret returns the bounds of the secret in a match. They are equal if there is none.
 func (r *redactRules) secret(p *pattern, text string, match []int) (start, end int) {
 	switch {
 	case p.whole:

@@ -81,7 +81,7 @@ func Sample(c SampleConfig) pluginsdk.NewProcessor {
 // randomBits is the number of random bits in a trace id (W3C, level 2).
 const randomBits = 56
 
-// threshold returns the least kept randomness, rounded like the Collector's.
+// threshold returns the lowest randomness that is kept, rounded as in the Collector.
 func threshold(ratio float64) uint64 {
 	return 1<<randomBits - uint64(math.Round(ratio*(1<<randomBits)))
 }
@@ -97,7 +97,8 @@ func (c KeepConfig) keeps(span pluginsdk.Span) bool {
 	return code == codes.Error
 }
 
-// randomness returns the trace's randomness, which is equal for all samplers.
+// randomness returns the randomness of the trace, which all samplers compute in the same
+// way.
 func randomness(span pluginsdk.Span) uint64 {
 	if state := span.TraceState(); state.Len() > 0 {
 		if r, ok := explicitRandomness(state.Get("ot")); ok {

@@ -18,7 +18,7 @@ func valueOf(v any) (value attribute.Value, ok bool) {
 		return attribute.IntValue(v), true
 	case int64:
 		return attribute.Int64Value(v), true
-	case uint64: // from the YAML decoder, above the range of int64
+	case uint64: // the YAML decoder returns it for values above the range of int64
 		return attribute.Int64Value(int64(v)), v <= math.MaxInt64
 	case float64:
 		return attribute.Float64Value(v), true
@@ -41,7 +41,7 @@ func valueOf(v any) (value attribute.Value, ok bool) {
 	}
 }
 
-// listOf returns a list. Its members must have one type, as OpenTelemetry's do.
+// listOf returns a list value. All members must have the same type, as in OpenTelemetry.
 func listOf(list []any) (attribute.Value, bool) {
 	members := make([]attribute.Value, 0, len(list))
 	for _, one := range list {

@@ -25,7 +25,7 @@ var errGoexit = errors.New("batched function called runtime.Goexit")
 type Batcher[In, Out any] struct {
 	core[In, Out]
 	f     func(context.Context, []In) ([]Out, error)
-	items sync.Pool // of *item[In, Out] without a caller and without a batch
+	items sync.Pool // of *item[In, Out] that no caller and no batch uses
 }
 
 // New returns a batcher. The name identifies the function in spans, logs and metrics. f
@@ -64,7 +64,7 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	case <-it.done:
 	case <-ctx.Done():
 		if !q.abandon(it) {
-			// The item must not return to the pool, because the batch may still hold it.
+			// The item must not go back to the pool, because the batch may still use it.
 			return out, context.Cause(ctx)
 		}
 		<-it.done
@@ -91,7 +91,7 @@ func (b *Batcher[In, Out]) call(ctx context.Context, items []*item[In, Out]) err
 			b.name, len(outs), len(items))
 	}
 	for i, it := range items {
-		it.out = outs[i] // read by the caller only after settleLocked
+		it.out = outs[i] // the caller reads it only after settleLocked
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ type core[In, Out any] struct {
 	size       func([]In) int // nil counts each item as 1
 	buffer     int
 	patience   time.Duration
-	optErr     error // why the options are invalid
+	optErr     error // error of invalid options
 	// execute runs the function for the items. It owns the slice until it returns.
 	execute func(context.Context, []*item[In, Out]) error
 
@@ -163,7 +163,7 @@ func (c *core[In, Out]) wakeAll() {
 	}
 }
 
-// queueFor returns the queue of the replica that ctx belongs to.
+// queueFor returns the queue of the replica in which ctx runs.
 func (c *core[In, Out]) queueFor(ctx context.Context) (*queue[In, Out], error) {
 	if c.optErr != nil {
 		return nil, c.optErr
@@ -199,7 +199,7 @@ func (c *core[In, Out]) newQueue(r *scope.Replica) *queue[In, Out] {
 func (c *core[In, Out]) warn(r *scope.Replica) {
 	want := c.maxSize.Load() * int64(c.concurrent)
 	if c.size != nil {
-		return // the size is not counted in requests
+		return // the size does not count requests
 	}
 	if int64(r.MaxOngoing) >= want {
 		want = 0 // no warning

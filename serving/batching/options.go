@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ray Serve's defaults, and our own for streams, which have no bounds in Ray.
+// Ray Serve's defaults, and own defaults for streams, which have no bounds in Ray.
 const (
 	defaultMaxBatchSize  = 10
 	defaultWaitTimeout   = 10 * time.Millisecond
@@ -50,15 +50,16 @@ func WithMaxBatchSize(n int) Option {
 	return Option{func(s *settings) { s.maxSize = n }}
 }
 
-// WithWaitTimeout sets how long the first request of a batch waits for others, 0 or
-// more; the default is 10 ms. With 0, a batch takes the requests that arrived while the
-// previous batch ran.
+// WithWaitTimeout sets the time for which the first request of a batch waits for more
+// requests, 0 or more. The default is 10 ms. With 0, a batch takes the requests that
+// arrived while the previous batch ran.
 func WithWaitTimeout(d time.Duration) Option {
 	return Option{func(s *settings) { s.wait = d }}
 }
 
-// WithMaxConcurrentBatches sets how many batches one replica runs at a time, 1 or more;
-// the default is 1. While that many run, requests wait, and the next batch takes them.
+// WithMaxConcurrentBatches sets the number of batches that one replica runs at a time, 1 or
+// more. The default is 1. When this number is reached, requests wait, and the next batch
+// takes them.
 func WithMaxConcurrentBatches(n int) Option {
 	return Option{func(s *settings) { s.concurrent = n }}
 }
@@ -75,15 +76,15 @@ func WithSizeFunc[In any](f func(items []In) int) Option {
 	return Option{func(s *settings) { s.size = f }}
 }
 
-// WithBuffer sets how many outputs a stream of a [StreamBatcher] buffers for a slow
-// consumer, 1 or more; the default is 128.
+// WithBuffer sets the number of outputs that a stream of a [StreamBatcher] buffers for a
+// slow consumer, 1 or more. The default is 128.
 func WithBuffer(n int) Option {
 	return Option{func(s *settings) { s.buffer = n }}
 }
 
-// WithPatience sets how long a batch of a [StreamBatcher] waits in total for each
-// consumer with a full buffer. The default is 10 s; 0 means not at all. A consumer that
-// has used up this time is cut off with [ErrSlowConsumer]. So slow consumers delay a
+// WithPatience sets the total time for which a batch of a [StreamBatcher] waits for each
+// consumer with a full buffer. The default is 10 s. With 0 it does not wait. A consumer
+// that has used up this time is cut off with [ErrSlowConsumer]. So slow consumers delay a
 // batch of n requests by at most n times this duration.
 func WithPatience(d time.Duration) Option {
 	return Option{func(s *settings) { s.patience = d }}

@@ -65,8 +65,8 @@ func (q *queue[In, Out]) add(it *item[In, Out]) error {
 	return nil
 }
 
-// abandon records that the caller of the item no longer waits, and reports whether the
-// item has an answer nevertheless. If not, the caller must not use the item again.
+// abandon records that the caller of the item no longer waits. It returns true if the item
+// has an answer nevertheless. If not, the caller must not use the item again.
 func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
