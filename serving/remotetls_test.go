@@ -25,11 +25,13 @@ import (
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+	// life is the time until the next certificates expire.
+	life time.Duration
 }
 
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
-	a := new(authority)
+	a := &authority{life: time.Hour}
 	a.cert, a.key = signed(t, nil, "")
 	return a
 }
@@ -49,6 +51,9 @@ func signed(t testing.TB, by *authority, id string) (*x509.Certificate, *ecdsa.P
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "test " + serial.String()},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	if by != nil {
+		template.NotAfter = time.Now().Add(by.life)
 	}
 	parent, signer := template, key
 	if by == nil {
@@ -188,6 +193,47 @@ func TestChangedCertificates(t *testing.T) {
 	})
 	a, _ := tlsCaller(t, old.files(t, t.TempDir(), "spiffe://test/b"), b)
 	servingtest.Await(t, "the refusal", func() bool { return a.server.Status()[1].Error != "" })
+}
+
+// TestExpiredCertificates: a connection outlives the certificates with which it was opened,
+// new ones are refused, and the next certificates end that without a restart.
+func TestExpiredCertificates(t *testing.T) {
+	ours := newAuthority(t)
+	dir := t.TempDir()
+	there, _ := echoer()
+	b := calleeOf(t, ours.files(t, dir, "spiffe://test/a"), there)
+	_, old := tlsCaller(t, ours.files(t, t.TempDir(), "spiffe://test/b"), b)
+	works := func(echo *serving.Handle[string, string]) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), servingtest.Patience)
+		defer cancel()
+		out, err := echo.Call(ctx, "hello")
+		return out == "hello" && err == nil
+	}
+	if !works(old) {
+		t.Fatal("the first call fails")
+	}
+	// next returns the result of a process that calls with a new connection.
+	next := func() (serving.DeploymentStatus, bool) {
+		a, echo := tlsCaller(t, ours.files(t, t.TempDir(), "spiffe://test/b"), b)
+		servingtest.Await(t, "the state of the callee", func() bool { s := a.server.Status()[1]; return s.Error != "" || s.NumReplicas > 0 })
+		s := a.server.Status()[1]
+		return s, s.NumReplicas > 0 && works(echo)
+	}
+	ours.life = -time.Minute
+	ours.files(t, dir, "spiffe://test/a")
+	ours.life = time.Hour
+	servingtest.Await(t, "the refusal of the expired certificate", func() bool {
+		s, _ := next()
+		return strings.Contains(s.Error, "certificate has expired")
+	})
+	if !works(old) {
+		t.Error("a call on the old connection fails")
+	}
+	ours.files(t, dir, "spiffe://test/a")
+	servingtest.Await(t, "a call with the next certificate", func() bool {
+		_, ok := next()
+		return ok
+	})
 }
 
 // TestFaultsOfTLS: the settings are complete, or say what is missing.

@@ -128,14 +128,7 @@ func TestOneTraceOverThreeProcesses(t *testing.T) {
 	ranker := start(t, "SERVE_DEPLOYMENTS=Ranker", "SERVE_CALL_ADDR=127.0.0.1:0")
 	model := start(t, "SERVE_DEPLOYMENTS=Model", "SERVE_CALL_ADDR=127.0.0.1:0", "SERVE_REMOTE=Ranker=static:///"+ranker.ready.Calls)
 	ingress := start(t, "SERVE_DEPLOYMENTS=Ingress", "SERVE_REMOTE=Model=static:///"+model.ready.Calls)
-	resp, err := http.Get("http://" + ingress.ready.HTTP + "/?id=rank7")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, _ := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	if string(body) != "ranked rank7" {
+	if body := get(t, ingress, "rank7"); body != "ranked rank7" {
 		t.Fatalf("answer %q", body)
 	}
 	parent := event{Span: strings.Repeat("0", 16)}
@@ -166,6 +159,22 @@ func TestOneTraceOverThreeProcesses(t *testing.T) {
 	if spans != 7 {
 		t.Errorf("%d spans, want 7", spans)
 	}
+}
+
+// get returns the answer of a process to a request.
+func get(t *testing.T, p *process, id string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + p.ready.HTTP + "/?id=" + id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 // TestKill9 kills one of two processes under load: only calls that it had accepted fail,

@@ -112,7 +112,7 @@ func New(c Config) *Server {
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(c.Settings.MaxMessageBytes),
 		grpc.MaxSendMsgSize(c.Settings.MaxMessageBytes),
-		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams, math.MaxInt32))),
+		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams+len(s.watched), math.MaxInt32))), // a watch is no call
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),

@@ -23,7 +23,8 @@ type dnsSource struct {
 	host, port string
 	resolver   *net.Resolver
 	log        *slog.Logger
-	every      time.Duration
+	// every and timeout are lookupEvery and lookupTimeout, except in tests.
+	every, timeout time.Duration
 }
 
 var _ Source = (*dnsSource)(nil)
@@ -37,7 +38,7 @@ func parseDNS(target string, cfg Config) (Source, error) {
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
-	return &dnsSource{host: host, port: port, resolver: cfg.Resolver, log: cfg.Log.With("name", host), every: lookupEvery}, nil
+	return &dnsSource{host: host, port: port, resolver: cfg.Resolver, log: cfg.Log.With("name", host), every: lookupEvery, timeout: lookupTimeout}, nil
 }
 
 // Watch reports the list after the first lookup that succeeds, and at each change.
@@ -67,7 +68,7 @@ func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint)) error {
 // lookup returns the endpoints of the name. A name without addresses is an error: servers
 // give that answer, too, while they start.
 func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	addrs, err := s.resolver.LookupNetIP(ctx, "ip", s.host)
 	if err != nil {

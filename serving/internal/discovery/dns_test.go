@@ -25,6 +25,9 @@ type dnsServer struct {
 	addrs []string
 	// fail lets the server answer SERVFAIL.
 	fail bool
+	// silent lets the server keep its answers.
+	silent bool
+	kept   []func()
 	// asked receives a value for each question about IPv4 addresses, if it has room.
 	asked chan struct{}
 }
@@ -59,10 +62,23 @@ func (s *dnsServer) serve(t *testing.T) {
 			t.Errorf("DNS server: %v", err)
 			return
 		}
-		if _, err := s.conn.WriteTo(answer, from); err != nil {
-			t.Logf("DNS server: %v", err)
-		}
+		s.send(func() {
+			if _, err := s.conn.WriteTo(answer, from); err != nil {
+				t.Logf("DNS server: %v", err)
+			}
+		})
 	}
+}
+
+// send sends an answer, or keeps it.
+func (s *dnsServer) send(answer func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent {
+		s.kept = append(s.kept, answer)
+		return
+	}
+	answer()
 }
 
 func (s *dnsServer) answer(question []byte) ([]byte, error) {
@@ -105,6 +121,20 @@ func (s *dnsServer) set(fail bool, addrs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail, s.addrs = fail, addrs
+}
+
+// silence sets whether the server keeps its answers. It sends what it has kept when it no
+// longer does.
+func (s *dnsServer) silence(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = yes
+	if !yes {
+		for _, answer := range s.kept {
+			answer()
+		}
+		s.kept = nil
+	}
 }
 
 // resolver asks this server alone.
@@ -194,6 +224,31 @@ func TestDNSKeepsTheListThroughFailures(t *testing.T) {
 	if failures, ends := log.count("discovery fails"), log.count("works again"); failures != 3 || ends != 3 {
 		t.Errorf("%d lines of failure and %d of success, want 3 of each", failures, ends)
 	}
+}
+
+// TestDNSThatIsSilent: without an answer, the list stays, and the next answer counts.
+func TestDNSThatIsSilent(t *testing.T) {
+	server, log := startDNS(t, "model.test.", "10.0.0.1"), new(logBuffer)
+	source, err := Parse("dns:///model.test.:9100", Config{Resolver: server.resolver(), Log: log.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dns := source.(*dnsSource)
+	dns.every, dns.timeout = 10*time.Millisecond, 100*time.Millisecond
+	lists := watch(t, source)
+	await(t, lists, "10.0.0.1:9100")
+	server.silence(true)
+	for log.count("discovery fails") == 0 {
+		<-server.asked
+	}
+	select {
+	case list := <-lists:
+		t.Errorf("list %v without an answer", list)
+	default:
+	}
+	server.set(false, "10.0.0.2")
+	server.silence(false)
+	await(t, lists, "10.0.0.2:9100")
 }
 
 func TestDNSEndsDuringALookup(t *testing.T) {
