@@ -18,8 +18,8 @@
 //
 //  1. [New] reads the settings and the files they name, and logs the destination of
 //     spans. It does not connect.
-//  2. Export calls OpenTelemetry's own client, otlptracehttp or otlptracegrpc, with the
-//     batch, which is not decoded. One batch is one call.
+//  2. Export hands the batch, undecoded, to OpenTelemetry's own client:
+//     otlptracehttp or otlptracegrpc. One batch is one call.
 //  3. The client sends through a transport of this package (an
 //     http.RoundTripper, a gRPC interceptor). It reads the status, Retry-After,
 //     RetryInfo and partial success of the answer. Export converts them into the answer
@@ -133,14 +133,14 @@ var _ pluginsdk.Exporter = (*exporter)(nil)
 
 // Export makes one call to the back end.
 func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	c := &call{batchID: b.ID()}
-	spans, err := e.messages(b, c)
-	if err != nil || len(spans) == 0 && len(c.body) == 0 {
+	spans, err := e.messages(b)
+	if err != nil || len(spans) == 0 {
 		return err
 	}
 	within, limit := e.callTimeout(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	c := &call{batchID: b.ID()}
 	err = e.connection.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
 	switch {
 	case c.answered:
@@ -159,19 +159,12 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 }
 
 // messages returns the batch in the client's form. JSON requires decoded messages: the
-// client would omit undecoded ones. With HTTP and protobuf there are none: the transport
-// sends the bytes of the batch, which the client would copy.
-func (e *exporter) messages(b *pluginsdk.Batch, c *call) (list []*tracepb.ResourceSpans, err error) {
-	switch {
-	case e.adviser.settings.protocol == protocolJSON:
+// client would omit undecoded ones.
+func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error) {
+	if e.adviser.settings.protocol == protocolJSON {
 		return b.Decode()
-	case e.adviser.settings.protocol == protocolGRPC:
-		return b.Undecoded()
-	case !b.Edited():
-		_, err = b.Undecoded() // is malformed
 	}
-	c.body = b.Bytes()
-	return nil, err
+	return b.Undecoded()
 }
 
 // Shutdown stops the client and closes the connections.
@@ -196,7 +189,6 @@ func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit
 // on only a part of it. The transport writes it, and Export reads it after the call.
 type call struct {
 	batchID  string
-	body     []byte   // of the request, before compression; nil if the client has encoded it
 	answered bool     // the back end answered
 	answer   error    // the answer to the host; nil for delivered
 	fault    error    // why there is no answer

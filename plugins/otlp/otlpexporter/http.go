@@ -20,8 +20,8 @@ import (
 
 const maxRedirects = 3
 
-// newHTTP returns a client for HTTP. The client makes requests, and encodes them for JSON;
-// the transport does everything else.
+// newHTTP returns a client for HTTP. The client encodes requests; the transport does
+// everything else.
 //
 // Each option overrides a variable that the client would read itself. With our HTTP
 // client it ignores its own timeout and TLS configuration.
@@ -87,7 +87,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.fault = err
 		return nil, err //nolint:wrapcheck // explain adds the context
 	}
-	c.setAnswer(t.answers.read(resp, max(req.ContentLength, int64(len(c.body)))))
+	c.setAnswer(t.answers.read(resp, req.ContentLength))
 	return resp, nil
 }
 
@@ -102,25 +102,18 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	if c.batchID != "" {
 		out.Header.Set(headerBatchID, c.batchID)
 	}
-	if c.body != nil {
-		setBody(out, c.body)
-	}
 	if !t.answers.settings.gzip {
 		return out, nil
 	}
-	body, err := compressed(out.Body)
+	body, err := compressed(req.Body)
 	if err != nil {
 		return nil, err
 	}
 	out.Header.Set("Content-Encoding", compressionGzip)
-	setBody(out, body)
-	return out, nil
-}
-
-func setBody(req *http.Request, body []byte) {
-	req.ContentLength = int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body = io.NopCloser(bytes.NewReader(body))
+	out.ContentLength = int64(len(body))
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	out.Body, err = out.GetBody()
+	return out, err
 }
 
 // gzipWriters pools writers, which take 800 KiB each. Level 1 costs a fifth of the CPU
