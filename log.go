@@ -41,8 +41,8 @@ func (c Config) startLog() (own *slog.Logger, queue *logqueue.Queue, end func())
 	}
 }
 
-// dropNotice returns the log line with the number of dropped lines. It is logged at
-// every level, except if nothing is.
+// dropNotice returns the log line with the number of dropped lines. It is logged at every
+// level, unless logging is off.
 func (c Config) dropNotice(dropped uint64) []byte {
 	var line bytes.Buffer
 	c.newLog(&line).Log(context.Background(), max(c.LogLevel, slog.LevelWarn),
@@ -52,15 +52,15 @@ func (c Config) dropNotice(dropped uint64) []byte {
 
 var initialHandler = slog.Default().Handler()
 
-// setDefaultLog makes own the default of the packages slog and log until restore is
-// called. If the program has already set a default, it does nothing. queue is the queue
-// of own.
+// setDefaultLog makes own the default of the packages slog and log, until restore is
+// called. If the program has already set a default, it does nothing. queue is the queue of
+// own.
 func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	before := slog.Default()
 	if before.Handler() != initialHandler {
 		return func() {}
 	}
-	// slog.SetDefault redirects package log, too, but does not restore it.
+	// slog.SetDefault also redirects package log, and does not restore it.
 	writer, flags := log.Writer(), log.Flags() //nolint:forbidigo // restored below
 	slog.SetDefault(slog.New(flushHandler{own.Handler(), queue}))
 	log.SetOutput(fatalWriter{log.Writer(), queue}) //nolint:forbidigo // as above
@@ -71,7 +71,7 @@ func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	}
 }
 
-// fatalTimeout bounds how long log.Fatal waits until its line is written.
+// fatalTimeout bounds the time that log.Fatal waits until its line is written.
 const fatalTimeout = time.Second
 
 // flushHandler is the log handler of user code. After a line with an error, it waits a
@@ -119,7 +119,7 @@ func (w fatalWriter) Write(line []byte) (int, error) {
 
 // calledByFatal reports whether log.Fatal, Fatalf or Fatalln is the caller's caller.
 func calledByFatal() bool {
-	var callers [8]uintptr // enough: only functions of package log are in between
+	var callers [8]uintptr // large enough, because only functions of package log are in between
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
 	for {
 		frame, more := frames.Next()

@@ -49,7 +49,7 @@ func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 	}
 }
 
-// address returns the function that sets an address to the value of a flag.
+// address returns a function that assigns the value of a flag to an address.
 func address(to *string) func(string) error {
 	return func(value string) error {
 		if value != "" {
@@ -65,7 +65,7 @@ func address(to *string) func(string) error {
 // commandLine holds the flags of Main. A field is empty if its flag was not given.
 type commandLine struct{ http, grpc, config string }
 
-// run serves the apps that build returns until the program is to stop.
+// run serves the apps that build returns until the program must stop.
 func (f commandLine) run(build func(cfg *Config) ([]*serving.App, error), opts []Option) error {
 	cfg, err := LoadConfigFile(f.config, os.Getenv)
 	if err != nil {

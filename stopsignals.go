@@ -11,7 +11,8 @@ import (
 // parts that were cut short.
 var ErrForced = errors.New("stopped by a second signal")
 
-// signalWindow is how long after the first signal another counts as the same signal.
+// signalWindow is the time after the first signal in which another signal counts as the
+// same signal.
 const signalWindow = 100 * time.Millisecond
 
 // stopSignals are the signals to stop that the process gets.
@@ -21,9 +22,9 @@ type stopSignals struct {
 	end    func()          // ends the goroutine and waits for it
 }
 
-// handleStopSignals handles signals from now on. A repetition of the first signal
-// within signalWindow is ignored. After the second signal it calls reset, which restores
-// the default action of the next one. The caller must call end.
+// handleStopSignals handles the signals that arrive from now on. A repetition of the first
+// signal within signalWindow is ignored. After the second signal it calls reset, so that
+// the next signal has its default action. The caller must call end.
 func handleStopSignals(signals <-chan os.Signal, reset func()) stopSignals {
 	forced, force := context.WithCancelCause(context.Background())
 	ending, ended := make(chan struct{}), make(chan struct{})

@@ -23,13 +23,13 @@ func (s state) String() string {
 	return [...]string{"not configured", "being configured", "refused its configuration", "ready", "stopping"}[s]
 }
 
-// codeUnready answers a host that breaks the order of calls. It is final.
+// codeUnready is the final answer to a host that calls methods in the wrong order.
 const codeUnready = "FAILED_PRECONDITION"
 
-// codeUnimplemented answers a call that this kind of plugin does not serve. It is final.
+// codeUnimplemented is the final answer to a call that this kind of plugin does not serve.
 const codeUnimplemented = "UNIMPLEMENTED"
 
-// admission admits calls in the right state, and counts the calls in flight.
+// admission admits a call if the state is right, and counts the calls in flight.
 // newAdmission makes one. Safe for concurrent use.
 type admission struct {
 	mu       sync.Mutex
@@ -41,7 +41,8 @@ type admission struct {
 
 func newAdmission() *admission { return &admission{empty: make(chan struct{})} }
 
-// enter admits a call in state want and sets next. The caller must leave.
+// enter admits a call in the state want, and changes the state to next. The caller must
+// call leave.
 func (a *admission) enter(want, next state) (*delivery, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,12 +67,12 @@ func (a *admission) leave() {
 	}
 }
 
-// configured ends Configure. built is nil if a constructor failed.
+// configured ends Configure. built is nil if a constructor has failed.
 func (a *admission) configured(built *delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delivery = built
-	if a.state != configuring { // stop was called meanwhile, and closes built
+	if a.state != configuring { // stop was called meanwhile, so built is not used
 		return
 	}
 	a.state = ready
@@ -86,7 +87,7 @@ func (a *admission) isStopping() bool {
 	return a.state == stopping
 }
 
-// stop refuses further calls, and reports whether this call did so first.
+// stop refuses further calls. It returns true in the first call.
 func (a *admission) stop() (first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -137,8 +137,8 @@ func (b *Batch) Scopes() iter.Seq[Scope] {
 	return eachOf(b, (*otlpwire.Request).Scopes, func(raw otlpwire.Scope) Scope { return Scope{message{raw.View}} })
 }
 
-// eachOf returns the messages of one kind, converted. It parses the batch when the
-// iteration starts. A malformed batch has none.
+// eachOf returns the converted messages of one kind. It parses the batch when the iteration
+// starts. It returns nothing for a malformed batch.
 func eachOf[Raw, V any](b *Batch, all func(*otlpwire.Request) iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		if b.parse() {
@@ -186,7 +186,7 @@ func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
 	return list, nil
 }
 
-// parse parses the batch at the first call, and reports whether it is well-formed.
+// parse parses the batch in the first call. It returns false if the batch is malformed.
 func (b *Batch) parse() bool {
 	if b.request == nil && b.fault == nil {
 		b.request, b.fault = otlpwire.Parse(b.raw)

@@ -67,7 +67,8 @@ func install(folder string, specs []Spec) error {
 	return nil
 }
 
-// replace makes a file beside path, and moves it there: a running plugin keeps its file.
+// replace makes a file beside path, and renames it to path. A running plugin keeps its old
+// file.
 func replace(path string, create func(path string) error) error {
 	fresh := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +80,7 @@ func replace(path string, create func(path string) error) error {
 	return os.Rename(fresh, path)
 }
 
-// copyTo writes a new executable file, whatever the umask is.
+// copyTo writes a new executable file. The umask does not change its mode.
 func copyTo(path string, src io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

@@ -49,8 +49,8 @@ func (c Chain) Shutdown(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// unfold returns the stages of a processor: itself, or the parts of a Chain. place is its
-// position, from 1: "2", "2.1".
+// unfold returns the stages of a processor: the processor itself, or the parts of a Chain.
+// place is its position, counted from 1: "2", "2.1".
 func unfold(processor Processor, place string) ([]stage, error) {
 	chain, ok := processor.(Chain)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 const sdkName = "github.com/servetrace/servetrace/pluginsdk"
 
 // answerByHand answers a flag, or prints the usage text if no host started the plugin. It
-// reports whether the process has nothing else to do.
+// returns true if the process then has nothing else to do.
 func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	switch flagOf(env) {
 	case "--version":
@@ -35,8 +35,8 @@ func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	return true, ErrNotHosted
 }
 
-// flagOf returns the first argument if it is a flag of the SDK, "" otherwise: an author may
-// have other flags.
+// flagOf returns the first argument if it is a flag of the SDK, otherwise "". The author
+// may have other flags.
 func flagOf(env Env) string {
 	if len(env.Args) < 2 {
 		return ""
@@ -48,7 +48,7 @@ func flagOf(env Env) string {
 	return ""
 }
 
-// greeting returns the usage text: the program's purpose and its use.
+// greeting returns the usage text, with the purpose of the program.
 func greeting(env Env, spec Spec) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", spec.Name, spec.version())

@@ -232,7 +232,7 @@ func (s *Server) Start(ctx context.Context) error {
 		err = s.startGRPC(ctx)
 	}
 	if err != nil {
-		_ = l.Close() // it has carried nothing
+		_ = l.Close() // no request came on it
 		s.calls.stop(ctx)
 		return err
 	}
@@ -279,7 +279,7 @@ func listen(ctx context.Context, server, addr, hostVariable, portVariable, orEls
 // which registries show in the OpenMetrics form.
 func (s *Server) Collector() prometheus.Collector { return s.shared.Metrics }
 
-// Addr returns the address that the server listens on, with the real port; nil
+// Addr returns the address at which the server listens, with the real port. It is nil
 // before Start.
 func (s *Server) Addr() net.Addr {
 	s.mu.Lock()
@@ -287,8 +287,8 @@ func (s *Server) Addr() net.Addr {
 	return s.addr
 }
 
-// GRPCAddr returns the address that the gRPC proxy listens on, with the real port; nil
-// before Start, and if no app has gRPC services.
+// GRPCAddr returns the address at which the gRPC proxy listens, with the real port. It is
+// nil before Start, and if no app has gRPC services.
 func (s *Server) GRPCAddr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,8 +298,8 @@ func (s *Server) GRPCAddr() net.Addr {
 	return s.grpc.Addr()
 }
 
-// CallAddr returns the address at which other processes call this one, with the real
-// port; nil before Start, and without [CallConfig.Addr].
+// CallAddr returns the address at which other processes call this process, with the real
+// port. It is nil before Start, and without [CallConfig.Addr].
 func (s *Server) CallAddr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,11 +324,11 @@ func (s *Server) Err() error {
 	}
 }
 
-// ending is the end of a server: the moment from which it accepts no connections.
+// ending is the moment from which a server accepts no connections.
 type ending struct {
 	once sync.Once
 	done chan struct{} // closed by end
-	err  error         // a listener's; nil for an ordinary end
+	err  error         // error of a listener; nil for an ordinary end
 }
 
 // end records the end with its error. Only the first call has an effect.
@@ -339,6 +339,6 @@ func (e *ending) end(err error) {
 	})
 }
 
-// Status returns the state of each deployment: by the order of the apps, the ingress of
-// each first. It looks at them one after the other, and does not block.
+// Status returns the state of each deployment, in the order of the apps, with the ingress
+// of each app first. It reads the states one after another, and does not block.
 func (s *Server) Status() []DeploymentStatus { return s.all.status() }

@@ -34,7 +34,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 func (s *Server) shutdown(ctx context.Context) error {
 	s.shared.Counter.Leave()
-	s.Addr() // Start has returned, or will refuse
+	s.Addr() // waits until Start has returned; later it fails
 	if s.grpc != nil {
 		s.grpc.Leave()
 	}
@@ -68,8 +68,8 @@ func (s *Server) shutdown(ctx context.Context) error {
 	return notEnded
 }
 
-// linger takes requests for a while though the health checks fail: load balancers check
-// every few seconds, and send requests until then.
+// linger accepts requests for some time although the health checks fail. Load balancers
+// check only every few seconds, and send requests until then.
 func (s *Server) linger(ctx context.Context) {
 	if s.cfg.MinDrainingPeriod <= 0 || s.Addr() == nil {
 		return
@@ -79,11 +79,11 @@ func (s *Server) linger(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-s.over.done: // the listener has failed: no request comes any more
+	case <-s.over.done: // the listener has failed, so no request comes
 	}
 }
 
-// settle waits for the proxies, and for handlers that heed their context.
+// settle waits for the proxies, and for handlers that return when their context ends.
 func (s *Server) settle() {
 	timer := time.NewTimer(inflight.CloseGrace)
 	defer timer.Stop()

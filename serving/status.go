@@ -8,17 +8,17 @@ type DeploymentState = router.DeploymentState
 
 // The states.
 const (
-	// DeploymentUpdating: replicas are being started, and nothing has failed.
+	// DeploymentUpdating means that replicas are being started, and nothing has failed.
 	DeploymentUpdating = router.DeploymentUpdating
-	// DeploymentHealthy: as many replicas as are wanted take calls.
+	// DeploymentHealthy means that the wanted number of replicas take calls.
 	DeploymentHealthy = router.DeploymentHealthy
-	// DeploymentUnhealthy: something failed, and is being tried again or
-	// replaced. Other replicas may take calls.
+	// DeploymentUnhealthy means that something failed, and is being tried again or replaced.
+	// Other replicas may take calls.
 	DeploymentUnhealthy = router.DeploymentUnhealthy
-	// DeploymentUnavailable: no replica has started, and none is tried any more;
-	// see [DeploymentUnavailableError].
+	// DeploymentUnavailable means that no replica has started, and no start follows. See
+	// [DeploymentUnavailableError].
 	DeploymentUnavailable = router.DeploymentUnavailable
-	// DeploymentStopping: the server shuts down, or has.
+	// DeploymentStopping means that the server shuts down, or has shut down.
 	DeploymentStopping = router.DeploymentStopping
 )
 
@@ -28,13 +28,14 @@ type ReplicaState = router.ReplicaState
 
 // The states.
 const (
-	// ReplicaStarting: it is being constructed, configured or checked first.
+	// ReplicaStarting means that the replica is being constructed, configured or checked for
+	// the first time.
 	ReplicaStarting = router.ReplicaStarting
-	// ReplicaRunning: it takes calls.
+	// ReplicaRunning means that the replica takes calls.
 	ReplicaRunning = router.ReplicaRunning
-	// ReplicaUnhealthy: it takes calls until another has taken its place.
+	// ReplicaUnhealthy means that the replica takes calls until another replica replaces it.
 	ReplicaUnhealthy = router.ReplicaUnhealthy
-	// ReplicaStopping: it takes no new calls.
+	// ReplicaStopping means that the replica takes no new calls.
 	ReplicaStopping = router.ReplicaStopping
 )
 

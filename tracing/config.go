@@ -17,12 +17,12 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Sampler names the decision for the first span of a trace, in the words of
+// Sampler names the rule for the first span of a trace, in the words of
 // OTEL_TRACES_SAMPLER.
 type Sampler string
 
-// The samplers. Samplers without "parentbased" decide again at every span, but by the
-// trace id alone, so that all spans of a trace have the same decision.
+// The samplers. Samplers without "parentbased" decide at every span. But they decide by the
+// trace id only, so the decision is the same for all spans of a trace.
 const (
 	AlwaysOn                Sampler = "always_on"
 	AlwaysOff               Sampler = "always_off"
@@ -47,7 +47,8 @@ type Config struct {
 	// "OTEL_SDK_DISABLED=true". Default and zero: empty; tracing is on if there is a
 	// span processor.
 	DisabledBy string
-	// Sampler decides the first span of a trace. Default: ParentBasedTraceIDRatio.
+	// Sampler decides whether the first span of a trace is sampled. Default:
+	// ParentBasedTraceIDRatio.
 	Sampler Sampler
 	// Ratio is the share of traces that the two ratio samplers sample, from 0 (none,
 	// the zero value) to 1 (all, the default). They follow OpenTelemetry's rule of
@@ -151,8 +152,8 @@ func (c Config) RootRatio() float64 {
 	return c.Ratio
 }
 
-// newSampler returns the sampler. AlwaysOn and AlwaysOff use the shares 1 and 0: they
-// must also remove an inbound threshold, which does not apply any more.
+// newSampler returns the sampler. AlwaysOn and AlwaysOff have the shares 1 and 0, because
+// they must also remove an inbound threshold, which no longer applies.
 func (c Config) newSampler() *consistentSampler {
 	s := newConsistentSampler(c.RootRatio())
 	s.parentBased = strings.HasPrefix(string(c.Sampler), "parentbased_")

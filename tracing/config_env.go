@@ -34,7 +34,8 @@ const (
 	// because exporters are plugins.
 	EnvTracesExporter = "OTEL_TRACES_EXPORTER"
 	// EnvConfigFile names a declarative configuration of an OpenTelemetry SDK. It must be
-	// unset: the file would replace all variables of OpenTelemetry, and is not read here.
+	// unset. Such a file would replace all variables of OpenTelemetry, and this package does
+	// not read it.
 	EnvConfigFile = "OTEL_CONFIG_FILE"
 	// EnvTracesSampler and EnvTracesSamplerArg name a sampler and its ratio.
 	EnvTracesSampler    = "OTEL_TRACES_SAMPLER"
@@ -218,7 +219,7 @@ func (r *envReader) limits() {
 	r.limit(&l.AttributePerLinkCountLimit, EnvLinkAttributeCountLimit, EnvAttributeCountLimit)
 }
 
-// limit sets dst from the first of keys that is set.
+// limit sets dst to the value of the first variable in keys that is set.
 func (r *envReader) limit(dst *int, keys ...string) {
 	for _, key := range keys {
 		v := r.get(key)

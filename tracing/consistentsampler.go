@@ -34,8 +34,8 @@ const (
 // Source:
 // https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 type consistentSampler struct {
-	// parentBased is set if a span inherits the decision of a valid parent, and
-	// trustInbound if it does so for a remote parent, too.
+	// parentBased is set if a span inherits the decision of its parent. trustInbound is set
+	// if it also inherits the decision of a remote parent.
 	parentBased, trustInbound bool
 
 	threshold   uint64
@@ -54,17 +54,17 @@ func newConsistentSampler(share float64) *consistentSampler {
 	}
 	if s.threshold > 0 && !s.never() {
 		s.th = "th:" + strings.TrimRight(fmt.Sprintf("%014x", s.threshold), "0")
-		s.alone, _ = s.alone.Insert(otKey, s.th) // the text is valid
+		s.alone, _ = s.alone.Insert(otKey, s.th) // cannot fail for this text
 	}
 	return s
 }
 
-// inherits reports whether a span below parent has the parent's decision.
+// inherits reports whether a span inherits the decision of parent.
 func (s *consistentSampler) inherits(parent trace.SpanContext) bool {
 	return s.parentBased && parent.IsValid() && (s.trustInbound || !parent.IsRemote())
 }
 
-// never reports whether no span is sampled that does not inherit the decision.
+// never reports whether no span is sampled, except a span that inherits the decision.
 func (s *consistentSampler) never() bool { return s.threshold == 1<<randomBits }
 
 // ShouldSample implements [sdktrace.Sampler].

@@ -34,9 +34,9 @@ func NewLogHandler(next slog.Handler) slog.Handler { return &logHandler{next: ne
 
 type logHandler struct {
 	next slog.Handler // with all groups and attributes
-	// ungrouped is next before the first group was opened, and replay lists the later
-	// groups and attributes. Both are nil if no group is open: then attributes of a record
-	// are at the top level anyway.
+	// ungrouped is next before the first group was opened. replay has the later groups and
+	// attributes. Both are nil if no group is open, because the attributes of a record are
+	// then at the top level in any case.
 	ungrouped slog.Handler
 	replay    []func(slog.Handler) slog.Handler
 	// keys are the keys that the logger has at the top level.
@@ -104,7 +104,7 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	return next.Handle(ctx, r)
 }
 
-// ids appends the ids in ctx that neither the record nor the logger has.
+// ids appends the ids of ctx, except ids that the record or the logger has already.
 func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []slog.Attr {
 	add := func(key, value string) {
 		if value != "" && !slices.Contains(h.keys, key) {
@@ -125,7 +125,7 @@ func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []
 	}
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		add(LogTraceID, sc.TraceID().String())
-		if sc.IsSampled() { // otherwise the span is not recorded here
+		if sc.IsSampled() { // otherwise this process does not record the span
 			add(LogSpanID, sc.SpanID().String())
 		}
 	}

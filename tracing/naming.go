@@ -14,7 +14,7 @@ const (
 	// SemconvStable uses OpenTelemetry's current names, and Ray Serve's own attributes
 	// below "serve.".
 	SemconvStable = "stable"
-	// SemconvDup uses both, for the time of a migration. If both use the same name, the
+	// SemconvDup uses both sets of names, for a migration. If a name is in both sets, its
 	// current meaning applies.
 	SemconvDup = "dup"
 )
@@ -42,7 +42,7 @@ func optIn(list, group string) (mode string) {
 	for word := range strings.SplitSeq(list, ",") {
 		switch strings.TrimSpace(word) {
 		case group + "/dup":
-			return SemconvDup // overrides the group's plain word
+			return SemconvDup // it has priority over the word without "/dup"
 		case group:
 			mode = SemconvStable
 		}

@@ -17,7 +17,7 @@ type PanicError struct {
 // Error returns "panic: " and the value.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns Value if it is an error, else nil. It also returns nil for an error
+// Unwrap returns Value if it is an error, otherwise nil. It also returns nil for an error
 // with methods that panic, such as a nil pointer.
 func (e *PanicError) Unwrap() (err error) {
 	inner, is := e.Value.(error)
@@ -30,6 +30,6 @@ func (e *PanicError) Unwrap() (err error) {
 		}
 	}()
 	_ = inner.Error()
-	_ = errors.Is(inner, context.Canceled) // calls Unwrap of the whole tree
+	_ = errors.Is(inner, context.Canceled) // calls Unwrap of all errors in the tree
 	return inner
 }

@@ -32,9 +32,9 @@ func (stamp) ForceFlush(context.Context) error { return nil }
 // Shutdown implements [sdktrace.SpanProcessor].
 func (stamp) Shutdown(context.Context) error { return nil }
 
-// ownedProcessor is a processor that Provider.Shutdown shuts down itself. The SDK does
-// not shut processors down after the context has ended, but then a host must stop its
-// plugins most urgently. After its shutdown a processor gets no more spans.
+// ownedProcessor is a processor that Provider.Shutdown shuts down itself. If the context
+// has ended, the SDK does not shut processors down, but a host must stop its plugins
+// especially then. After its shutdown a processor gets no more spans.
 type ownedProcessor struct {
 	sdktrace.SpanProcessor
 
@@ -55,7 +55,7 @@ func (o *ownedProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// Shutdown does nothing; shutdown does the work.
+// Shutdown does nothing, because the method shutdown does the work.
 func (o *ownedProcessor) Shutdown(context.Context) error { return nil }
 
 func (o *ownedProcessor) shutdown(ctx context.Context) error {

@@ -76,8 +76,8 @@ func TraceContext(ctx context.Context) context.Context {
 	return out
 }
 
-// edgeHeader is a carrier for HTTP headers that handles repeated lines as W3C Trace
-// Context requires. OpenTelemetry's carrier uses the first line.
+// edgeHeader is a carrier for HTTP headers. It handles repeated lines as W3C Trace Context
+// requires. OpenTelemetry's carrier uses only the first line.
 type edgeHeader http.Header
 
 var (
@@ -121,14 +121,14 @@ func edgeParent(parent string) string {
 	flags := parent[length-2:]
 	n, err := strconv.ParseUint(flags, 16, 8)
 	if err != nil || strings.ToLower(flags) != flags {
-		return "" // not lower-case hexadecimal digits
+		return "" // the flags are not lower-case hexadecimal digits
 	}
 	return parent[:length-2] + "0" + strconv.FormatUint(n&known, 10)
 }
 
 func (h edgeHeader) Values(key string) []string {
-	// Literal keys for the three headers of every request: net/http would allocate their
-	// canonical form each time.
+	// Literal keys for the three headers of every request. Otherwise net/http would allocate
+	// their canonical form each time.
 	switch key {
 	case "traceparent":
 		return h["Traceparent"]

@@ -21,13 +21,13 @@ const ScopeName = "github.com/servetrace/servetrace/tracing"
 type Provider struct {
 	cfg        Config
 	sdk        *sdktrace.TracerProvider // nil when off
-	sampler    *consistentSampler       // nil when off
+	sampler    *consistentSampler       // nil if the provider is off
 	processors []*ownedProcessor
 	propagator propagation.TextMapPropagator
 	w3c        bool // the result of readsW3C
 
 	shut    sync.Once
-	shutErr error // written in shut
+	shutErr error // written while shut runs
 }
 
 // NewProvider returns a provider that passes ended spans to the processors, in the
@@ -113,7 +113,7 @@ func (p *Provider) TracerProvider() trace.TracerProvider {
 // in ctx, either. A carrier with another span context replaces it.
 func (p *Provider) Propagator() propagation.TextMapPropagator { return userPropagator{p.propagator} }
 
-// ForceFlush makes every processor deliver its spans, until ctx ends, and joins their
+// ForceFlush makes all processors deliver their spans, until ctx ends, and joins their
 // errors. It does nothing if the provider is off.
 func (p *Provider) ForceFlush(ctx context.Context) error {
 	if p.sdk == nil {
@@ -136,7 +136,7 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 		for _, o := range p.processors {
 			errs = append(errs, o.shutdown(ctx))
 		}
-		_ = p.sdk.Shutdown(ctx) // an error is of the ended ctx, or of a user's processor
+		_ = p.sdk.Shutdown(ctx) // the error comes from the ended ctx, or from a user's processor
 		p.shutErr = errors.Join(errs...)
 	})
 	return p.shutErr

@@ -12,7 +12,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// newResource describes the process: detected attributes, overridden by the user's.
+// newResource describes the process by detected attributes. The user's attributes override
+// them.
 func newResource(user []attribute.KeyValue) *resource.Resource {
 	attrs := []attribute.KeyValue{
 		attribute.String(semconv.TelemetrySDKLanguage, "go"),
@@ -25,7 +26,7 @@ func newResource(user []attribute.KeyValue) *resource.Resource {
 	if name, err := os.Hostname(); err == nil {
 		attrs = append(attrs, attribute.String(semconv.HostName, name))
 	}
-	// The last value of a key wins.
+	// The last value of a key counts.
 	return resource.NewSchemaless(append(attrs, user...)...)
 }
 

@@ -24,13 +24,13 @@ func (p userPropagator) Extract(ctx context.Context, carrier propagation.TextMap
 		return p.TextMapPropagator.Extract(ctx, carrier)
 	}
 	if header, ok := carrier.(propagation.HeaderCarrier); ok {
-		carrier = edgeHeader(header) // parsed as in the proxy
+		carrier = edgeHeader(header) // parsed in the same way as in the proxy
 	}
 	out := p.TextMapPropagator.Extract(ctx, carrier)
 	here, found := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(out)
-	if !found.Equal(here) { // the carrier has a span context
+	if !found.Equal(here) { // the carrier has another span context
 		if !found.Equal(trace.SpanContextFromContext(r.Inbound)) {
-			return out // another caller's context
+			return out // it is the context of another caller
 		}
 		if here.IsValid() && !here.IsRemote() {
 			out = trace.ContextWithSpan(out, trace.SpanFromContext(ctx))
@@ -39,14 +39,15 @@ func (p userPropagator) Extract(ctx context.Context, carrier propagation.TextMap
 	return p.keepBaggage(ctx, out, r.Inbound)
 }
 
-// keepBaggage returns out with the baggage of ctx, which user code may have changed,
-// and the members of out that differ from the inbound baggage.
+// keepBaggage returns out with two kinds of baggage. It has the baggage of ctx, which user
+// code may have changed. It also has the members of out that differ from the inbound
+// baggage.
 func (userPropagator) keepBaggage(ctx, out, inbound context.Context) context.Context {
 	here, found, in := baggage.FromContext(ctx), baggage.FromContext(out), baggage.FromContext(inbound)
 	merged := here
 	for _, m := range found.Members() {
 		if m.String() == in.Member(m.Key()).String() {
-			continue // unchanged since the request arrived: ctx may have changed or deleted it
+			continue // it is unchanged since the request arrived, and ctx may have changed or deleted it
 		}
 		merged, _ = merged.SetMember(m) // fails only for a member without data
 	}

@@ -39,7 +39,7 @@ type File struct {
 
 type value struct {
 	key    *Key
-	path   string // with the plugin's name, and the indices of lists
+	path   string // with the plugin's name and the indices of list items
 	plugin string // the plugin's name, empty for a key outside of plugins
 	text   string // in the form of the variable
 	at     *yaml.Node
@@ -51,8 +51,8 @@ type plugin struct {
 	config *yaml.Node // its configuration, nil for none
 }
 
-// Err joins all errors in the order of the file, each a *FaultError. It returns nil if
-// there are none.
+// Err returns all errors, joined in the order of the file, each a *FaultError. It returns
+// nil if there are none.
 func (f *File) Err() error { return f.faults.err() }
 
 // Enabled returns the value of the switch for tracing. set reports whether the file has
@@ -85,9 +85,9 @@ func (f *File) Plugins() []string {
 	return names
 }
 
-// Document returns the configuration of a plugin as a document of its own, nil for
-// none. Its values are in the same lines as in the file. If folder is not empty, it
-// becomes the output of the console plugin, unless the configuration has an output.
+// Document returns the configuration of a plugin as a document of its own, or nil. Its
+// values are in the same lines as in the file. If folder is not empty, it becomes the
+// output of the console plugin, unless the configuration already has an output.
 func (f *File) Document(name, folder string) []byte {
 	config := f.config(name)
 	if folder != "" && !f.HasOutput(name) {
@@ -113,7 +113,7 @@ func (f *File) config(name string) *yaml.Node {
 	return nil
 }
 
-// child returns the value of a key of a mapping, nil for none.
+// child returns the value of a key of a mapping, or nil.
 func child(node *yaml.Node, key string) *yaml.Node {
 	if node == nil || node.Kind != yaml.MappingNode {
 		return nil
@@ -126,8 +126,8 @@ func child(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// with returns a copy of a mapping, or of nil, with value for key. It returns a node of
-// another kind unchanged, because the plugin will refuse it.
+// with returns a copy of a mapping, or of nil, with a value for a key. It returns any other
+// node unchanged, because the plugin will refuse it.
 func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	changed := &yaml.Node{Kind: yaml.MappingNode}
 	if node != nil {
@@ -144,7 +144,7 @@ func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	return changed
 }
 
-// Drop removes a plugin. err becomes an error at its name, or a warning.
+// Drop removes a plugin. err becomes an error, or a warning, at the plugin's name.
 func (f *File) Drop(name string, err error, warn bool) {
 	i := slices.IndexFunc(f.plugins, func(p plugin) bool { return p.name == name })
 	if i < 0 {
@@ -181,8 +181,8 @@ func (f *File) Try(read func(getenv func(string) string) error) {
 	})
 }
 
-// item returns the value in the form of its variable: with the plugin's name in front if
-// the variable is a list by plugin.
+// item returns the value in the form of its variable. If the variable is a list by plugin,
+// the plugin's name comes first.
 func (v value) item() string {
 	if v.key.join == "" {
 		return v.text
@@ -194,7 +194,7 @@ func (v value) item() string {
 	return strings.Join(items, ",")
 }
 
-// Getenv returns the value of a variable in the environment with the file under it.
+// Getenv returns the value of a variable. The environment overrides the file.
 func (f *File) Getenv(variable string) string {
 	if f.FromEnv(variable) {
 		return f.join(variable, f.env(variable))
@@ -206,9 +206,9 @@ func (f *File) Getenv(variable string) string {
 // FromEnv reports whether the environment has a variable.
 func (f *File) FromEnv(variable string) bool { return strings.TrimSpace(f.env(variable)) != "" }
 
-// of returns the file's value of a variable and its origin. It returns nothing if the
-// file has no value, or if the environment has a variable of OpenTelemetry for the same
-// setting.
+// of returns the file's value of a variable, and its origin. It returns nothing if the file
+// has no value. It also returns nothing if the environment has a variable of OpenTelemetry
+// for the same setting.
 func (f *File) of(variable string) (text string, from *value) {
 	on, set := f.Enabled()
 	if variable == EnvPlugins && set && (!on || f.SpanFiles()) {
@@ -233,8 +233,8 @@ func (f *File) of(variable string) (text string, from *value) {
 // DefaultPlugin is the plugin that runs if the file enables tracing and names none.
 const DefaultPlugin = "console"
 
-// join adds the file's items to a list by plugin from the environment, except for the
-// plugins in it. A value for all plugins in the environment overrides the file.
+// join returns a list by plugin: the items of the environment, and the file's items of all
+// other plugins. A value for all plugins in the environment overrides the file.
 func (f *File) join(variable, own string) string {
 	items := []string{own}
 	for _, v := range f.values {
@@ -259,8 +259,8 @@ func names(list, join, plugin string) bool {
 	return false
 }
 
-// Place adds an error at the place of the value for each leaf of err about a variable
-// with the file's value. It returns the other leaves.
+// Place looks for errors in err that begin with a variable whose value is from the file. It
+// adds each of them at the place of the value, and returns the other errors.
 func (f *File) Place(err error) error {
 	var errs []error
 	for _, leaf := range leaves(err) {
@@ -281,8 +281,8 @@ var variableOf = regexp.MustCompile(`^[A-Z][A-Z0-9_]+`)
 // variableIn matches a variable in running text.
 var variableIn = regexp.MustCompile(`\b(SERVE|OTEL)(_[A-Z0-9]+)+\b`)
 
-// inKeys replaces variables by keys in a text: the variable at the beginning by path,
-// and other variables by their keys if their values are the file's.
+// inKeys replaces variables by keys in a text. The variable at the beginning becomes path.
+// Another variable becomes its key if its value is from the file.
 func (f *File) inKeys(text, path string) string {
 	text = text[len(variableOf.FindString(text)):]
 	return path + variableIn.ReplaceAllStringFunc(text, func(variable string) string {
@@ -293,7 +293,7 @@ func (f *File) inKeys(text, path string) string {
 	})
 }
 
-// leaves returns the errors that were joined, in their order.
+// leaves returns the joined errors, in their order.
 func leaves(err error) []error {
 	if err == nil {
 		return nil

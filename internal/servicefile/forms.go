@@ -12,12 +12,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// form is a type of values, with their form in YAML and in the variable.
+// form describes the values of a key, in YAML and in the variable.
 type form struct {
 	// says describes the allowed values, for messages and for the reference.
 	says string
-	// read returns the variable's value. ok is false for a value of another type. The
-	// node is no alias and not null.
+	// read returns the variable's value for a node. ok is false if the node has another
+	// type. The node is neither an alias nor null.
 	read func(node *yaml.Node) (value string, ok bool)
 	// schema describes the values for editors. It may accept more than read.
 	schema schema
@@ -36,23 +36,23 @@ var (
 	// Keys that end in "_s" have seconds without a unit, as in Ray's files.
 	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false), schema: schema{"type": []string{"number", "null"}, "exclusiveMinimum": 0}}
 	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true), schema: schema{"type": []string{"number", "null"}, "minimum": 0}}
-	// Ray's words for levels are Python's.
+	// Ray uses Python's names of levels.
 	level = word("one of DEBUG, INFO, WARNING, ERROR, NONE", map[string]string{
 		"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "critical": "error", "none": "none",
 	})
 	encoding = word("one of TEXT, JSON", map[string]string{"text": "text", "json": "json"})
-	// importPath becomes an entry of the list of plugins.
+	// importPath is a function in Python, which becomes an entry of the list of plugins.
 	importPath = form{says: "a function in Python, such as exporter:default_tracing_exporter", read: readImportPath, schema: typed("string")}
-	// document is any value. The reader handles its keys by their paths.
+	// document is any value. The reader handles the keys in it by their paths.
 	document = form{says: "any YAML"}
 )
 
-// secret is a text that no message shows.
+// secret is a text that must not occur in messages.
 var secret = form{says: "a text", read: func(node *yaml.Node) (string, bool) {
 	return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode
 }, schema: schema{"type": []string{"string", "number", "boolean", "null"}}}
 
-// count returns a form of whole numbers.
+// count returns the form of a whole number that is at least the given number.
 func count(least int) form {
 	return form{says: fmt.Sprintf("a whole number, %d or more, without quotes", least), read: func(node *yaml.Node) (string, bool) {
 		value, ok := readInteger(node)
@@ -61,7 +61,8 @@ func count(least int) form {
 	}, schema: schema{"type": []string{"integer", "null"}, "minimum": least}}
 }
 
-// list returns the form of one or several texts, joined with sep in the variable.
+// list returns the form of one text or several texts. The variable has them joined with
+// sep.
 func list(sep string) form {
 	return form{says: "a text, or a list of texts", read: func(node *yaml.Node) (string, bool) {
 		if node.Kind != yaml.SequenceNode {
@@ -83,7 +84,8 @@ var targets = form{
 	says: `a list of texts, such as ["Model=dns:///model:9100"], or one text`, read: list(",").read, schema: list(",").schema,
 }
 
-// word returns a form of words in any case. words has the variable's value for each.
+// word returns the form of one of some words, in any case. words has the variable's value
+// for each word.
 func word(says string, words map[string]string) form {
 	return form{says: says, read: func(node *yaml.Node) (string, bool) {
 		text, ok := readText(node)
@@ -105,7 +107,7 @@ func readText(node *yaml.Node) (string, bool) {
 	return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode && node.ShortTag() == "!!str"
 }
 
-// isImportPath matches MODULE:FUNCTION, and a dot in place of the colon.
+// isImportPath matches MODULE:FUNCTION. A dot may replace the colon.
 var isImportPath = regexp.MustCompile(`^\w+(\.\w+)*[:.]\w+$`)
 
 func readImportPath(node *yaml.Node) (string, bool) {
@@ -121,7 +123,7 @@ func readBoolean(node *yaml.Node) (string, bool) {
 }
 
 func readInteger(node *yaml.Node) (string, bool) {
-	var n int64 // YAML writes them in several ways
+	var n int64 // YAML has several ways to write a number
 	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" || node.Load(&n) != nil {
 		return "", false
 	}
@@ -163,7 +165,7 @@ func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 	}
 }
 
-// seen describes the value of a node for a message.
+// seen describes a node for an error message.
 func seen(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:

@@ -13,7 +13,7 @@ const (
 	pathDocument = pathPlugins + "." + anyName + ".config"
 )
 
-// Paths of applications. The brackets stand for an item of a list.
+// Paths of the keys of applications. "[]" stands for an item of a list.
 const (
 	wordApps       = "applications"
 	pathApp        = wordApps + "[]"
@@ -37,26 +37,25 @@ type Key struct {
 	// Path is the path of the key, "http_options.port". NAME in it is a plugin's name,
 	// and "[]" an item of a list.
 	Path string
-	// Variable is the environment variable that overrides the key. The key's value is
-	// the variable's value; for a configuration, the variable has the path of a file.
-	// Empty if there is no variable.
+	// Variable is the environment variable that overrides the key. It has the same value as
+	// the key. For a configuration, it has the path of a file. Empty: there is no variable.
 	Variable string
-	// Default is the value if neither is set, in the form of the variable. Empty if
-	// there is none.
+	// Default is the value if neither the key nor the variable is set, in the form of the
+	// variable. Empty: there is none.
 	Default string
 	// Meaning is a sentence for the reference, without its full stop.
 	Meaning string
 
 	form form
-	// secret: the value is a credential, and Settings does not show it.
+	// secret is set if the value is a credential. Settings does not show it.
 	secret bool
 	// atMost bounds the default by another key.
 	atMost string
 	// join separates a plugin's name and its value in a variable that is a list with
 	// an item for each plugin.
 	join string
-	// over returns a variable of OpenTelemetry that the environment has for the same
-	// setting; empty for none. Nil if OpenTelemetry has no such variable.
+	// over returns the name of an OpenTelemetry variable that is set in the environment for
+	// the same setting, or "". nil: OpenTelemetry has no such variable.
 	over func(getenv func(string) string) string
 }
 
@@ -272,7 +271,7 @@ var keys = []Key{
 // Keys returns the table. The caller must not change it.
 func Keys() []Key { return keys }
 
-// either returns a function for Key.over that returns variable if it is set.
+// either returns a function for Key.over. The function returns variable if it is set.
 func either(variable string) func(func(string) string) string {
 	return func(getenv func(string) string) string {
 		if strings.TrimSpace(getenv(variable)) == "" {
@@ -282,8 +281,8 @@ func either(variable string) func(func(string) string) string {
 	}
 }
 
-// serviceName is Key.over of the service's name, which may also be an attribute of the
-// resource.
+// serviceName is the function Key.over for the service's name, which may also be an
+// attribute of the resource.
 func serviceName(getenv func(string) string) string {
 	const attributes = "OTEL_RESOURCE_ATTRIBUTES"
 	if !strings.Contains(getenv(attributes), "service.name=") {

@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// Parse returns a service file with the content data, as a layer under the environment
-// env. The File has all valid values, and Err has the errors.
+// Parse returns a service file with the content data. The environment env overrides its
+// values. The File has all valid values, and Err returns the errors.
 func Parse(name string, data []byte, env func(string) string) *File {
 	f := &File{Name: name, env: env, faults: faults{file: name}}
 	root, err := yamlfile.Parse(data)
@@ -37,11 +37,11 @@ const (
 	noMerge = "a merge (<<) is not allowed; write its keys instead"
 )
 
-// reader reads the nodes of a file along the table.
+// reader reads the nodes of a file with the help of the table of keys.
 type reader struct{ f *File }
 
-// section reads a mapping with keys from the table. pattern is path with NAME in place
-// of a plugin's name, and without indices.
+// section reads a mapping with keys of the table. pattern is the path with NAME in place of
+// a plugin's name, and without indices.
 func (r reader) section(node *yaml.Node, path, pattern string) {
 	known := below(pattern)
 	if node.Kind != yaml.MappingNode {
@@ -153,7 +153,7 @@ func (r reader) unknown(e entry, path, pattern string, known []string) {
 	r.f.faults.add(e.key, "%sthere is no key %q%s", prefix(section), e.key.Value, want)
 }
 
-// meant returns the key that may have been meant by an unknown key: a key of the same
+// meant returns the key that an unknown key may be a misspelling of: a key of the same
 // section, a key of another section, or the key of a variable.
 func meant(word string, known []string) string {
 	if slices.Contains(known, strings.ToLower(word)) {
@@ -167,7 +167,8 @@ func meant(word string, known []string) string {
 	return spelling.Nearest(word, known)
 }
 
-// below returns the keys of the table directly below a path, in its order, without NAME.
+// below returns the keys of the table that are directly below a path, in the order of the
+// table, without NAME.
 func below(pattern string) []string {
 	var words []string
 	for _, k := range keys {
@@ -186,8 +187,8 @@ func below(pattern string) []string {
 
 type entry struct{ key, value *yaml.Node }
 
-// entries returns the entries of a mapping whose keys are words and not repeated. The
-// others are errors.
+// entries returns the entries of a mapping. It adds an error for each entry with a key that
+// is repeated or not a word, and omits the entry.
 func (r reader) entries(node *yaml.Node, path string) []entry {
 	var list []entry
 	first := map[string]int{}

@@ -9,8 +9,8 @@ import (
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
-// stockPlugins lists the variables that plugins of this repository declare, if their
-// names begin like settings of the runtime.
+// stockPlugins lists variables of plugins in this repository that have the same prefix as
+// settings of the runtime.
 var stockPlugins = []string{"SERVE_CONSOLE_FORMAT", "SERVE_CONSOLE_OUTPUT", "SERVE_DATADOG_MODE", "SERVE_RAY_CONTEXT"}
 
 // rayVariables maps the variables that configure tracing in Ray Serve and on Anyscale
@@ -25,11 +25,11 @@ var rayVariables = map[string]string{
 
 const maxSuggestions = 3
 
-// Variable is an environment variable that has a value and no reader.
+// Variable is an environment variable that has a value although no code reads it.
 type Variable struct {
 	Name string
-	// Instead lists the variables that may have been meant, at most three, in the order
-	// in which the runtime reads them. Nil if there is none.
+	// Instead lists the variables that may have been meant, at most three, in the order in
+	// which the runtime reads them. It may be nil.
 	Instead []string
 	ofRay   bool
 }
@@ -135,9 +135,9 @@ func isKubernetes(name, value string, values map[string]string) bool {
 	return isHost || values[service+host] != ""
 }
 
-// nearest returns the known names that may have been meant by name. That is the name
-// that differs by a few letters, or else all names that contain its words and the
-// fewest others.
+// nearest returns the known names that may have been meant by name. This is the name that
+// differs by a few letters. If there is none, these are the names that contain all words of
+// name and the fewest other words.
 func nearest(name string, known []string) []string {
 	if one := spelling.Nearest(name, known); one != "" {
 		return []string{one}

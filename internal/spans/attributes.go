@@ -81,7 +81,7 @@ func (a *attributes) owner(deployment, app string) {
 
 // replica adds the unique id of c, which may be nil.
 func (a *attributes) replica(c *identity.Component) {
-	if c != nil && a.naming.serve.ray() { // in other modes, serve.replica_id ends in it
+	if c != nil && a.naming.serve.ray() { // in other modes, serve.replica_id ends with it
 		a.text(semconv.ReplicaID, c.UniqueID())
 	}
 }

@@ -25,8 +25,8 @@ type RouterStart struct {
 	Streaming bool
 	// ModelID is the multiplexed model's id, or "".
 	ModelID string
-	// Unsampled reports that the span in the context is of this package and does not
-	// record. Then the router span is not started.
+	// Unsampled reports that the span in the context was made by this package and does not
+	// record. Then no router span is started.
 	Unsampled bool
 }
 
@@ -48,10 +48,10 @@ const (
 // RouterResult is the result of the choice of a replica.
 type RouterResult struct {
 	Outcome RouterOutcome
-	// QueueWait is how long the request waited for a slot.
+	// QueueWait is the time that the request waited for a slot.
 	QueueWait time.Duration
-	// Err is the reason why no replica accepted the request. As in Ray, it is recorded
-	// for RouterCanceled only: other errors appear on the proxy span. Not used for
+	// Err is the reason for which no replica accepted the request. As in Ray, it is recorded
+	// only for RouterCanceled. Other errors appear on the proxy span. Not used for
 	// RouterAccepted.
 	Err error
 }
@@ -123,7 +123,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
 		if s.call.protocol.overHTTP() {
-			if a.naming.http.ray() { // the current attribute is the verb, on the proxy span
+			if a.naming.http.ray() { // in the current names, http.request.method is the verb, and only on the proxy span
 				a.text(semconv.HTTPMethod, s.call.method)
 			}
 			a.text(semconv.HTTPRoute, s.call.route)
@@ -138,7 +138,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	return a.list
 }
 
-// milliseconds rounds to microseconds; a negative d is 0.
+// milliseconds converts a duration, rounded to microseconds. A negative duration becomes 0.
 func milliseconds(d time.Duration) float64 {
 	return math.Max(0, float64(d.Microseconds())/1000)
 }
@@ -170,9 +170,9 @@ type ReplicaResult struct {
 	Err error
 }
 
-// StartReplica starts the replica span as a child of the span in ctx, which should be
-// the router span. The returned context carries the Request. It is for the handler, so
-// the user's own spans become children of the replica span.
+// StartReplica starts the replica span as a child of the span in ctx, which should be the
+// router span. The returned context is for the handler. It carries the Request, and the
+// user's own spans become children of the replica span.
 func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, Span) {
 	r := s.Request
 	if outer := identity.RequestFromContext(ctx); outer != nil {
@@ -271,7 +271,7 @@ func batchLinks(members []context.Context) (first int, links []trace.Link) {
 			first, parent, last = i, sc, sc
 			continue
 		}
-		// A request may be in a batch several times, in a row.
+		// A request may be in the batch several times, one after another.
 		if sc.SpanID() == parent.SpanID() || sc.SpanID() == last.SpanID() {
 			continue
 		}
@@ -301,9 +301,9 @@ func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Co
 	return t.start(ctx, name, a.list, call{}, kindInternal)
 }
 
-// insideReplica adds the attributes that spans of work inside a replica share, and
-// returns the span's name. If r is nil, outside of a request, the name lacks the
-// deployment.
+// insideReplica adds the attributes that all spans of work inside a replica have, and
+// returns the span's name. If r is nil, the work is outside of a request, and the name
+// lacks the deployment.
 func (a *attributes) insideReplica(r *identity.Request, family, last string) (name string) {
 	name = family + " " + last
 	if r != nil {

@@ -26,12 +26,13 @@ func recordException(span trace.Span, err error, escaped string) {
 	span.AddEvent(semconv.EventException, trace.WithAttributes(attrs...))
 }
 
-// ExceptionType returns the Go type of the error below the wrappers of package fmt, or
-// its ErrorType if it has that method, after OpenTelemetry's convention. Timeout and
-// cancellation have private types, so their variables' names are returned.
+// ExceptionType returns the Go type of the error inside the wrappers of package fmt. If the
+// error has a method ErrorType, as OpenTelemetry's convention suggests, it returns the
+// result of the method. The errors for timeout and cancellation have private types, so it
+// returns the names of their variables.
 func ExceptionType(err error) string {
 	for {
-		switch err { //nolint:errorlint // the loop unwraps, and only past wrappers of package fmt
+		switch err { //nolint:errorlint // the loop unwraps only wrappers of package fmt
 		case context.Canceled:
 			return "context.Canceled"
 		case context.DeadlineExceeded:

@@ -30,7 +30,7 @@ func (a *attributes) inbound(ctx context.Context, s ProxyStart) {
 }
 
 func (a *attributes) httpRequest(r *http.Request) {
-	if verb := r.Method; verb != semconv.Method(verb) && verb != "" { // an empty verb is GET in net/http
+	if verb := r.Method; verb != semconv.Method(verb) && verb != "" { // net/http uses an empty verb for GET
 		a.text(semconv.HTTPRequestMethodOriginal, verb)
 	}
 	a.text(semconv.URLPath, r.URL.EscapedPath())
@@ -66,7 +66,7 @@ func (a *attributes) server(host string) {
 	}
 }
 
-// client adds the peer address, which is no IP address for a Unix socket.
+// client adds the address of the peer. For a Unix socket it is no IP address.
 func (a *attributes) client(remote string) {
 	if address, _, err := net.SplitHostPort(remote); err == nil {
 		remote = address

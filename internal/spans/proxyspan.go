@@ -81,10 +81,10 @@ type ProxyResult struct {
 	Err error
 }
 
-// Failed reports whether the proxy span of a request of protocol p with this result is
-// an error. These are errors: Err is set, a status of 4xx or 5xx, a close code other
-// than 1000 and 1001, a gRPC code that counts as a server's fault. Failed is valid for
-// requests without a span, too.
+// Failed reports whether the proxy span of a request of protocol p with this result is an
+// error. The result is an error if Err is set, for a status of 4xx or 5xx, for a close code
+// other than 1000 and 1001, and for a gRPC code that is a server's fault. Failed may also
+// be used for requests without a span.
 func (r ProxyResult) Failed(p Protocol) bool {
 	switch {
 	case r.Err != nil:

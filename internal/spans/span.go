@@ -53,7 +53,7 @@ type Span struct {
 	call   call
 }
 
-// call holds the data of a span's start that its end needs.
+// call has data of a span's start that its end needs.
 type call struct {
 	deployment, app        string
 	method, route, modelID string
@@ -92,7 +92,7 @@ func (s Span) EndWork(err error) {
 	s.span.End()
 }
 
-// The kinds of the families, as options.
+// The kinds of the span families, as options.
 var (
 	kindServer   = trace.WithSpanKind(trace.SpanKindServer)
 	kindInternal = trace.WithSpanKind(trace.SpanKindInternal)
@@ -100,7 +100,7 @@ var (
 
 // dropUnsampled reports whether a child of the span in ctx is certainly not sampled, so
 // that its name and attributes are not needed. It also returns the context to continue
-// with. The first span of such a trace in this process is started without recording, so
+// with. In such a trace, the first span of this process is started without recording, so
 // that outgoing calls carry a span id of this process. Further spans are not started.
 func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Context, bool) {
 	if t.tracer == nil {
@@ -111,7 +111,7 @@ func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Cont
 		return ctx, false
 	}
 	switch {
-	case !parent.IsValid(): // so the SDK need not look for a parent, which it does three times
+	case !parent.IsValid(): // the SDK would look for a parent three times
 		_, span := t.tracer.Start(context.Background(), family)
 		ctx = trace.ContextWithSpan(ctx, span)
 	case parent.IsRemote(), parent.IsSampled():

@@ -4,9 +4,9 @@ package spelling
 
 import "strings"
 
-// Nearest returns the word of list that differs from word by the fewest letters,
-// or an empty text if each differs by too many: by more than two, or in a long word
-// by a sixth of its letters or more.
+// Nearest returns the word of list that differs from word by the fewest letters. It returns
+// "" if all words differ too much: by more than two letters, or, in a long word, by a sixth
+// of its letters or more.
 func Nearest(word string, list []string) string {
 	letters := len([]rune(word))
 	best, least := "", min(max(3, letters/6), letters/2+1)
@@ -18,8 +18,8 @@ func Nearest(word string, list []string) string {
 	return best
 }
 
-// distance returns how many letters must be inserted, removed, changed or swapped
-// with the next letter to make b of a.
+// distance returns the number of letters that must be inserted, removed, changed or swapped
+// with the next letter to turn a into b.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	var before []int

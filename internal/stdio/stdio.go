@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// turnBytes is the most that is written in one turn, except for a longer line.
+	// turnBytes bounds the bytes that are written in one turn. A longer line is written as a
+	// whole.
 	turnBytes = 64 << 10
-	// pieceBytes is the most that one system call writes, except for a longer
-	// line. A pipe takes it whole: writers in other processes do not cut it.
+	// pieceBytes bounds the bytes of one system call. A longer line is written as a whole. A
+	// pipe takes so many bytes at once, so writers in other processes do not split them.
 	pieceBytes = 4 << 10
 )
 
@@ -36,7 +37,7 @@ type File struct {
 	turn chan struct{} // has one element while a goroutine writes
 }
 
-// New returns a File for f, which takes turns with no other File.
+// New returns a File for f. It takes turns only with callers of the same File.
 func New(f *os.File) *File { return &File{f, make(chan struct{}, 1)} }
 
 // Stdout returns standard output, or nil if it is closed.
@@ -59,9 +60,9 @@ var standard = sync.OnceValue(func() (files [2]*File) {
 	return files
 })
 
-// open returns f by a descriptor of its own, or nil if f is closed. A write to
-// descriptor 1 or 2 that nobody reads any more ends a Go program; here it is an
-// error.
+// open returns f with a descriptor of its own, or nil if f is closed. A failed write to
+// descriptor 1 or 2 of a closed pipe would end a Go program. With another descriptor it
+// only returns an error.
 func open(f *os.File) *File {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -82,11 +83,11 @@ func (f *File) Write(p []byte) (n int, err error) {
 	return f.WriteContext(context.Background(), p)
 }
 
-// WriteContext writes p, which is whole lines, or a part of a longer line. Lines of
-// other calls may stand between the lines of p, but not within a turn of 64 KiB.
-// When ctx ends, WriteContext stops waiting for its turn and stops writing
-// between two pieces of 4 KiB. It does not interrupt the system call that writes a
-// piece: a file whose reader hangs holds the call up for as long.
+// WriteContext writes p, which consists of whole lines, or is a part of a longer line.
+// Lines of other calls may be written between the lines of p, but not within a turn of 64
+// KiB. When ctx ends, WriteContext stops waiting for its turn, and stops writing between
+// two pieces of 4 KiB. It does not interrupt the system call for a piece. If the reader of
+// the file hangs, this call blocks for as long.
 func (f *File) WriteContext(ctx context.Context, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var written int
@@ -114,8 +115,8 @@ func (f *File) writeTurn(ctx context.Context, p []byte) (n int, err error) {
 	return n, err
 }
 
-// lines returns how many bytes of p make whole lines, at most limit; if the first
-// line is longer, its length.
+// lines returns the number of bytes at the start of p that are whole lines, at most limit.
+// If the first line is longer, it returns the length of that line.
 func lines(p []byte, limit int) int {
 	if len(p) <= limit {
 		return len(p)
@@ -129,8 +130,8 @@ func lines(p []byte, limit int) int {
 	return len(p)
 }
 
-// Terminal reports whether a terminal shows the file, and how many columns wide it
-// is at the moment; 0 if the terminal does not know.
+// Terminal reports whether the file is a terminal, and returns its present width in
+// columns, or 0 if the terminal does not know it.
 func (f *File) Terminal() (columns int, ok bool) {
 	conn, err := f.file.SyscallConn()
 	if err != nil {

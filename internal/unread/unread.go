@@ -42,10 +42,10 @@ const (
 	stopGrace = time.Second
 )
 
-// Start checks the variables in the background, when each plugin has been ready or its
-// start timeout has passed. If there is nothing to warn of, it starts no goroutine. stop
-// ends the check and blocks until it has ended, for a second at most. It must be called
-// once.
+// Start checks the variables in the background. It waits until each plugin has been ready,
+// or its start timeout has passed. If there is nothing to warn of, it starts no goroutine.
+// stop ends the check. It blocks until the check has ended, at most for a second. It must
+// be called once.
 func (w Watch) Start() (stop func()) {
 	variables := settings.Unread(w.Environ, w.Load, w.Config.PluginEnv)
 	if len(variables) == 0 {

@@ -31,7 +31,7 @@ const gapShare = 20
 func (t *Trace) Analyse() {
 	a := &analysis{path: map[*node][]interval{}, gaps: map[*node][]interval{}}
 	var roots []*node
-	whole := map[*node]interval{} // of spans with their descendants
+	whole := map[*node]interval{} // intervals of spans together with their descendants
 	for _, r := range slices.Backward(t.rows) {
 		if r.depth == 0 {
 			roots = append(roots, r.node)
@@ -83,7 +83,8 @@ func (a *analysis) walk(t *Trace, roots []*node, whole map[*node]interval) {
 	}
 }
 
-// add adds a part to the path of n. The part after the end of n belongs to its parent.
+// add adds an interval to the path of n. The part of it after the end of n belongs to the
+// parent of n.
 func (a *analysis) add(n *node, part interval) {
 	for ; n != nil && part.length() > 0; n = n.up {
 		if time, timed := timeOf(n); timed && time.to > part.from {
@@ -102,15 +103,15 @@ func timeOf(n *node) (interval, bool) {
 	return interval{n.span.Start, n.span.End}, true
 }
 
-// latestFirst returns the nodes that have times, the latest end first.
+// latestFirst returns the nodes with valid times, sorted by their end, latest first.
 func latestFirst(nodes []*node, whole map[*node]interval) []*node {
 	list := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { _, timed := whole[n]; return !timed })
 	slices.SortStableFunc(list, func(a, b *node) int { return cmp.Compare(whole[b].to, whole[a].to) })
 	return list
 }
 
-// uncovered returns the parts of time in which no child ran, if a child ran in it. The
-// children are in the order of their starts.
+// uncovered returns the parts of time in which no child ran. It returns none if no child
+// ran at all. The children are sorted by their start.
 func uncovered(time interval, children []*node, whole map[*node]interval) (gaps []interval) {
 	at, ran := time.from, false
 	for _, child := range children {

@@ -68,11 +68,11 @@ var families = []string{
 // inherited holds the attributes shown for the ancestors of the current span, so that a
 // span shows only new values.
 type inherited struct {
-	values map[attribute.Key][]string // the nearest ancestor's last
+	values map[attribute.Key][]string // the last value in each list is the value of the nearest ancestor
 	levels [][]attribute.Key          // keys added at each depth
 }
 
-// at moves to a row of the given depth, which follows the last row.
+// at moves to the next row, which has the given depth.
 func (h *inherited) at(depth int) *inherited {
 	if h.values == nil {
 		h.values = map[attribute.Key][]string{}
@@ -83,7 +83,7 @@ func (h *inherited) at(depth int) *inherited {
 		}
 		h.levels = h.levels[:len(h.levels)-1]
 	}
-	for len(h.levels) < depth+1 { // drawn with an earlier batch, without attributes here
+	for len(h.levels) < depth+1 { // an ancestor was drawn with an earlier batch, and has no attributes here
 		h.levels = append(h.levels, nil)
 	}
 	return h
@@ -101,7 +101,7 @@ func (h *inherited) add(key attribute.Key, value string) bool {
 	return true
 }
 
-// token is a word of the lines below a span: a key with its value, or a value alone.
+// token is a word in the lines below a span: a key with its value, or only a value.
 type token struct{ key, value string }
 
 func (t token) text() string {
@@ -116,7 +116,7 @@ func (t token) text() string {
 
 // details draws the lines below a span's row: errors, attributes, events and links.
 func (d *drawing) details(r row) {
-	words := d.attributes(r) // also if they have no room, for the rows below
+	words := d.attributes(r) // even if there is no room for them, because rows below depend on them
 	if d.to.Width-d.to.cells(d.margin(r)) < minDetailCells {
 		return
 	}
@@ -269,8 +269,8 @@ func (d *drawing) errorText(r row, text, kind string) {
 	d.to.newline()
 }
 
-// attributes returns the attributes of a span that are worth showing: not redundant
-// with its name, its ancestors and each other.
+// attributes returns the attributes of a span that are worth showing. It omits attributes
+// that repeat its name, an ancestor or another attribute.
 func (d *drawing) attributes(r row) []token {
 	s, shown := r.span, d.shown.at(r.depth)
 	values := make(map[attribute.Key]string, len(s.Attributes))
@@ -332,13 +332,13 @@ func isOurs(name string) bool {
 	return slices.Contains(families, family)
 }
 
-// isCallAttribute reports whether a key describes a network call. It is shown even if
-// an ancestor has the same value, because that describes another call.
+// isCallAttribute reports whether a key describes a network call. Such an attribute is
+// shown even if an ancestor has the same value, because that value describes another call.
 func isCallAttribute(key attribute.Key) bool {
 	return strings.HasPrefix(string(key), "http.") || strings.HasPrefix(string(key), "rpc.")
 }
 
-// hideDuplicates adds the keys of values that another shown attribute contains.
+// hideDuplicates adds keys to hidden if another shown attribute contains their values.
 func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
 	for _, same := range duplicates {
 		first := ""

@@ -22,8 +22,8 @@ type Trace struct {
 	analysis   *analysis // nil before Analyse
 }
 
-// LayOut arranges the spans of a trace, at least one. before is the part that was drawn
-// earlier, or nil.
+// LayOut arranges the spans of a trace. There must be at least one. before is the part that
+// was drawn earlier, or nil.
 func LayOut(id trace.TraceID, spans []*Span, before *History, l Look) Trace {
 	d := Trace{id: id, continued: before != nil}
 	if before != nil {
@@ -75,7 +75,7 @@ type drawing struct {
 	shown   inherited // attributes
 }
 
-// heading draws the trace id, and further facts as far as the line has room.
+// heading draws the trace id, and further facts if the line has room for them.
 func (d *drawing) heading() {
 	d.to.put(faint, "trace ")
 	d.to.put(bold, d.id.String())
@@ -132,9 +132,9 @@ const (
 // columns holds the widths of the columns; 0 means omitted.
 type columns struct{ name, kind, status, duration, bar int }
 
-// distribute returns the widths of the columns. Complete names have priority over the kind, and the
-// other columns have priority over names longer than half a line. All columns except
-// names have the width of their longest possible text, so that traces are aligned.
+// distribute returns the widths of the columns. Complete names have priority over the kind.
+// The other columns have priority over names that are longer than half a line. All columns
+// except names have the width of their longest possible text, so that traces are aligned.
 func (d *drawing) distribute() columns {
 	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
 	for _, r := range d.rows {
@@ -266,8 +266,8 @@ const (
 	shareCells  = 32
 )
 
-// bar draws the span's time within the trace, with a resolution of half a cell. The
-// critical path is thick. Without an analysis, the whole bar is.
+// bar draws the span's time within the trace, with a resolution of half a cell. Parts on
+// the critical path are thick. Without an analysis, the whole bar is thick.
 func (d *drawing) bar(st style, n *node, width int) {
 	const none, thin, thick = 0, 1, 2
 	steps := 2 * width
@@ -296,7 +296,8 @@ func (d *drawing) bar(st style, n *node, width int) {
 	d.to.put(st, text.String())
 }
 
-// place returns the steps of an interval if the trace has so many: at least one.
+// place returns the range of an interval if the trace is divided into steps. The range has
+// at least one step.
 func (t *Trace) place(i interval, steps int) (from, to int) {
 	if t.end <= t.start { // the whole trace has no duration
 		if i.to >= i.from {

@@ -28,7 +28,7 @@ const (
 	valueCells = 2000
 	shownDepth = 8
 	shownNotes = 4
-	shownRows  = 200 // of a trace without values
+	shownRows  = 200 // rows of a trace that is shown without values
 )
 
 // WritePage appends a page of HTML with the traces. It has its own style and needs no
@@ -52,9 +52,9 @@ func WritePage(to *bytes.Buffer, title string, traces []Trace) {
 	to.WriteString("</main>\n</body>\n</html>\n")
 }
 
-// WriteTraces appends a section of HTML for each trace, for a page with CSS as its style.
-// Without values it shows no attributes, no error messages and no events, which may hold
-// secrets, and the headings are of the third level.
+// WriteTraces appends a section of HTML for each trace, for a page that includes CSS.
+// Without values it omits attributes, error messages and events, because they may hold
+// secrets, and its headings are of the third level.
 func WriteTraces(to *bytes.Buffer, traces []Trace, values bool) {
 	p := &htmlPage{Buffer: to, values: values, anchors: map[Link]bool{}}
 	for _, t := range traces {
@@ -73,7 +73,7 @@ func WriteTraces(to *bytes.Buffer, traces []Trace, values bool) {
 type htmlPage struct {
 	*bytes.Buffer
 	values bool
-	// anchors are the drawn spans: true if the span's id is in the page.
+	// anchors has the drawn spans. The value is true if the page has an anchor for the span.
 	anchors map[Link]bool
 }
 
@@ -85,7 +85,7 @@ func markup(text string, most int) string {
 
 func anchor(l Link) string { return "s-" + l.Trace.String() + "-" + l.Span.String() }
 
-// factsOf returns the parts of a trace's heading after its id.
+// factsOf returns the parts of a trace's heading after the id.
 func factsOf(t *Trace) []string {
 	count, failed := t.count()
 	list := []string{counted(count, "span", "spans")}

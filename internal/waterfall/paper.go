@@ -8,8 +8,8 @@ type Look struct {
 	Colour, ASCII bool
 }
 
-// style is the parameter of an SGR sequence; empty is the terminal's default. All are
-// of the sixteen basic colours, which the user's theme defines.
+// style is the parameter of an SGR sequence. Empty means the terminal's default. All styles
+// use the sixteen basic colours, which the user's theme defines.
 type style string
 
 const (
@@ -23,8 +23,8 @@ const (
 
 type signs struct {
 	rail, gap, branch, last, far, lost string
-	// bars are the cells of a time bar, by the weight of the left half times three, plus
-	// the weight of the right half.
+	// bars are the cells of a time bar. The index is three times the weight of the left
+	// half, plus the weight of the right half.
 	bars                                     [9]string
 	fault, hang, event, link, earlier, pause string
 }
@@ -61,8 +61,8 @@ func (l Look) cells(s string) int {
 type paper struct {
 	Look
 	buf []byte
-	// at is the column of the next text, from 0. If it is greater than written, spaces
-	// fill the gap.
+	// at is the column of the next text, counted from 0. If it is greater than written,
+	// spaces fill the gap.
 	at, written int
 }
 

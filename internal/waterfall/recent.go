@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Limits of the memory of drawn traces, about 3 MiB together. The trace without a new
-// span for the longest time is removed first.
+// Limits of the memory for drawn traces, about 3 MiB together. The trace that has had no
+// new span for the longest time is removed first.
 const (
 	recentTraces = 1024
 	recentSpans  = 16384
@@ -26,7 +26,7 @@ const (
 type Recent struct {
 	mu     sync.Mutex
 	traces map[trace.TraceID]*list.Element
-	// order holds each *history, the most recently added first.
+	// order has each *history, the most recently added first.
 	order list.List
 	spans int // of all traces
 }
@@ -53,7 +53,7 @@ func (h *History) find(id trace.SpanID) (past, bool) {
 	return p, ok
 }
 
-// children counts the remembered children of each span that are not in here.
+// children counts, for each span, its remembered children that are not in here.
 func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil

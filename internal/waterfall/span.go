@@ -13,7 +13,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Span is a span of a trace. Its texts may hold anything: see text.go.
+// Span is a span of a trace. Its texts are not trusted, see text.go.
 type Span struct {
 	Trace      trace.TraceID
 	ID, Parent trace.SpanID
@@ -85,7 +85,7 @@ func read(raw otlpwire.Span, service string) *Span {
 	return s
 }
 
-func nanos(t uint64) int64 { return int64(min(t, math.MaxInt64)) } //nolint:gosec // within its range
+func nanos(t uint64) int64 { return int64(min(t, math.MaxInt64)) } //nolint:gosec // fits after the minimum
 
 // status converts OTLP's status. Its numbers differ from OpenTelemetry's codes.
 func status(code int32, message string) (codes.Code, string) {

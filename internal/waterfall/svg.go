@@ -16,7 +16,7 @@ const (
 	svgBars    = 410 // left end of the bars
 	svgMargin  = 12
 	svgIndent  = 10
-	svgLetter  = 7.4 // width of a letter, at most
+	svgLetter  = 7.4 // largest width of a letter
 	svgCells   = 130 // letters in a line
 	svgHeading = 2   // lines above the rows of a trace
 )

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The variables that [LookOf] reads besides those of the locale.
+// The variables that [LookOf] reads, besides the variables of the locale.
 const (
 	EnvNoColour    = "NO_COLOR"
 	EnvForceColour = "FORCE_COLOR"
@@ -23,8 +23,9 @@ const (
 	maxWidth = 1000
 )
 
-// LookOf returns the capabilities of an output. They are its own if it is a terminal, or
-// else terminal and columns (0: unknown). getenv returns the variables above.
+// LookOf returns the capabilities of an output. If out is a terminal, it uses the
+// terminal's own. Otherwise it uses the arguments terminal and columns (0: unknown). getenv
+// returns the variables above.
 func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns int) Look {
 	dumb := getenv(EnvTerm) == "dumb"
 	l := Look{Width: defaultWidth, ASCII: dumb || !utf8Locale(getenv)}
@@ -47,8 +48,8 @@ func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns in
 	return l
 }
 
-// windowWidth returns the width of the terminal behind w, 0 if it is unknown, and
-// whether there is a terminal.
+// windowWidth returns the width of the terminal behind w, or 0 if it is unknown. terminal
+// reports whether w is a terminal.
 func windowWidth(w io.Writer) (width int, terminal bool) {
 	file, ok := w.(syscall.Conn)
 	if !ok {
@@ -66,7 +67,7 @@ func windowWidth(w io.Writer) (width int, terminal bool) {
 	return width, err == nil && terminal
 }
 
-// utf8Locale reports whether the locale uses UTF-8, by the first variable set.
+// utf8Locale reports whether the locale uses UTF-8. The first variable that is set decides.
 func utf8Locale(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value := strings.ToLower(getenv(name)); value != "" {

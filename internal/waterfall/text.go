@@ -16,17 +16,17 @@ import (
 // characters and invalid UTF-8 are escaped (\x1b, \u202e), and no text takes more cells
 // than allowed.
 
-// take escapes as much of s as fits into most cells. It returns the text, its width in
-// cells, and the number of bytes of s in it.
+// take escapes the beginning of s, as far as it fits into most cells. It returns the text,
+// its width in cells, and the number of bytes of s in it.
 func take(s string, most int, ascii bool) (text string, cells, n int) {
 	var b strings.Builder
-	marks := 0 // combining marks behind the last character
+	marks := 0 // number of combining marks after the last character
 	for n < len(s) {
 		r, size := utf8.DecodeRuneInString(s[n:])
 		piece, wide := s[n:n+size], cellsOf(r)
 		switch {
 		case !ascii && unicode.Is(unicode.Variation_Selector, r), marks == maxMarks && wide == 0:
-			piece, wide = "", 0 // selectors make some characters wider, depending on the terminal
+			piece, wide = "", 0 // a selector makes some characters wider, depending on the terminal
 		case !ascii && wide == 0 && b.Len() > 0:
 			marks++
 		case r == utf8.RuneError && size == 1:
@@ -48,8 +48,8 @@ func take(s string, most int, ascii bool) (text string, cells, n int) {
 	return b.String(), cells, n
 }
 
-// maxMarks bounds the marks of a character. Writing systems need three; more would
-// cover the lines above.
+// maxMarks bounds the number of marks of one character. Writing systems need three. More
+// marks would cover the lines above.
 const maxMarks = 4
 
 // cellsOf returns the number of cells of a character: none for a mark, which modifies
@@ -80,8 +80,8 @@ func fit(s string, most int, ascii bool) (text string, cells int) {
 	return text + "…", cells + 1
 }
 
-// wrap breaks s into lines of at most most cells: at its line ends, at spaces, or else
-// anywhere. Text beyond the given number of lines is cut.
+// wrap breaks s into lines of at most most cells. It breaks at line ends and at spaces, and
+// otherwise anywhere. Text beyond the given number of lines is cut.
 func wrap(s string, most, lines int, ascii bool) []string {
 	var all []string
 	for s = strings.Trim(s, "\r\n"); s != ""; {

@@ -8,7 +8,7 @@ import (
 )
 
 type node struct {
-	// span is nil for an ancestor that was drawn with an earlier batch.
+	// span is nil for an ancestor that was only drawn with an earlier batch.
 	span     *Span
 	id       trace.SpanID
 	parent   trace.SpanID
@@ -16,7 +16,7 @@ type node struct {
 	start    int64
 	up       *node
 	children []*node
-	// lost reports that the parent in this process has not been seen.
+	// lost reports that the parent belongs to this process, and has not been seen.
 	lost bool
 	// drawn reports that the node has a row.
 	drawn bool
@@ -26,8 +26,8 @@ type node struct {
 type row struct {
 	*node
 	depth int
-	// more reports that a sibling follows. rails holds the same for the ancestors from
-	// depth 1 on, up to the drawn depth.
+	// more reports that a sibling follows. rails has the same for the ancestors from depth 1
+	// up to the drawn depth.
 	more  bool
 	rails []bool
 	// above is the number of children that were drawn with earlier batches.
@@ -37,10 +37,10 @@ type row struct {
 // isFar reports whether the row is deeper than the drawn levels.
 func (r row) isFar() bool { return r.depth > len(r.rails)+1 }
 
-// arrange sorts the spans of a trace for drawing: each after its parent, siblings by
-// their start. Each span appears once, whatever its ids are. If several spans have the
-// same id, the first has the children. In a cycle of parents, the span that started
-// first becomes a root. If a parent was drawn earlier, its known
+// arrange sorts the spans of a trace for drawing. Each span comes after its parent, and
+// siblings are sorted by their start. Each span appears once, even if its ids are wrong. If
+// several spans have the same id, the first span gets the children. In a cycle of parents,
+// the span that started first becomes a root. If a parent was drawn earlier, its known
 // ancestors appear, too. rails are at most most-1 deep.
 func arrange(spans []*Span, before *History, most int) []row {
 	nodes, byID := graft(spans, before)
@@ -100,7 +100,7 @@ func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 			byID[s.ID] = n
 		}
 	}
-	for i := 0; i < len(nodes); i++ { // nodes grows meanwhile
+	for i := 0; i < len(nodes); i++ { // the loop appends to nodes
 		n := nodes[i]
 		if !n.parent.IsValid() {
 			continue

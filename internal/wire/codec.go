@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Outgoing is an encoded message to be sent. Marshal calls Buffers once gRPC is sure to
-// take the buffers; gRPC frees each buffer after use. If the call fails earlier,
-// Buffers is never called. Nil means an empty message.
+// Outgoing is an encoded message to be sent. Marshal calls Buffers when gRPC is sure to
+// take the buffers. gRPC frees each buffer after use. If the call fails earlier, Buffers is
+// never called. nil means an empty message.
 type Outgoing struct{ Buffers func() mem.BufferSlice }
 
 // Incoming is a received message, not decoded. The receiver owns Data.

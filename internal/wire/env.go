@@ -24,7 +24,8 @@ var baseVariables = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
-// BaseVariable reports whether every plugin gets the variable, declared or not.
+// BaseVariable reports whether every plugin gets the variable, even if it does not declare
+// it.
 func BaseVariable(name string) bool {
 	_, ok := DeclaredBy(baseVariables, name)
 	return ok
@@ -38,14 +39,15 @@ func HandshakeVariable(name string) bool {
 	return ok
 }
 
-// handshakeVariables lists go-plugin's variables and ours.
+// handshakeVariables lists the variables of go-plugin and of this project.
 var handshakeVariables = []string{
 	CookieKey, EnvStdoutFD,
 	EnvProtocolVersions, EnvSocketDir, EnvClientCert, EnvMultiplex,
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_UNIX_SOCKET_GROUP",
 }
 
-// DeclaredBy returns the first pattern that matches the variable, if any does.
+// DeclaredBy returns the first pattern that matches the variable. ok is false if none
+// matches.
 func DeclaredBy(patterns []string, name string) (pattern string, ok bool) {
 	i := slices.IndexFunc(patterns, func(pattern string) bool {
 		prefix, family := strings.CutSuffix(pattern, "*")

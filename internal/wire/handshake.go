@@ -27,7 +27,7 @@ const (
 	CookieValue = "6f1d0a52c7b84c1e9d3b0c6a54e2f97a"
 )
 
-// Variables of the handshake, go-plugin's and ours.
+// Variables of the handshake: go-plugin's, and this project's.
 const (
 	// EnvProtocolVersions lists the host's protocol versions, comma separated.
 	EnvProtocolVersions = "PLUGIN_PROTOCOL_VERSIONS"
@@ -45,11 +45,12 @@ const (
 	EnvStdoutFD = "SERVETRACE_STDOUT_FD"
 )
 
-// SocketFolderPrefix begins the name of the folder that the host creates for each
-// plugin, the parent of EnvSocketDir. The host's process id and a random number follow.
+// SocketFolderPrefix is the start of the name of the folder that the host creates for each
+// plugin. This folder is the parent of EnvSocketDir. The host's process id and a random
+// number follow the prefix.
 const SocketFolderPrefix = "servetrace-"
 
-// socketFolder matches the name of such a folder.
+// socketFolder matches the name of such a folder, with the prefix.
 var socketFolder = regexp.MustCompile(`^` + regexp.QuoteMeta(SocketFolderPrefix) + `[0-9]+-[0-9]+$`)
 
 // IsSocketFolder reports whether path has the name of a folder that a host creates for
@@ -88,8 +89,8 @@ const (
 
 // Sizes, in bytes.
 const (
-	// DefaultMaxBatchBytes is the largest batch for a plugin that declares no limit:
-	// gRPC's default of 4 MiB less room for framing.
+	// DefaultMaxBatchBytes is the largest batch for a plugin that declares no limit. It is
+	// gRPC's default of 4 MiB, with some room for framing.
 	DefaultMaxBatchBytes = 4<<20 - 64<<10
 	// MaxMessageBytes is the largest message that the SDK accepts.
 	MaxMessageBytes = 64 << 20

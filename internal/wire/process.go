@@ -24,7 +24,7 @@ func ProcessHead(f ProcessField, n int) []byte {
 	return protowire.AppendVarint(head, uint64(n))
 }
 
-// ReadProcess returns the last field with one of these numbers in an encoded
+// ReadProcess returns the last field with one of the numbers in fields, from an encoded
 // ProcessRequest or ProcessResponse. field is 0 if there is none. content is a part of
 // message.
 func ReadProcess(message []byte, fields ...ProcessField) (field ProcessField, content []byte, err error) {

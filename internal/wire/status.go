@@ -24,7 +24,8 @@ type Error struct {
 	Code string
 	// Final reports that the same batch must not be sent again.
 	Final bool
-	// After is how long the back end asks not to be called. Zero if it did not ask.
+	// After is the time for which the back end asks not to be called. Zero if it did not
+	// ask.
 	After time.Duration
 	// Err is the cause. In the host its text is the plugin's message.
 	Err error
@@ -36,7 +37,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// The codes of a plugin's answer if the exporter's error carries no code: it is final,
+// The codes of a plugin's answer if the exporter's error has no code. The error is final,
 // it may be retried, or the exporter panicked.
 const (
 	CodeFinal = "INVALID_ARGUMENT"
@@ -59,7 +60,7 @@ func FromStatus(err error) *Error {
 	}
 	st := status.Convert(err)
 	e := &Error{Code: code.Code_UNKNOWN.String(), Final: !slices.Contains(retried, st.Code()), Err: errors.New(Clip(st.Message()))}
-	if name, ok := code.Code_name[int32(st.Code())]; ok { //nolint:gosec // codes are small
+	if name, ok := code.Code_name[int32(st.Code())]; ok { //nolint:gosec // codes are small numbers
 		e.Code = name
 	}
 	for _, detail := range st.Details() {
@@ -174,7 +175,7 @@ func (e *Error) status(text string) error {
 		return st.Err()
 	}
 	detailed, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.After)})
-	if err != nil { // only for details that cannot be marshalled, or code OK
+	if err != nil { // only if the details cannot be marshalled, or the code is OK
 		return status.Error(st.Code(), fmt.Sprintf("%s (retry after %v)", text, e.After))
 	}
 	return detailed.Err()

@@ -18,7 +18,7 @@ import (
 // Bounds of one document.
 const (
 	maxDepth  = 100 // levels of nesting
-	maxErrors = 20  // reported of one document
+	maxErrors = 20  // errors that are reported for one document
 )
 
 // Error is one error in a document.
@@ -49,10 +49,10 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Parse returns the root node of the only document in data, or nil if the
-// document is empty or null. A second document is an error, as are a byte that is
-// no text in UTF-8, more than [MaxBytes] and more than 100 levels of nesting.
-// Aliases in the node are not expanded. Errors are of type *Error.
+// Parse returns the root node of the only document in data, or nil if the document is empty
+// or null. It returns an error for a second document, for bytes that are not valid UTF-8
+// text, for more than [MaxBytes], and for more than 100 levels of nesting. Aliases in the
+// node are not expanded. Errors are of type *Error.
 func Parse(data []byte) (*yaml.Node, error) {
 	if len(data) > MaxBytes {
 		return nil, &Error{Text: fmt.Sprintf("document has %d bytes, want %d at most", len(data), MaxBytes)}
@@ -114,7 +114,8 @@ func Decode(node *yaml.Node, v any) error {
 	return joined(list, node, reflect.TypeOf(v))
 }
 
-// joined explains each error once: an error in an alias is found at each use.
+// joined explains each error once. The library reports an error in an alias at each use of
+// the alias.
 func joined(list []*yaml.LoadError, root *yaml.Node, t reflect.Type) error {
 	var all []error
 	seen := map[string]bool{}
@@ -133,16 +134,16 @@ func joined(list []*yaml.LoadError, root *yaml.Node, t reflect.Type) error {
 	return errors.Join(all...)
 }
 
-// escapes are those of JSON, pairs of surrogates together.
+// escapes matches the escapes of JSON. A pair of surrogates is one match.
 var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
-// adaptJSON returns a JSON document without tabs for indentation and without escaped
-// pairs of surrogates, which YAML does not know. It returns other documents unchanged.
+// adaptJSON returns a JSON document without tabs for indentation and without escaped pairs
+// of surrogates, because YAML does not allow them. It returns other documents unchanged.
 func adaptJSON(data []byte) []byte {
 	if !json.Valid(data) {
 		return data
 	}
-	data = bytes.ReplaceAll(data, []byte("\t"), []byte(" ")) // a text of JSON has none
+	data = bytes.ReplaceAll(data, []byte("\t"), []byte(" ")) // texts in JSON have no tabs
 	return escapes.ReplaceAllFunc(data, func(escape []byte) []byte {
 		var text string
 		if len(escape) == 2 || json.Unmarshal([]byte(`"`+string(escape)+`"`), &text) != nil {
@@ -152,8 +153,8 @@ func adaptJSON(data []byte) []byte {
 	})
 }
 
-// syntaxError returns an error of the scanner, parser or composer with advice
-// for the frequent causes.
+// syntaxError returns an error of the library's scanner, parser or composer, with advice
+// for frequent causes.
 func syntaxError(err error) error {
 	e := &Error{Text: plain(err.Error())}
 	var load *yaml.LoadError
@@ -172,8 +173,8 @@ func syntaxError(err error) error {
 	return e
 }
 
-// byteError returns the error of the first byte that is no text in UTF-8, or nil. The
-// library does not report its place, and accepts UTF-16.
+// byteError returns an error for the first byte that is not valid UTF-8 text, or nil. The
+// library does not report the place of such a byte, and it accepts UTF-16.
 func byteError(data []byte) *Error {
 	line, column := 1, 1
 	for at := 0; at < len(data); column++ {

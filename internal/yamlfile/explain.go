@@ -13,17 +13,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// place is a key or a value of a document, with its path and the Go type that it
-// is decoded into. The type of a key is the type of its mapping. The type is nil
-// if unknown.
+// place is a key or a value in a document, with its path and the Go type into which it is
+// decoded. The type of a key is the type of its mapping. The type is nil if it is unknown.
 type place struct {
 	path string
 	node *yaml.Node
 	typ  reflect.Type
 }
 
-// explain returns an error of the library in the words of the operator: the path
-// in the place of Go types, the value seen, and what is allowed.
+// explain returns an error of the library in words for operators: with the path instead of
+// Go types, the value seen, and the allowed values.
 func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
 	found := &Error{Line: e.Mark.Line, Column: e.Mark.Column, Text: e.Message}
 	top := place{node: root, typ: t}
@@ -32,7 +31,7 @@ func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
 	}
 	at, ok := find(top, found, false)
 	if !ok {
-		if at, ok = find(top, found, true); ok { // a key that is no text
+		if at, ok = find(top, found, true); ok { // the key is not a text
 			found.Text = shown(at.node, at.path) + " as a key, want text"
 			if at.typ != nil && at.typ.Kind() == reflect.Map {
 				found.Text = shown(at.node, at.path) + " as a key, want " + wanted(at.typ.Key())
@@ -51,7 +50,7 @@ func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
 	return found
 }
 
-// explainKey completes the error of an unknown or repeated key.
+// explainKey completes the error about an unknown or repeated key.
 func explainKey(e *Error, top place) *Error {
 	at, ok := find(top, e, true)
 	if !ok {
@@ -68,8 +67,8 @@ func explainKey(e *Error, top place) *Error {
 	return UnknownKey(at.path, at.node, keys)
 }
 
-// find returns the key or the value at the place of e, at p or below. It does
-// not follow aliases.
+// find returns the key or the value at the position of e, in p or below it. It does not
+// follow aliases.
 func find(p place, e *Error, key bool) (place, bool) {
 	here := func(n *yaml.Node) bool { return n.Line == e.Line && n.Column == e.Column }
 	for p.typ != nil && p.typ.Kind() == reflect.Pointer && !decodesItself(p.typ) {
@@ -101,7 +100,7 @@ func find(p place, e *Error, key bool) (place, bool) {
 }
 
 // JoinPath returns the path of a key below path. The key is in quotes if it could affect a
-// terminal or could be taken for several.
+// terminal, or if it could look like several keys.
 func JoinPath(path, key string) string {
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' }) {
 		key = quoted(key)
@@ -136,15 +135,15 @@ func member(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// field is a key of a struct. An inline map has no name and takes any key.
+// field is a key of a struct. An inline map has no name and accepts any key.
 type field struct {
 	name string
 	typ  reflect.Type
 }
 
-// Keys returns the keys that a struct of type t decodes, in the order of its
-// fields. other is true if it takes other keys too, as does every type that is
-// not a struct or that decodes itself.
+// Keys returns the keys that a struct of type t decodes, in the order of its fields. other
+// is true if t accepts further keys. This is so for every type that is not a struct, or
+// that decodes itself.
 func Keys(t reflect.Type) (keys []string, other bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -162,8 +161,8 @@ func Keys(t reflect.Type) (keys []string, other bool) {
 	return keys, other
 }
 
-// fields returns the keys of a struct as the library names them, an inline map
-// last.
+// fields returns the keys of a struct with the names that the library uses. An inline map
+// comes last.
 func fields(t reflect.Type) []field {
 	var list, rest []field
 	for i := range t.NumField() {
@@ -190,8 +189,8 @@ func fields(t reflect.Type) []field {
 	return append(list, rest...)
 }
 
-// UnknownKey returns the error of a key that is none of the known ones. path
-// leads to the key.
+// UnknownKey returns the error about a key that is not in known. path is the path of the
+// key.
 func UnknownKey(path string, key *yaml.Node, known []string) *Error {
 	want := "none"
 	if len(known) > 0 {
@@ -200,8 +199,8 @@ func UnknownKey(path string, key *yaml.Node, known []string) *Error {
 	return &Error{Path: path, Line: key.Line, Column: key.Column, Text: fmt.Sprintf("unknown key %s, want %s", quoted(key.Value), want)}
 }
 
-// decodesItself reports whether the library calls a method of t. time.Time has
-// such a method, and the library decodes it all the same.
+// decodesItself reports whether the library calls a decoding method of t. It excludes
+// time.Time, which has such a method although the library decodes it.
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return t != reflect.TypeFor[time.Time]() &&

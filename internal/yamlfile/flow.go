@@ -10,23 +10,23 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Flow returns node as a document in flow style, without comments. Each key and each
-// value is in the line of its node, so that an error of another reader has the line of
-// the original file. Texts are in double quotes; other scalars stay as they are written.
-// The result is JSON if the node was read from JSON.
+// Flow returns node as a document in flow style, without comments. Each key and each value
+// stays in its line, so that an error of another reader has the line of the original file.
+// Texts are in double quotes. Other scalars are unchanged. The result is JSON if the node
+// was read from JSON.
 func Flow(node *yaml.Node) []byte {
 	w := flowWriter{line: 1}
 	w.node(node)
 	return append(w.out, '\n')
 }
 
-// maxKey is the length of a key, in bytes, from which on a question mark must announce
-// the key. The parser's bound for other keys is 1024.
+// maxKey is the length in bytes from which a key needs a question mark before it. The
+// parser allows 1024 bytes for other keys.
 const maxKey = 500
 
 type flowWriter struct {
 	out  []byte
-	line int // of the end of out
+	line int // number of the line at the end of out
 }
 
 func (w *flowWriter) node(n *yaml.Node) {
@@ -43,13 +43,13 @@ func (w *flowWriter) node(n *yaml.Node) {
 	case yaml.SequenceNode:
 		w.list("[", n.Content, 1, "]")
 	case yaml.AliasNode:
-		w.add("*" + n.Value + " ") // a colon behind it would be part of the name
+		w.add("*" + n.Value + " ") // a colon directly after it would be part of the name
 	default:
 		w.add(scalarText(n))
 	}
 }
 
-// list writes the members of a collection. A member of a mapping has two nodes.
+// list writes the members of a collection. A member of a mapping consists of two nodes.
 func (w *flowWriter) list(begin string, nodes []*yaml.Node, size int, end string) {
 	w.add(begin)
 	for i, n := range nodes {
@@ -68,7 +68,8 @@ func (w *flowWriter) list(begin string, nodes []*yaml.Node, size int, end string
 	w.add(end)
 }
 
-// goTo ends lines until the writer is at a line. It does nothing for a lower line.
+// goTo writes line breaks until the writer is at the given line. It does nothing if it has
+// passed that line.
 func (w *flowWriter) goTo(line int) {
 	if w.line < line {
 		w.out = append(bytes.TrimRight(w.out, " "), strings.Repeat("\n", line-w.line)...)
@@ -84,7 +85,7 @@ func scalarText(n *yaml.Node) string {
 	tagged := n.Style&yaml.TaggedStyle != 0
 	switch {
 	case n.Style&quotes != 0:
-	case n.ShortTag() == "!!null": // null may be written as nothing
+	case n.ShortTag() == "!!null": // null may be written as an empty text
 		return "null"
 	case !tagged && n.ShortTag() != "!!str", json.Valid([]byte(n.Value)):
 		return n.Value
@@ -100,7 +101,8 @@ func tagOf(n *yaml.Node) string {
 	return "!<" + n.LongTag() + ">"
 }
 
-// Quote returns a text in double quotes, in one line, for both JSON and YAML.
+// Quote returns a text in double quotes, in one line, in a form that both JSON and YAML
+// accept.
 func Quote(text string) string {
 	out := []byte{'"'}
 	for _, c := range text {

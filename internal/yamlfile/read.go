@@ -13,10 +13,10 @@ import (
 // plugin.
 const MaxBytes = 1 << 20
 
-// Read returns the content of the regular file at path, at most limit bytes.
-// Read does not block on a named pipe. A file that is missing, unreadable, not
-// regular or too large is an error without the path, with advice if possible.
-// Errors of the system are wrapped.
+// Read returns the content of the regular file at path, at most limit bytes. It does not
+// block on a named pipe. It returns an error for a file that is missing, unreadable, not
+// regular or too large. The error lacks the path, and has advice if possible. Errors of the
+// system are wrapped.
 func Read(path string, limit int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
@@ -45,7 +45,7 @@ func Read(path string, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// adviceError replaces the text of an error of the system and keeps the cause.
+// adviceError replaces the text of a system error and keeps the cause.
 type adviceError struct {
 	text  string
 	cause error

@@ -83,26 +83,26 @@ type Request struct {
 	ID string
 	// App and Deployment are the called application and deployment.
 	App, Deployment string
-	// Route is the matched route pattern if the application reports it, else the route
-	// prefix. For gRPC it is the application's name. A call by handle keeps the route
-	// of the outer request.
+	// Route is the matched route pattern if the application reports it, otherwise the route
+	// prefix. For gRPC it is the application's name. A call by handle keeps the route of the
+	// outer request.
 	Route string
 	// ModelID is the multiplexed model's id, or "".
 	ModelID string
-	// Component handles the call. If nil, spans carry the request id alone.
+	// Component handles the call. If it is nil, spans have only the request id.
 	Component *Component
 
 	// Inbound is the context with the trace context and baggage that arrived with the
-	// request. It is kept whole, because decoding costs and only user code that
-	// extracts it again needs it. The start of the proxy span sets it. It is nil
-	// before, and for a call without a proxy.
+	// request. It is kept unparsed, because only user code that extracts it again needs the
+	// parts. The start of the proxy span sets it. It is nil before, and for a call without a
+	// proxy.
 	Inbound context.Context
 	// RPCMethod is the full method of a gRPC request, with its leading slash. The start
 	// of the proxy span sets it.
 	RPCMethod string
 
-	// once guards stamp, which the first recording span computes: an unsampled request
-	// does not need it.
+	// once guards stamp. Only a recording span needs the stamp, so the first such span
+	// computes it.
 	once  sync.Once
 	stamp []attribute.KeyValue
 }

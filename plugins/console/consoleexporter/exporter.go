@@ -78,9 +78,9 @@ func toWriter(w io.Writer) pluginsdk.ExportFunc {
 	}
 }
 
-// render writes each span of batch to its target, in a single Write, in the order of
-// their ends. A batch does not keep this order across scopes. It stops after the first
-// failed write, and when ctx ends.
+// render writes each span of batch to its target, each in a single Write. The spans are
+// sorted by their end, because a batch is not sorted across scopes. It stops after the
+// first failed write, and when ctx ends.
 func render(ctx context.Context, batch *pluginsdk.Batch, target func(pluginsdk.Span) (io.Writer, error)) error {
 	spans := slices.SortedStableFunc(batch.Spans(), func(a, b pluginsdk.Span) int {
 		return a.EndTime().Compare(b.EndTime())

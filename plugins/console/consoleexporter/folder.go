@@ -22,7 +22,8 @@ import (
 // the folder, like Ray Serve's default exporter.
 func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 	dir := chosen.output
-	// Spans contain routes and request ids, so only the owner and the group may read them.
+	// Spans contain routes and request ids, so only the owner and the group may read the
+	// files.
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, &pluginsdk.ConfigError{Path: chosen.outputFrom, Err: fmt.Errorf("create the folder: %w", err)}
 	}
@@ -44,15 +45,15 @@ type files struct {
 	byName  map[string]spanFile
 }
 
-// spanFile appends whole spans only: readers parse it line by line or JSON by JSON, and
-// a partial span would break the next one.
+// spanFile appends only whole spans. Readers parse the file line by line, or JSON text by
+// JSON text, and a partial span would break the next span.
 type spanFile struct {
 	*os.File
 	writing *sync.Mutex
 }
 
-// Write appends a span. If the disk is full, it removes the written part. writing keeps
-// other batches from writing behind that part.
+// Write appends a span. If the disk is full, it removes the bytes that were written. It
+// holds writing, so that no other batch writes after these bytes meanwhile.
 func (f spanFile) Write(span []byte) (int, error) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -107,7 +108,7 @@ func (f *files) close() error {
 	return errors.Join(faults...)
 }
 
-// naming holds the parts of a file's name that do not come from the span.
+// naming has the parts of a file's name that do not depend on the span.
 type naming struct {
 	// node is the address of the machine. Empty if unknown.
 	node string

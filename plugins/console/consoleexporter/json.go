@@ -38,7 +38,7 @@ func renderJSON(s pluginsdk.Span) []byte {
 	leaves := json.NewEncoder(&compact)
 	leaves.SetEscapeHTML(false)
 	writeJSON(&compact, leaves, spanObject(s))
-	_ = json.Indent(&indented, compact.Bytes(), "", "    ") // fails only for invalid JSON
+	_ = json.Indent(&indented, compact.Bytes(), "", "    ") // cannot fail for valid JSON
 	return append(inASCII(indented.Bytes()), '\n')
 }
 
@@ -60,7 +60,7 @@ func writeJSON(out *bytes.Buffer, leaves *json.Encoder, v any) {
 		}
 		out.WriteString("[]"[min(len(v), 1):])
 	default:
-		_ = leaves.Encode(v) // texts, bools and numbers can be encoded
+		_ = leaves.Encode(v) // cannot fail for texts, bools and numbers
 	}
 }
 
@@ -161,7 +161,8 @@ func pythonFloat(f float64) any {
 
 func timeText(t time.Time) string { return t.Format("2006-01-02T15:04:05.000000Z") }
 
-// inASCII escapes all other characters of a JSON text, like Python's ensure_ascii.
+// inASCII escapes all characters of a JSON text that are not ASCII, like Python's
+// ensure_ascii.
 func inASCII(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {

@@ -47,7 +47,7 @@ type settings struct {
 	outputFrom string
 }
 
-// document is the plugin's configuration; this package uses a part of it.
+// document is the configuration of the plugin. This package uses a part of it.
 type document struct {
 	Exporter struct {
 		Format string `yaml:"format"`
@@ -55,9 +55,9 @@ type document struct {
 	} `yaml:"exporter"`
 }
 
-// readSettings reads each setting from its variable, or else from the configuration.
-// Errors name the source. An invalid value is an error even if the other source
-// overrides it.
+// readSettings reads each setting from its variable, or from the configuration if the
+// variable is not set. Errors name the source. An invalid value is an error even if the
+// other source overrides it.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -78,11 +78,12 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	return settings{format, output, outputFrom}, nil
 }
 
-// source is a source of a setting and its value there; empty: not set.
+// source is the name of a source of a setting, and its value there. An empty value means
+// that the setting is not set.
 type source struct{ name, value string }
 
-// choose returns the first value that is set, or else the default, and the name of its
-// source. It validates all values.
+// choose returns the first value that is set, and the name of its source. If none is set,
+// it returns the default. It validates all values.
 func choose(known func(string) error, otherwise string, sources ...source) (value, from string, err error) {
 	for _, s := range sources {
 		if s.value == "" {

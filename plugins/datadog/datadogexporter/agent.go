@@ -42,7 +42,7 @@ type agent struct {
 
 func newAgent(address *url.URL, timeout time.Duration) *agent {
 	shown := *address
-	if shown.RawQuery != "" { // the query may hold a key
+	if shown.RawQuery != "" { // a query may hold a key
 		shown.RawQuery = "…"
 	}
 	a := &agent{base: address, name: shown.Redacted(), timeout: timeout}
@@ -67,7 +67,8 @@ func newAgent(address *url.URL, timeout time.Duration) *agent {
 
 var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// checkReachable returns nil if an agent answers. The tracer starts without one.
+// checkReachable returns nil if an agent answers. The tracer would start even without an
+// agent.
 func (a *agent) checkReachable(ctx context.Context) error {
 	status, _, err := a.call(ctx, http.MethodGet, infoPath, nil, nil)
 	if status > 0 && status < http.StatusInternalServerError {
@@ -90,7 +91,7 @@ func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
 	return body, err
 }
 
-// maxAnswer bounds the bytes that are read of an answer.
+// maxAnswer bounds the bytes of an answer that are read.
 const maxAnswer = 1 << 20
 
 // call sends a request. It returns the status and body of the answer, and an error
@@ -117,7 +118,7 @@ func (a *agent) call(ctx context.Context, method, path string, header http.Heade
 	return resp.StatusCode, answer, nil
 }
 
-// pass forwards the tracer's own request to the agent.
+// pass forwards a request of the tracer itself to the agent.
 func (a *agent) pass(req *http.Request) (*http.Response, error) {
 	to, err := url.Parse(a.base.JoinPath(req.URL.Path).String()) // JoinPath alone may return a relative URL
 	if err != nil {
@@ -132,8 +133,8 @@ func (a *agent) pass(req *http.Request) (*http.Response, error) {
 	return a.do(out)
 }
 
-// do is client.Do with an empty body for 101 Switching Protocols. Its body would be the
-// connection, which ignores deadlines.
+// do is client.Do, except that a response with the status 101 Switching Protocols gets an
+// empty body. Its real body would be the connection, which ignores deadlines.
 func (a *agent) do(req *http.Request) (*http.Response, error) {
 	resp, err := a.client.Do(req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -166,7 +167,7 @@ func (a *agent) refused(path string, resp *http.Response, text []byte) error {
 // for the most frequent causes.
 func (a *agent) unreachable(err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
-		err = inner.Err // without the address, which may hold a password
+		err = inner.Err // the outer error contains the address, which may hold a password
 	}
 	const set = "set DD_AGENT_HOST or DD_TRACE_AGENT_URL"
 	const other = "its port for traces is usually 8126"
@@ -203,8 +204,8 @@ func (a *agent) close() { a.client.CloseIdleConnections() }
 // It is a variable for tests.
 var defaultSocket = "/var/run/datadog/apm.socket"
 
-// agentAddress returns the agent's address from the variables, in dd-trace-go's order.
-// exists reports whether a file exists.
+// agentAddress returns the address of the agent, from the variables in the order of
+// dd-trace-go. exists reports whether a file exists.
 func agentAddress(getenv func(string) string, exists func(path string) bool) (*url.URL, error) {
 	if value := getenv(envAgentURL); value != "" {
 		return parseAgentURL(value)

@@ -17,7 +17,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// bridge replays finished spans through dd-trace-go's OpenTelemetry tracer, which maps
+// bridge replays ended spans through dd-trace-go's OpenTelemetry tracer, which converts
 // them to Datadog's spans. It is not safe for concurrent use.
 type bridge struct {
 	otel     trace.Tracer
@@ -25,7 +25,8 @@ type bridge struct {
 	verdicts *verdicts
 	// shared caches the data that spans of one resource and scope share.
 	shared map[origin]shared
-	// scratch is the buffer of describe; the tracer copies the attributes.
+	// scratch is the buffer of describe, which can be reused because the tracer copies the
+	// attributes.
 	scratch []attribute.KeyValue
 }
 
@@ -68,7 +69,7 @@ func (b *bridge) replay(u unit) (priority int) {
 		if one.up >= 0 {
 			from = contexts[one.up]
 		} else {
-			options = append(options, tracer.ChildOf(outer)) //nolint:staticcheck // the parent is none of the tracer's
+			options = append(options, tracer.ChildOf(outer)) //nolint:staticcheck // the parent is not a span of this tracer
 		}
 		ctx, span := b.otel.Start(ddotel.ContextWithStartOptions(from, options...), s.Name(),
 			trace.WithTimestamp(s.StartTime()), trace.WithSpanKind(s.Kind()), trace.WithLinks(links(s)...))
@@ -85,7 +86,7 @@ func (b *bridge) replay(u unit) (priority int) {
 	return priority
 }
 
-// describe sets everything of a started span except its end.
+// describe sets all properties of a started span, except its end.
 func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	s := one.span
 	list := append(b.scratch[:0], of.attributes...)
@@ -125,7 +126,7 @@ func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	}
 }
 
-// Datadog's tags that package ext lacks.
+// Datadog's tags that are missing in package ext.
 const (
 	sampleRate = "_sample_rate"
 	topLevel   = "_dd.top_level"
@@ -135,7 +136,7 @@ const (
 	tracestateTag = "w3c.tracestate" // the name in the agent's mapping of OTLP
 )
 
-// noService is the agent's service name for spans without a service.
+// noService is the service name that the agent uses for spans without a service.
 const noService = "otlpresourcenoservicename"
 
 func (b *bridge) sharedBy(s pluginsdk.Span) shared {
@@ -220,9 +221,9 @@ func spanType(s pluginsdk.Span) string {
 	}
 }
 
-// failure returns Datadog's tags of an error. They come from the last exception event;
-// the status's description overrides its message. Without them dd-trace-go would add
-// the stack of this goroutine.
+// failure returns Datadog's tags of an error. They come from the last exception event. If
+// the status has a description, it replaces the message. Without these tags, dd-trace-go
+// would add the stack of this goroutine.
 func failure(s pluginsdk.Span, description string) []attribute.KeyValue {
 	message, kind, stack := description, "", ""
 	for e := range s.Events() {
@@ -267,13 +268,13 @@ var textAttributes = map[attribute.Key]bool{
 	"graphql.operation.type": true, "network.protocol.name": true,
 }
 
-// isControl reports whether the key controls the agent. An attribute with such a key
+// isControl reports whether the key controls the agent. A span's attribute with such a key
 // would change ids or priorities.
 func isControl(key string) bool {
 	return strings.HasPrefix(key, "_dd.") || key == metricPriority || key == sampleRate || key == "_top_level"
 }
 
-// plain converts an attribute for dd-trace-go: values of unknown types become text.
+// plain converts an attribute for dd-trace-go. Values of unknown types become text.
 func plain(kv attribute.KeyValue) attribute.KeyValue {
 	switch kv.Value.Type() {
 	case attribute.STRING:

@@ -13,16 +13,16 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// capture holds the tracer's output that no Export has taken yet.
+// capture has the output of the tracer that no Export has taken yet.
 type capture struct {
 	mu       sync.Mutex
 	serves   *native // the owner, for RoundTrip
 	payloads []payload
-	// chunks counts the chunks that have left the tracer: as payloads, dropped by its
+	// chunks counts the chunks that have left the tracer: in payloads, dropped by its
 	// sampler, or dropped for other reasons.
 	chunks        int
 	filteredSpans int
-	readErr       error // an unreadable payload
+	readErr       error // error of a payload that cannot be read
 }
 
 // serve sets the owner for the tracer's requests.
@@ -32,7 +32,7 @@ func (c *capture) serve(n *native) {
 	c.serves = n
 }
 
-// begin resets the number of chunks. Payloads that arrived before stay.
+// begin resets the number of chunks. It keeps the payloads that have arrived before.
 func (c *capture) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (e *encoder) keep(req *http.Request) error {
 	chunks := 0
 	if strings.HasSuffix(p.path, tracesPath) {
 		chunks = p.number(headerTraceCount) + p.number(headerDroppedTraces)
-		if p.number(headerTraceCount) == 0 { // an empty request, by which the tracer checks the agent at its start
+		if p.number(headerTraceCount) == 0 { // an empty request, with which the tracer checks the agent at its start
 			return nil
 		}
 		readErr = p.read()
@@ -110,7 +110,7 @@ func (e *encoder) keep(req *http.Request) error {
 func (e *encoder) changed() {
 	select {
 	case e.captured <- struct{}{}:
-	default: // a change is already signalled
+	default: // a change is signalled already
 	}
 }
 

@@ -79,10 +79,10 @@ type native struct {
 	settings settings
 	log      *tracerLog
 	rates    rates
-	// statistics and verdicts are guarded by the encoder's turn.
-	statistics bool // the tracer computes them
+	// The encoder's turn guards statistics and verdicts.
+	statistics bool // the tracer computes statistics
 	verdicts   verdicts
-	// away: the agent did not answer the last payload, or refused it temporarily.
+	// away is set if the agent did not answer the last payload, or refused it temporarily.
 	away atomic.Bool
 
 	mu sync.Mutex
@@ -90,7 +90,7 @@ type native struct {
 	// lists their ids, oldest first.
 	begun map[string]*delivery
 	order []string
-	late  []payload // statistics that belong to no batch
+	late  []payload // statistics without a batch
 }
 
 var _ pluginsdk.Exporter = (*native)(nil)
@@ -129,8 +129,8 @@ func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) error {
 	d := n.resume(id)
 	if d == nil {
-		// Check the agent before encoding: an encoded batch is kept here, and while the agent
-		// is away, the host should keep its batches.
+		// The agent is checked before encoding. An encoded batch is kept in this process, and
+		// while the agent is away, the host should keep its batches.
 		if n.away.Load() {
 			if err := n.settings.agent.checkReachable(ctx); err != nil {
 				return err
@@ -158,7 +158,8 @@ func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) erro
 	return nil
 }
 
-// resume removes and returns what remains of a batch's delivery; nil for a new batch.
+// resume removes and returns the remaining delivery of a batch. It returns nil for a new
+// batch.
 func (n *native) resume(id string) *delivery {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -201,8 +202,8 @@ func (n *native) takeLate() []payload {
 
 const reasonTooLarge = "the Datadog agent refuses a payload with a single trace as too large (413)"
 
-// deliver sends the remaining payloads. If a payload is refused finally, only its own
-// spans are rejected.
+// deliver sends the remaining payloads. If a payload is refused finally, only the spans of
+// this payload are rejected.
 func (n *native) deliver(ctx context.Context, d *delivery) error {
 	for len(d.payloads) > 0 {
 		p := d.payloads[0]
@@ -216,7 +217,7 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 			n.settings.log.Warn("the Datadog agent refuses statistics: they are lost", "error", err)
 		case errors.Is(err, errTooLarge):
 			d.reject(p.kept(), reasonTooLarge)
-			d.taken = true // a payload that is only too large does not end the delivery
+			d.taken = true // a payload that was too large does not end the delivery
 		case pluginsdk.Final(err):
 			d.refused = err
 			d.reject(p.kept(), err.Error())
@@ -231,7 +232,8 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 	return nil
 }
 
-// learn stores the agent's sampling rates for the answer to the tracer's next payload.
+// learn stores the agent's sampling rates, with which the tracer's next payload is
+// answered.
 func (n *native) learn(body []byte) {
 	if strings.HasPrefix(string(body), "{") {
 		n.rates.Store(&body)

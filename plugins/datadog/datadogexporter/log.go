@@ -10,7 +10,8 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// tracerLog passes dd-trace-go's log to the host's, each text once, without numbers.
+// tracerLog passes dd-trace-go's log to the host's log. It logs texts that differ only in
+// numbers once.
 type tracerLog struct {
 	log *slog.Logger
 
@@ -37,7 +38,7 @@ func (l *tracerLog) Log(line string) {
 	level, text := slog.LevelInfo, strings.TrimSpace(line)
 	if parts := tracerLine.FindStringSubmatch(text); parts != nil {
 		text = text[len(parts[0]):]
-		_ = level.UnmarshalText([]byte(parts[1])) // other levels stay INFO
+		_ = level.UnmarshalText([]byte(parts[1])) // other levels count as INFO
 		if level == slog.LevelInfo {
 			level = slog.LevelDebug
 		}

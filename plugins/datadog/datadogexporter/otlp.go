@@ -13,14 +13,14 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The agent's ports for OTLP. They are closed by default.
+// The agent's ports for OTLP. The agent does not open them by default.
 const (
 	otlpPortHTTP = "4318"
 	otlpPortGRPC = "4317"
 )
 
-// newOTLP returns the exporter of the mode otlp: otlpexporter's exporter, with the
-// agent's host as the default endpoint.
+// newOTLP returns the exporter for the mode otlp. It is otlpexporter's exporter, with the
+// agent's host in the default endpoint.
 func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Exporter, error) {
 	if err := refuseOff(s); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	if err != nil {
 		return nil, &pluginsdk.ConfigError{Path: "exporter", Err: err}
 	}
-	// Pass on the configuration without the mode. JSON is valid YAML.
+	// The configuration is passed on without the mode. JSON is valid YAML.
 	s.Config = rest
 	port, opens := otlpPortHTTP, "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT"
 	if fromDocument, _ := doc.Exporter.OTLP["protocol"].(string); cmp.Or(
@@ -52,7 +52,7 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 // hinting adds advice to errors about a closed port.
 type hinting struct {
 	pluginsdk.Exporter
-	opens string // the agent's variable for the port, with a value
+	opens string // the agent's variable that opens the port, with a value
 }
 
 var _ pluginsdk.Exporter = (*hinting)(nil)
@@ -60,7 +60,7 @@ var _ pluginsdk.Exporter = (*hinting)(nil)
 // Export delivers b with the inner exporter.
 func (h *hinting) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	err := h.Exporter.Export(ctx, b)
-	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC preserves only the text
+	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC keeps only the text of an error
 		return fmt.Errorf("%w: a Datadog agent accepts OTLP only if %s is set for it; %s=%s needs no setting of the agent",
 			err, h.opens, EnvMode, modeTracer)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// payload is a request of dd-trace-go to the agent that is not answered yet.
+// payload is a request of dd-trace-go to the agent that has not been answered yet.
 type payload struct {
 	path   string
 	header http.Header
@@ -23,10 +23,10 @@ type payload struct {
 type chunk struct {
 	from, to int // offsets in the body
 	spans    int
-	// kept is the number of spans that Datadog keeps: all if the priority of the chunk
-	// is above zero, else the spans selected by a rule for single spans.
+	// kept is the number of spans that Datadog keeps. It is all spans if the priority of the
+	// chunk is above zero. Otherwise it is the spans that a rule for single spans selects.
 	kept    int
-	barrier bool // the encoder's own chunk
+	barrier bool // the encoder has added this chunk
 }
 
 // Names in a chunk of protocol 0.4.
@@ -106,8 +106,8 @@ func (s *spanFacts) readMetric(key, b []byte) ([]byte, error) {
 	return msgp.Skip(b)
 }
 
-// readMap passes each key of a map to value, with the bytes that begin with its value,
-// and returns the bytes after the map. value returns the bytes after the value.
+// readMap calls value for each key of a map, with the bytes from the key's value on. value
+// returns the bytes after the value. readMap returns the bytes after the map.
 func readMap(b []byte, value func(key, b []byte) ([]byte, error)) ([]byte, error) {
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	for ; n > 0 && err == nil; n-- {
@@ -119,8 +119,8 @@ func readMap(b []byte, value func(key, b []byte) ([]byte, error)) ([]byte, error
 	return b, err
 }
 
-// withoutBarrier returns the payload without the encoder's own chunk, which is always
-// the last. The result has no chunks if there was no other.
+// withoutBarrier returns the payload without the chunk that the encoder has added, which is
+// always the last chunk. The result may have no chunks.
 func (p payload) withoutBarrier() payload {
 	last := len(p.chunks) - 1
 	switch {
@@ -132,7 +132,8 @@ func (p payload) withoutBarrier() payload {
 	return p.part(0, last)
 }
 
-// part returns a payload with the chunks from first to before beyond, at least one.
+// part returns a payload with the chunks from index first to index beyond, without beyond.
+// There must be at least one.
 func (p payload) part(first, beyond int) payload {
 	chunks := slices.Clone(p.chunks[first:beyond])
 	from, to := chunks[0].from, chunks[len(chunks)-1].to
@@ -146,8 +147,8 @@ func (p payload) part(first, beyond int) payload {
 	return out
 }
 
-// halves splits a payload of several chunks. Only the first half reports the traces
-// that the tracer dropped before.
+// halves splits a payload with several chunks. Only the first half reports the traces that
+// the tracer has dropped.
 func (p payload) halves() (a, b payload) {
 	a, b = p.part(0, len(p.chunks)/2), p.part(len(p.chunks)/2, len(p.chunks))
 	b.header.Set(headerDroppedTraces, "0")

@@ -24,11 +24,12 @@ const EnvMode = "SERVE_DATADOG_MODE"
 const (
 	modeTracer = "tracer"
 	modeOTLP   = "otlp"
-	// modeAgent is the name of a removed mode that made the agent's payloads itself.
+	// modeAgent is the name of a removed mode, in which this package made the agent's
+	// payloads itself.
 	modeAgent = "agent"
 )
 
-// Datadog's variables that this package reads. dd-trace-go reads further ones.
+// Datadog's variables that this package reads. dd-trace-go reads other variables, too.
 const (
 	envAgentURL       = "DD_TRACE_AGENT_URL"
 	envAgentHost      = "DD_AGENT_HOST"
@@ -65,7 +66,7 @@ var withoutEffect = []struct{ name, advice string }{
 }
 
 // EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the mode,
-// Datadog's, and the variables of the mode otlp. The caller owns the slice.
+// Datadog's variables, and the variables of the mode otlp. The caller owns the slice.
 func EnvPatterns() []string {
 	return append([]string{EnvMode, "DD_*"}, otlpexporter.EnvPatterns()...)
 }
@@ -79,7 +80,7 @@ type document struct {
 	} `yaml:"exporter"`
 }
 
-// onlyMode returns errors for keys that the mode tracer does not use.
+// onlyMode returns an error for each key that the mode tracer does not use.
 func (d document) onlyMode() error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(d.Exporter.OTLP)) {
@@ -89,7 +90,8 @@ func (d document) onlyMode() error {
 	return errors.Join(faults...)
 }
 
-// readMode returns the mode from its variable, or else from the configuration.
+// readMode returns the mode from its variable, or from the configuration if the variable is
+// not set.
 func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 	mode, from := s.Getenv(EnvMode), EnvMode
 	if mode == "" {
@@ -134,8 +136,8 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 		env:      s.Getenv(envEnv), version: s.Getenv(envVersion), log: s.Log,
 		telemetry: truth(s, envTelemetry), startupLogs: truth(s, envStartupLogs),
 	}
-	// If the host samples, statistics need the spans' weights. The agent supports weights,
-	// dd-trace-go does not.
+	// If the host samples, statistics need the weights of the spans. The agent supports
+	// weights, but dd-trace-go does not.
 	if on, err := strconv.ParseBool(s.Getenv(envStatistics)); err == nil && !on || s.Context.SamplingRatio > 0 && s.Context.SamplingRatio < 1 {
 		chosen.agentStatistics = true
 	}
@@ -191,8 +193,8 @@ func readTimeout(value string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// refuseOff returns errors for variables that disable a Datadog tracer: it would send
-// nothing, and the host would count all spans as delivered.
+// refuseOff returns errors for variables that disable a Datadog tracer. Such a tracer would
+// send nothing, although the host would count all spans as delivered.
 func refuseOff(s pluginsdk.Setup) error {
 	var faults []error
 	for _, name := range []string{envTraceEnabled, envTracingEnabled} {
@@ -204,8 +206,8 @@ func refuseOff(s pluginsdk.Setup) error {
 	return errors.Join(faults...)
 }
 
-// warnOfOthers warns of variables without effect, except if their value is already the
-// plugin's behaviour.
+// warnOfOthers warns of variables without effect. It does not warn if the value is the
+// plugin's behaviour anyway.
 func warnOfOthers(s pluginsdk.Setup) {
 	for _, variable := range withoutEffect {
 		value := s.Getenv(variable.name)

@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// theEncoder wraps dd-trace-go. A process has a single one, because its tracer and its
-// settings are global.
+// theEncoder wraps dd-trace-go. A process has only one, because dd-trace-go's tracer and
+// its settings are global.
 var theEncoder = &encoder{turn: make(chan struct{}, 1), captured: make(chan struct{}, 1)}
 
 // encoder converts batches to requests to the agent, with dd-trace-go. It is the
@@ -27,8 +27,8 @@ var theEncoder = &encoder{turn: make(chan struct{}, 1), captured: make(chan stru
 // for the Export that caused them, which sends them and handles the answers. Other
 // requests of the tracer are forwarded to the agent.
 type encoder struct {
-	// turn is a mutex with timeout. The goroutine that starts, uses or stops the tracer
-	// holds it. It guards the fields below up to carriedSpans.
+	// turn is a mutex with a timeout. A goroutine holds it while it starts, uses or stops
+	// the tracer. It guards the fields below up to carriedSpans.
 	turn   chan struct{}
 	owner  *native // the exporter with the tracer's settings; nil if the tracer is stopped
 	bridge *bridge
@@ -68,8 +68,8 @@ const reasonLost = "the Datadog tracer did not encode them"
 // 1,000 chunks and drops more. The queue is empty before the next chunks.
 const maxChunks = 500
 
-// barrierName is the name of the span that follows the batch through the tracer's
-// queue. It is never sent to the agent.
+// barrierName is the name of a span that is put into the tracer's queue after the batch. It
+// is never sent to the agent.
 const barrierName = "servetrace.barrier"
 
 // encode passes the spans of a batch to the tracer, and returns the resulting payloads.
@@ -104,7 +104,7 @@ func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 	if barrier == nil {
 		return errNoTracer
 	}
-	spans, expected := 0, 0 // expected counts the spans that the tracer keeps
+	spans, expected := 0, 0 // expected is the number of spans that the tracer keeps
 	for _, u := range units {
 		spans += len(u.spans)
 		if e.bridge.replay(u) > 0 {
@@ -114,7 +114,7 @@ func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 	barrier.Finish()
 	complete := e.await(len(units) + 1)
 	if !complete {
-		e.stop() // flushes all remaining payloads
+		e.stop() // all remaining payloads are flushed
 		defer func() { e.owner = nil }()
 	}
 	payloads, filteredOut, err := e.take()
@@ -134,13 +134,13 @@ func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 
 var errNoTracer = errors.New("the Datadog tracer did not start")
 
-// startBarrier starts a span that is finished after all others. Chunks leave the tracer
-// in the order in which they were finished, including chunks that the sampler drops. So
-// all have left when the barrier has. Statistics do not count it.
+// startBarrier starts a span that is ended after all other spans. Chunks leave the tracer
+// in the order of their end, including chunks that the sampler drops. So after the barrier,
+// all other chunks have left the tracer. Statistics do not count the barrier.
 func startBarrier() *tracer.Span {
 	keep := ext.PriorityUserKeep
 	parent := tracer.FromGenericCtx(outerContext{spanKey{trace: trace.TraceID{15: 1}}, &keep})
-	s := tracer.StartSpan(barrierName, tracer.ChildOf(parent)) //nolint:staticcheck // it has no context
+	s := tracer.StartSpan(barrierName, tracer.ChildOf(parent)) //nolint:staticcheck // there is no context
 	if s != nil {
 		s.SetTag(topLevel, 0)
 	}
@@ -154,8 +154,8 @@ const (
 	encodeTimeout = 10 * time.Second
 )
 
-// await waits until n chunks have left the tracer, and reports whether they have. It
-// gives up after encodeTimeout without progress.
+// await waits until n chunks have left the tracer. It returns false if there was no
+// progress for encodeTimeout.
 func (e *encoder) await(n int) bool {
 	pace := time.NewTimer(flushPace)
 	defer pace.Stop()
@@ -165,7 +165,7 @@ func (e *encoder) await(n int) bool {
 		case <-e.captured:
 		case <-pace.C:
 		}
-		tracer.Flush() // completes a payload; another goroutine sends it
+		tracer.Flush() // completes a payload, which another goroutine sends
 		got := e.left()
 		switch {
 		case got >= n:
@@ -180,7 +180,7 @@ func (e *encoder) await(n int) bool {
 }
 
 // take returns the captured payloads without the barrier. filteredOut is the number of
-// spans that the tracer's trace filters dropped.
+// spans that trace filters of the tracer have dropped.
 func (e *encoder) take() (payloads []payload, filteredOut int, err error) {
 	captured, filteredOut, err := e.capture.take()
 	for _, p := range captured {
@@ -214,9 +214,9 @@ func (e *encoder) enter(ctx context.Context) error {
 
 func (e *encoder) leave() { <-e.turn }
 
-// runFor makes the tracer run with n's settings, and with the environment, service and
-// version of the first resource. Statistics have a single environment: if spans of
-// another environment arrive, the tracer restarts and leaves statistics to the agent.
+// runFor makes the tracer run with the settings of n, and with the environment, service and
+// version of the first resource. Statistics have only one environment. If spans of another
+// environment arrive, the tracer restarts and leaves statistics to the agent.
 func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	b := &bridge{defaults: n.settings.defaults, shared: map[origin]shared{}}
 	if e.owner == n {
@@ -249,7 +249,7 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	return nil
 }
 
-// options returns the tracer's options that follow from the settings alone.
+// options returns the tracer's options that depend only on the settings.
 func (n *native) options() []tracer.StartOption {
 	options := []tracer.StartOption{
 		tracer.WithHTTPClient(&http.Client{Transport: theEncoder, Timeout: n.settings.agent.timeout}),
@@ -257,7 +257,7 @@ func (n *native) options() []tracer.StartOption {
 		tracer.WithLogger(n.log), tracer.WithLogStartup(n.settings.startupLogs),
 		tracer.WithStatsdClient(&health{encoder: theEncoder}),
 		tracer.WithTraceEnabled(true),
-		// These features would describe the plugin's process and not the service.
+		// These features would describe the plugin's process instead of the service.
 		tracer.WithAppSecEnabled(false), tracer.WithLLMObsEnabled(false), tracer.WithDynamicInstrumentationEnabled(false),
 		tracer.WithProfilerCodeHotspots(false), tracer.WithProfilerEndpoints(false),
 	}
@@ -267,9 +267,9 @@ func (n *native) options() []tracer.StartOption {
 	return options
 }
 
-// prepareEnvironment sets variables for settings without an option: the protocol and
-// complete chunks. It also disables effects of OpenTelemetry's variables and other
-// Datadog products on the plugin's process.
+// prepareEnvironment sets variables for settings that have no option: the protocol, and
+// complete chunks. It also prevents that variables of OpenTelemetry, and other products of
+// Datadog, affect the plugin's process.
 func prepareEnvironment() {
 	for name, value := range map[string]string{
 		envProtocol: "0.4", "DD_TRACE_PARTIAL_FLUSH_ENABLED": "false",

@@ -8,17 +8,17 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// unit holds the spans of a batch that become a chunk of Datadog: the spans of a trace
-// below the same missing parent, or below a root.
+// unit has the spans of a batch that become one chunk of Datadog. These are spans of a
+// trace that are below the same missing parent, or below a root.
 type unit struct {
 	outer spanKey // the missing parent; its span id is zero for a root
-	// spans are sorted: parents before their children.
+	// spans are sorted: each parent comes before its children.
 	spans []unitSpan
 }
 
 type unitSpan struct {
 	span pluginsdk.Span
-	// up is the parent's index in spans, or -1 if the batch does not have the parent.
+	// up is the index of the parent in spans. It is -1 if the parent is not in the batch.
 	up int
 }
 
@@ -32,7 +32,7 @@ type planner struct {
 	nodes []node
 	known map[spanKey]int // index in nodes
 	units []unit
-	of    map[spanKey]int // index in units, by outer
+	of    map[spanKey]int // index in units, by the missing parent
 }
 
 type node struct {
@@ -42,8 +42,8 @@ type node struct {
 	at      int // index in the unit's spans
 }
 
-// plan returns the units of a batch, and the number of spans that no agent accepts:
-// spans without ids, or with a trace id of zero in the low half.
+// plan returns the units of a batch, and the number of spans that no agent accepts. These
+// are spans without ids, and spans with a trace id that is zero in its low half.
 func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
 	p := planner{known: map[spanKey]int{}, of: map[spanKey]int{}}
 	for span := range b.Spans() {

@@ -33,9 +33,10 @@ func (v *verdicts) recall(id trace.TraceID) (priority int, ok bool) {
 	return int(known), ok
 }
 
-// context returns the parent of a unit's topmost spans. The first existing decision
-// applies: of an earlier batch, or of an upstream service by the headers that Datadog's
-// propagators read. If there is none, the tracer decides.
+// context returns the parent of the topmost spans in a unit. An existing sampling decision
+// applies: first the decision for an earlier batch, then the decision of an upstream
+// service in the headers that Datadog's propagators read. If there is none, the tracer
+// decides.
 func (v *verdicts) context(u unit) *tracer.SpanContext {
 	if priority, ok := v.recall(u.outer.trace); ok {
 		return tracer.FromGenericCtx(outerContext{u.outer, &priority})
@@ -46,7 +47,7 @@ func (v *verdicts) context(u unit) *tracer.SpanContext {
 	return tracer.FromGenericCtx(outerContext{key: u.outer})
 }
 
-// inherited returns the inbound context with its priority, or nil for none.
+// inherited returns the inbound context with its priority, or nil if there is none.
 func inherited(u unit) *tracer.SpanContext {
 	first := u.spans[0].span
 	if remote, _ := first.ParentIsRemote(); !remote || !u.outer.span.IsValid() {
@@ -67,8 +68,8 @@ func inherited(u unit) *tracer.SpanContext {
 	return from
 }
 
-// outerContext is a parent outside the batch, for tracer.FromGenericCtx. A span id of
-// zero makes a span a root and keeps the trace id.
+// outerContext is a parent outside of the batch, for tracer.FromGenericCtx. With a span id
+// of zero, the span becomes a root that keeps the trace id.
 type outerContext struct {
 	key      spanKey
 	priority *int // nil: the tracer decides
@@ -80,9 +81,9 @@ func (c outerContext) TraceIDBytes() [16]byte                       { return c.k
 func (c outerContext) TraceIDLower() uint64                         { return binary.BigEndian.Uint64(c.key.trace[8:]) }
 func (c outerContext) ForeachBaggageItem(func(string, string) bool) {}
 
-// SamplingDecision returns dd-trace-go's "keep" if the trace is kept, else "drop". With
-// "drop" the spans of a unit share a chunk, and with a nil Priority the decision stays
-// open.
+// SamplingDecision returns dd-trace-go's value "keep" if the trace is kept, otherwise
+// "drop". With "drop", the spans of a unit share a chunk. With a nil Priority, the decision
+// stays open.
 func (c outerContext) SamplingDecision() uint32 {
 	const drop, keep = 1, 2
 	if c.priority != nil && *c.priority > 0 {

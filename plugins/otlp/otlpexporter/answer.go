@@ -27,8 +27,8 @@ import (
 // The answers of a back end over HTTP are defined at
 // https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
 
-// maxAnswer bounds the bytes that are read of an answer. The connection of a longer
-// answer is closed.
+// maxAnswer bounds the bytes of an answer that are read. The connection of a longer answer
+// is closed.
 const maxAnswer = 64 << 10
 
 const (
@@ -41,14 +41,14 @@ const (
 // answers converts a back end's answers into the exporter's results.
 type answers struct {
 	adviser
-	warned sync.Once // of an answer that is not OTLP
+	warned sync.Once // warns only once of an answer that is not OTLP
 }
 
 type reply struct {
 	*http.Response
 	kind string
 	body []byte
-	torn error // why body is incomplete; nil if it is complete
+	torn error // reason for which body is incomplete; nil if it is complete
 }
 
 var errLong = fmt.Errorf("it is longer than %d bytes", maxAnswer)
@@ -66,7 +66,7 @@ func readAnswer(from io.Reader) (body []byte, torn error) {
 // request. It reads and closes the body, and replaces it by the part that was read.
 func (a *answers) read(resp *http.Response, bytes int64) error {
 	r := reply{Response: resp}
-	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores deadlines
+	if resp.StatusCode != http.StatusSwitchingProtocols { // the body would be the connection, which ignores deadlines
 		r.body, r.torn = readAnswer(resp.Body)
 	}
 	_ = resp.Body.Close()
@@ -171,7 +171,7 @@ func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	return pluginsdk.Partial(int(min(max(0, rejected), beyondAnyBatch)), reason)
 }
 
-// words returns a refusal's message, and the retry delay in its details, if any.
+// words returns the message of a refusal, and the retry delay in its details, or zero.
 func (a *answers) words(r reply) (message string, after time.Duration) {
 	message = string(r.body)
 	switch r.kind {
@@ -206,7 +206,8 @@ func retryDelay(st *statuspb.Status) time.Duration {
 
 var titleTag = regexp.MustCompile(`(?i)<title>([^<]*)`)
 
-// titleOf returns the title of a web page, in words that follow "a web page".
+// titleOf returns text with the title of a web page, or "". It is used after the words "a
+// web page".
 func titleOf(page []byte) string {
 	if tag := titleTag.FindSubmatch(page); tag != nil && plain(string(tag[1])) != "" {
 		return " called " + strconv.Quote(plain(string(tag[1])))

@@ -15,7 +15,7 @@ const tracesPath = "v1/traces"
 
 type endpoint struct {
 	from string
-	// shown is its text for people, without credentials and query.
+	// shown is the text for messages, without credentials and query.
 	shown string
 	// secure reports that TLS is used. schemed reports that the scheme of the endpoint
 	// decides this.
@@ -25,7 +25,8 @@ type endpoint struct {
 	// asIs reports that nothing was appended to the URL.
 	asIs   bool
 	target string
-	// host is the machine with any port, as in a URL. Empty for a Unix socket.
+	// host is the machine, with its port if it has one, as in a URL. Empty for a Unix
+	// socket.
 	host string
 	// authorization is the header with the URL's user and password, or "".
 	authorization string
@@ -95,8 +96,8 @@ func httpEndpoint(v value) (endpoint, error) {
 	return e, nil
 }
 
-// parseURL parses a URL and checks more than url.Parse. Unlike the error of url.Parse,
-// its error does not contain credentials.
+// parseURL parses a URL with more checks than url.Parse. Unlike an error of url.Parse, its
+// error does not contain credentials.
 func parseURL(text, shown string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {

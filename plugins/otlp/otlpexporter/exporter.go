@@ -153,7 +153,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 		return e.adviser.slow(c, within, limit)
 	case c.fault != nil:
 		return errors.New(e.adviser.explained(c.fault.Error(), c.at))
-	default: // the client ended the call before it reached the transport
+	default: // the client ended the call before the transport got it
 		return errors.New(e.adviser.explained(err.Error(), nil))
 	}
 }
@@ -172,8 +172,8 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 	return errors.Join(e.connection.client.Stop(ctx), e.connection.close())
 }
 
-// callTimeout returns the timeout of a call and the variable that sets it. It ends a
-// little before the host's deadline, so that the host gets the reason.
+// callTimeout returns the timeout of a call, and the variable that sets it. The timeout
+// ends a little before the host's deadline, so that the host gets the reason.
 func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()
@@ -190,8 +190,8 @@ func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit
 type call struct {
 	batchID  string
 	answered bool     // the back end answered
-	answer   error    // the answer to the host; nil for delivered
-	fault    error    // why there is no answer
+	answer   error    // answer for the host; nil: delivered
+	fault    error    // reason for which there is no answer
 	late     bool     // the deadline passed
 	at       *url.URL // the URL of the last request; nil for gRPC
 	// connected reports that there was a connection for the batch.
@@ -206,5 +206,5 @@ func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c
 	}
-	return &call{} // cannot happen: only Export uses the client
+	return &call{} // cannot happen, because only Export uses the client
 }

@@ -16,8 +16,8 @@ type adviser struct{ settings settings }
 
 // fault describes a cause of calls without an answer.
 type fault struct {
-	// in lists texts in the errors; one is enough. gRPC preserves only the text of an
-	// error, so HTTP's errors are recognised by text, too. Tests check the texts.
+	// in lists texts that occur in the errors. One text is enough. gRPC keeps only the text
+	// of an error, so errors of HTTP are recognised by text, too. Tests check the texts.
 	in []string
 	// say is the description and the advice. It follows the endpoint's name. {setting} is
 	// the setting with the endpoint, {proxy} the proxy.
@@ -86,8 +86,8 @@ func (a *adviser) untrusted() string {
 	return fmt.Sprintf("has a certificate from an authority unknown to this machine: set %s to the authority's PEM file", EnvCertificate)
 }
 
-// cutOr returns the description of a closed connection with TLS, or else format with the
-// setting of the endpoint and the variable of the protocol.
+// cutOr returns the description of a closed connection if TLS is used. Otherwise it returns
+// format, with the setting of the endpoint and the variable of the protocol.
 func (a *adviser) cutOr(format string) string {
 	if a.settings.endpoint.secure {
 		return a.cut()
@@ -98,9 +98,9 @@ func (a *adviser) cutOr(format string) string {
 // cutText is the common text for a connection that the server has closed.
 const cutText = "cut the connection before it answered"
 
-// cut describes a closed connection. A server that requires another certificate reports
-// it after the handshake. If the client is already writing then, it sees only the
-// closed connection.
+// cut describes a closed connection. A server that requires another certificate reports it
+// after the handshake. If the client is already writing then, it only sees that the
+// connection is closed.
 func (a *adviser) cut() string {
 	switch {
 	case a.settings.endpoint.secure:
@@ -113,7 +113,8 @@ func (a *adviser) cut() string {
 	return fmt.Sprintf("%s: if that goes on, it may be a port for gRPC (set %s=grpc)", cutText, EnvProtocol)
 }
 
-// ourCertificate returns the advice if the client's certificate may be to blame.
+// ourCertificate returns the advice for a case in which the client's certificate may be the
+// cause.
 func (a *adviser) ourCertificate() string {
 	if a.settings.trust.certificate.set() {
 		return ": check the certificate in " + a.settings.trust.certificate.from
@@ -122,7 +123,7 @@ func (a *adviser) ourCertificate() string {
 }
 
 // explained returns the text of a network error, with advice for the operator. at is the
-// URL of the request; nil means the endpoint.
+// URL of the request, or nil for the endpoint.
 func (a *adviser) explained(text string, at *url.URL) string {
 	shown := plain(a.settings.secrets.redact(text))
 	for _, f := range faults {
@@ -143,7 +144,7 @@ func (a *adviser) place(at *url.URL) string {
 	return fmt.Sprintf("%s, to which %s redirects,", shownURL(at), a.settings.endpoint.shown)
 }
 
-// slow returns the error of a call without an answer in time.
+// slow returns the error of a call that got no answer in time.
 func (a *adviser) slow(of *call, within time.Duration, limit string) error {
 	text := "no connection to %s within %v: check that it runs, and that no firewall drops its packets"
 	if of.connected.Load() {

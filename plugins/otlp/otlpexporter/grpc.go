@@ -95,16 +95,16 @@ func (i *interceptor) intercept(
 }
 
 // almostOver reports whether the call's deadline has almost passed. A server knows the
-// deadline, and may report its end a little earlier than the client.
+// deadline, and may report it a little earlier than the client.
 func almostOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < 100*time.Millisecond
 }
 
 // refused returns a status with the same code and details, and with advice for the
-// operator. fromServer reports that the status came from a server, or from a server
-// that does not speak gRPC. A status without headers was made by the client. A
-// collector's message may be about its own connections, so it is not explained.
+// operator. fromServer reports that a server has sent the status, even if it does not speak
+// gRPC. Without fromServer, the client has made the status. A collector's message is not
+// explained, because it may be about the collector's own connections.
 func (i *interceptor) refused(bytes int, err error, fromServer bool) error {
 	st := status.Convert(err).Proto()
 	if !fromServer || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
@@ -128,7 +128,7 @@ func (i *interceptor) refused(bytes int, err error, fromServer bool) error {
 	return &coded{status.FromProto(st)}
 }
 
-// renewing are TLS credentials that read their files at each handshake.
+// renewing has TLS credentials that read their files at each handshake.
 type renewing struct {
 	credentials.TransportCredentials
 	trust trust

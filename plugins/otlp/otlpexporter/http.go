@@ -55,13 +55,13 @@ func newHTTP(c settings) (connection, error) {
 type transport struct {
 	answers answers
 
-	// base is replaced when the authorities change.
+	// base is replaced when the authorities' file changes.
 	base atomic.Pointer[baseTransport]
 }
 
 type baseTransport struct {
 	*http.Transport
-	authorities []byte // the content of their file
+	authorities []byte // content of the authorities' file
 }
 
 var _ http.RoundTripper = (*transport)(nil)
@@ -70,7 +70,7 @@ var _ http.RoundTripper = (*transport)(nil)
 // maxAnswer bytes.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
-	c.answered, c.fault = false, nil // a redirect was followed
+	c.answered, c.fault = false, nil // resets the fields, because a redirect was followed
 	defer func() { _ = req.Body.Close() }()
 	out, err := t.outgoing(c, req)
 	if err != nil {
@@ -95,7 +95,7 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	}))
-	if req.Response == nil { // not a redirect: the client drops the query and may change the path's escapes
+	if req.Response == nil { // this is no redirect: the client drops the query and may change the path's escapes
 		out.URL = t.answers.settings.endpoint.url
 	}
 	out.Header = req.Header.Clone()
@@ -151,7 +151,7 @@ func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error 
 	return nil
 }
 
-// renew replaces the transport old if the authorities have changed.
+// renew replaces the transport old if the authorities' file has changed.
 func (t *transport) renew(old *baseTransport) error {
 	config, authorities, err := t.answers.settings.trust.config()
 	if err != nil || old != nil && bytes.Equal(authorities, old.authorities) {
@@ -182,6 +182,6 @@ func (t *transport) renew(old *baseTransport) error {
 	return nil
 }
 
-// writeBuffer is the size of a connection's write buffer, in bytes. A batch of the
-// usual size fits and takes a single system call.
+// writeBuffer is the size of a connection's write buffer, in bytes. A batch of the usual
+// size fits into it, and is sent by one system call.
 const writeBuffer = 1 << 20

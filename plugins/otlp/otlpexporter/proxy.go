@@ -11,8 +11,8 @@ import (
 // proxyOf returns the proxy for a URL, or nil.
 type proxyOf func(*url.URL) (*url.URL, error)
 
-// proxies reads the proxy variables by the rules of http.ProxyFromEnvironment, which
-// would cache the first values.
+// proxies reads the proxy variables by the rules of http.ProxyFromEnvironment. That
+// function is not used, because it would cache the first values.
 func proxies(getenv func(string) string) proxyOf {
 	config := httpproxy.Config{
 		HTTPProxy:  cmp.Or(getenv("http_proxy"), getenv("HTTP_PROXY")),

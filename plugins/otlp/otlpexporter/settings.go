@@ -94,7 +94,7 @@ type settings struct {
 	log         *slog.Logger // may be nil
 }
 
-// document is the plugin's configuration; this package uses a part of it.
+// document is the configuration of the plugin. This package uses a part of it.
 type document struct {
 	Exporter struct {
 		Protocol          string            `yaml:"protocol"`
@@ -130,9 +130,9 @@ func (r *reader) warn(path, text string) {
 	}
 }
 
-// choose returns the first value that is set: of the variable for traces, the general
-// variable base, the configuration and the default. Other values are not validated,
-// because the general variable may be for another signal.
+// choose returns the first value that is set, in this order: the variable for traces, the
+// general variable base, the configuration, and the default. It does not validate the other
+// values, because the general variable may be for another signal.
 func (r *reader) choose(base, configured string, otherwise value) value {
 	suffix := strings.TrimPrefix(base, envPrefix)
 	for _, name := range []string{envPrefix + "TRACES_" + suffix, base} {
@@ -146,8 +146,8 @@ func (r *reader) choose(base, configured string, otherwise value) value {
 	return otherwise
 }
 
-// readSettings reads each setting from its variables, or else from the configuration,
-// or else from d. Errors name the source.
+// readSettings reads each setting from its variables. If they are not set, it uses the
+// configuration, and then d. Errors name the source.
 func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 	r := &reader{setup: s}
 	if err := s.DecodeConfig(&r.doc); err != nil {
@@ -284,7 +284,7 @@ func (c *settings) announce(log *slog.Logger) {
 	}
 	attrs := []any{
 		"endpoint", c.endpoint.shown, "from", c.endpoint.from, "protocol", c.protocol,
-		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // the timeout as text, because durations are sent to the host as numbers
+		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // as text, because slog prints a duration as a number in JSON
 	}
 	if len(c.headers) > 0 {
 		attrs = append(attrs, "headers", strings.Join(slices.Sorted(maps.Keys(c.headers)), " "))

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxText bounds the bytes of a back end's message in an error, approximately.
+// maxText is the approximate bound on a back end's message in an error, in bytes.
 const maxText = 300
 
 // plain returns s as a single short line without characters that affect a terminal.
@@ -24,7 +24,7 @@ var unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 // secrets holds texts that errors must not contain.
 type secrets struct{ texts []string }
 
-// minSecret is the minimum length of a secret, in bytes: redacting "1" would make every
+// minSecret is the length of the shortest secret, in bytes. To redact "1" would make every
 // text unreadable.
 const minSecret = 6
 

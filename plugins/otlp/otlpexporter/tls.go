@@ -15,8 +15,8 @@ import (
 // If none is set, the system's authorities and no client certificate are used.
 type trust struct{ authorities, certificate, key value }
 
-// validate returns an error if only one of certificate and key is set. If read is set,
-// it also reads the files.
+// validate returns an error if only one of certificate and key is set. If read is true, it
+// also reads the files.
 func (t trust) validate(read bool) error {
 	switch {
 	case t.certificate.set() && !t.key.set():
@@ -31,7 +31,8 @@ func (t trust) validate(read bool) error {
 	return errors.Join(errPool, errPair)
 }
 
-// pool returns the authorities, or nil for the system's, and the content of their file.
+// pool returns the authorities, and the content of their file. pool is nil if the system's
+// authorities are used.
 func (t trust) pool() (pool *x509.CertPool, content []byte, err error) {
 	if !t.authorities.set() {
 		return nil, nil, nil
@@ -54,7 +55,7 @@ func readFile(name string) ([]byte, error) {
 	const most = 16 << 20 // bytes; all authorities of a system are some 200 KiB
 	switch info, err := os.Stat(name); {
 	case err != nil:
-		return nil, err //nolint:wrapcheck // it names the file, and the callers add the purpose
+		return nil, err //nolint:wrapcheck // the error names the file, and the callers add its purpose
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%q is not a regular file (%v): want a file in PEM", name, info.Mode().Type())
 	case info.Size() > most:
@@ -75,7 +76,7 @@ func (t trust) pair() (*tls.Certificate, error) {
 	if err == nil {
 		pair, err = tls.X509KeyPair(certificate, key)
 	}
-	if err != nil { // names the unreadable file, and shows nothing of the key
+	if err != nil { // the error names the unreadable file, and contains nothing of the key
 		return nil, &pluginsdk.ConfigError{Path: t.certificate.from, Err: fmt.Errorf(
 			"certificate %q with key %q of %s: %w", t.certificate.text, t.key.text, t.key.from, err)}
 	}
