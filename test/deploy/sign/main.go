@@ -1,12 +1,13 @@
-// Command sign signs a file of a release in the form of cosign sign-blob: FILE.sig has the
-// signature, and cosign.pub beside FILE the public key.
+// Command sign signs a file of a release in the forms of cosign sign-blob: FILE.sigstore.json
+// is a bundle, FILE.sig has the signature alone, for cosign before 3, and cosign.pub beside
+// FILE is the public key.
 //
 //	sign -key cosign.key FILE
 //
 // The key is of cosign generate-key-pair. COSIGN_PASSWORD is its password. The command
-// sends nothing to a transparency log, and makes no bundle: users verify the signature with
+// sends nothing to a transparency log. Users verify the signature with
 //
-//	cosign verify-blob --key cosign.pub --insecure-ignore-tlog --signature FILE.sig FILE
+//	cosign verify-blob --key cosign.pub --insecure-ignore-tlog --bundle FILE.sigstore.json FILE
 //
 // cosign itself would take some twenty minutes to build. deploy/release.sh runs the
 // command. Open this file first: there is no other.
@@ -19,6 +20,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"flag"
@@ -56,7 +58,7 @@ func run(args []string, getenv func(string) string) error {
 	return sign(key, flags.Arg(0))
 }
 
-// sign writes the signature of a file, and the public key.
+// sign writes the signature of a file in both forms, and the public key.
 func sign(key *ecdsa.PrivateKey, file string) error {
 	data, err := os.ReadFile(filepath.Clean(file))
 	if err != nil {
@@ -71,10 +73,29 @@ func sign(key *ecdsa.PrivateKey, file string) error {
 	if err != nil {
 		return err
 	}
+	hint := sha256.Sum256(public)
+	bundle, err := json.Marshal(newBundle(digest[:], signature, base64.StdEncoding.EncodeToString(hint[:])))
+	if err != nil {
+		return err
+	}
 	text := base64.StdEncoding.EncodeToString(signature)
 	return errors.Join(
+		os.WriteFile(file+".sigstore.json", append(bundle, '\n'), 0o644),
 		os.WriteFile(file+".sig", []byte(text), 0o644),
 		os.WriteFile(filepath.Join(filepath.Dir(file), "cosign.pub"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o644))
+}
+
+// newBundle returns a bundle with a signature by a key:
+// https://github.com/sigstore/protobuf-specs/blob/main/protos/sigstore_bundle.proto
+func newBundle(digest, signature []byte, hint string) map[string]any {
+	return map[string]any{
+		"mediaType":            "application/vnd.dev.sigstore.bundle.v0.3+json",
+		"verificationMaterial": map[string]any{"publicKey": map[string]any{"hint": hint}},
+		"messageSignature": map[string]any{
+			"messageDigest": map[string]any{"algorithm": "SHA2_256", "digest": digest},
+			"signature":     signature,
+		},
+	}
 }
 
 // keyType is the type of cosign's private keys in PEM. Their content is encrypted with

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"os"
 	"os/exec"
@@ -33,7 +34,7 @@ func readFile(t *testing.T, path string) []byte {
 }
 
 // TestSign signs with a key of cosign. The signature fits the public key that cosign has
-// written, and cosign verifies it, if there is a cosign.
+// written, and cosign verifies both forms, if there is a cosign.
 func TestSign(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "checksums.txt")
 	if err := os.WriteFile(file, []byte("0123  servetrace.deb\n"), 0o600); err != nil {
@@ -59,24 +60,53 @@ func TestSign(t *testing.T) {
 	if !ecdsa.VerifyASN1(key.(*ecdsa.PublicKey), digest[:], signature) {
 		t.Error("the signature does not fit the key")
 	}
+	var bundle struct {
+		VerificationMaterial struct{ PublicKey struct{ Hint []byte } }
+		MessageSignature     struct {
+			MessageDigest struct{ Digest []byte }
+			Signature     []byte
+		}
+	}
+	if err := json.Unmarshal(readFile(t, file+".sigstore.json"), &bundle); err != nil {
+		t.Fatal(err)
+	}
+	hint := sha256.Sum256(block.Bytes)
+	got := bundle.MessageSignature
+	if !bytes.Equal(got.Signature, signature) || !bytes.Equal(got.MessageDigest.Digest, digest[:]) || !bytes.Equal(bundle.VerificationMaterial.PublicKey.Hint, hint[:]) {
+		t.Errorf("the bundle is %+v, want signature %x, digest %x and hint %x", bundle, signature, digest, hint)
+	}
 	cosign, err := exec.LookPath("cosign")
 	if err != nil {
 		t.Log("no cosign: its own verification is left out")
 		return
 	}
-	verify := func() error {
-		out, err := exec.Command(cosign, "verify-blob", "--key", publicKey, "--insecure-ignore-tlog", "--signature", file+".sig", file).CombinedOutput()
-		t.Logf("cosign: %s", out)
+	// A key needs no root of trust, but cosign wants a file of them with a bundle.
+	roots := filepath.Join(t.TempDir(), "root.json")
+	if err := os.WriteFile(roots, []byte(`{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	forms := [][]string{
+		{"--signature", file + ".sig"},
+		{"--bundle", file + ".sigstore.json", "--new-bundle-format", "--trusted-root", roots},
+	}
+	verify := func(form []string) error {
+		args := append([]string{"verify-blob", "--key", publicKey, "--insecure-ignore-tlog"}, form...)
+		out, err := exec.Command(cosign, append(args, file)...).CombinedOutput()
+		t.Logf("cosign %q: %s", args, out)
 		return err
 	}
-	if err := verify(); err != nil {
-		t.Error(err)
+	for _, form := range forms {
+		if err := verify(form); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := os.WriteFile(file, []byte("4567  servetrace.deb\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if verify() == nil {
-		t.Error("cosign accepts a changed file")
+	for _, form := range forms {
+		if verify(form) == nil {
+			t.Errorf("cosign accepts a changed file with %q", form)
+		}
 	}
 }
 
