@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -185,6 +187,9 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	if s.getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
+	if s.getenv("GOMAXPROCS") == "" {
+		limitProcs(&cfg.Host)
+	}
 	err = r.start(cmd.Context(), cfg, own)
 	if running, ok := errors.AsType[*relay.RunningError](err); ok {
 		r.log.Info("another relay listens at the socket already; this one ends", "socket", running.Socket, "pid", running.PID)
@@ -218,6 +223,19 @@ func readSettings(getenv func(string) string) {
 // memoryLimit is the size from which on the garbage collector keeps the relay small. With
 // the default settings, all that the bounds of the relay allow fits into it.
 const memoryLimit = 384 << 20
+
+// limitProcs lets the relay use half of the processors, at least one: the others are left to
+// the senders, and a goroutine wakes up fewer threads. The default of plugins stays a
+// quarter of all.
+func limitProcs(cfg *host.Config) {
+	all := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(max(1, all/2))
+	if _, ok := cfg.PluginMaxProcs[""]; !ok {
+		procs := map[string]int{"": max(1, all/4)}
+		maps.Copy(procs, cfg.PluginMaxProcs)
+		cfg.PluginMaxProcs = procs
+	}
+}
 
 // relayLog returns the log of a relay, in the format of a service.
 func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {
@@ -306,7 +324,7 @@ func (r *relayProcess) wait(ctx context.Context) error {
 	reloads.Go(func() { r.reload(ctx) })
 	select {
 	case <-ctx.Done():
-		r.log.Info("stopping", "because", "a signal")
+		r.log.Info("stopping", "because", context.Cause(ctx))
 		return nil
 	case <-r.server.Done():
 		reason, err := r.server.Err()

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/relay"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -261,10 +263,53 @@ func TestRelayFlagsOverride(t *testing.T) {
 	}
 }
 
+func TestLimitProcs(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, c := range []struct {
+		all       int
+		set, want map[string]int
+		own       int
+	}{
+		{1, nil, map[string]int{"": 1}, 1},
+		{9, map[string]int{"a": 7}, map[string]int{"": 2, "a": 7}, 4},
+		{8, map[string]int{"": 5}, map[string]int{"": 5}, 4},
+	} {
+		runtime.GOMAXPROCS(c.all)
+		cfg := host.Config{PluginMaxProcs: c.set}
+		limitProcs(&cfg)
+		if diff := cmp.Diff(c.want, cfg.PluginMaxProcs); diff != "" || runtime.GOMAXPROCS(0) != c.own {
+			t.Errorf("of %d processors the relay has %d; plugins (-want +got):\n%s", c.all, runtime.GOMAXPROCS(0), diff)
+		}
+	}
+}
+
+// TestRelayProcs: the relay leaves processors to other programs, except if the operator
+// has set a number.
+func TestRelayProcs(t *testing.T) {
+	for value, most := range map[string]int{"": max(1, runtime.NumCPU()/2), "3": 3} {
+		r := startRelayWith(t, testplugin.Install(t, "record"), []string{"GOMAXPROCS=" + value}, "--grpc", "0", "--admin", "127.0.0.1:0")
+		addr, _, _ := strings.Cut(r.endpoint(t, "admin"), "/")
+		resp, err := http.Get("http://" + addr + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		m := regexp.MustCompile(`(?m)^go_sched_gomaxprocs_threads (\d+)$`).FindSubmatch(metrics)
+		if err != nil || m == nil {
+			t.Fatalf("metrics of the relay: %v\n%s", err, metrics)
+		}
+		if got, err := strconv.Atoi(string(m[1])); err != nil || got > most || value != "" && got != most {
+			t.Errorf("with GOMAXPROCS=%q the relay uses %d processors, want %d", value, got, most)
+		}
+		r.stop(t)
+	}
+}
+
 // TestSignalDuringStart: a signal before all parts have started stops them in order.
 func TestSignalDuringStart(t *testing.T) {
 	socket := filepath.Join(shortTempDir(t), "relay.sock")
-	env := map[string]string{"SERVE_TRACING_EXPORTER_PLUGIN": testplugin.Install(t, "record"), "SERVE_RELAY_SOCKET": socket, "GOMEMLIMIT": "off"}
+	env := map[string]string{"SERVE_TRACING_EXPORTER_PLUGIN": testplugin.Install(t, "record"), "SERVE_RELAY_SOCKET": socket, "GOMEMLIMIT": "off", "GOMAXPROCS": "unchanged"}
 	var log testplugin.Log
 	cmd := newRoot(func(name string) string { return env[name] }, nil)
 	cmd.SetArgs([]string{"relay"})
