@@ -5,7 +5,8 @@
 // measured in a child process, which is the process "host" of the figures:
 //
 //  1. The child opens the row and keeps 64 MiB alive. It drives the shape for a
-//     moment, and waits until all spans are delivered.
+//     moment, waits until all spans are delivered, and uses the heap up to the garbage
+//     collector's goal.
 //  2. In each turn, it reads the clocks, drives the shape, flushes, and reads the
 //     clocks again. So the CPU time has the making, encoding and delivery of the same
 //     spans. If a shape has several turns, its rows alternate.
@@ -151,11 +152,12 @@ type reading struct {
 	account host.Stats
 }
 
-// warmUp drives the shape without measuring it.
+// warmUp drives the shape without measuring it, and uses the rest of the heap.
 func (c *measurement) warmUp(ctx context.Context) error {
 	c.shape.drive(c.way, min(warmUp, c.shape.length))
 	_, err := c.settle(ctx)
 	c.onEnds.Reset()
+	measure.UseHeap()
 	runtime.GC()
 	return err
 }
