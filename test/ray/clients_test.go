@@ -41,39 +41,38 @@ type stage struct {
 }
 
 // newStage starts a server with the settings that Ray Serve had: everything is
-// sampled, and requests have a timeout where the scenario is about it.
-func newStage(t testing.TB, limited bool) *stage {
+// sampled, and requests have a timeout where the scenario is about it. If apart, the
+// deployments that A calls run behind two other servers, as in other processes.
+func newStage(t testing.TB, limited, apart bool) *stage {
 	t.Helper()
 	limit := time.Duration(0)
 	if limited {
 		limit = timeout
 	}
-	cfg, err := tracing.ConfigFromEnv(func(key string) string {
-		return map[string]string{"SERVE_TRACING_SEMCONV": "ray"}[key]
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &stage{t: t, spans: &recorder{}, client: &http.Client{
 		Transport:     &http.Transport{},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	provider, err := tracing.NewProvider(cfg, s.spans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	provider := s.provider()
 	s.service = newService(provider.TracerProvider().Tracer("user"))
-	s.server, err = serving.New(serving.Config{
-		HTTPAddr: "127.0.0.1:0", RequestTimeout: limit,
-		GRPC: serving.GRPCConfig{Addr: "127.0.0.1:0", RequestTimeout: limit},
-	}, s.service.apps(),
-		serving.WithTracing(provider), serving.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
+	cfg := serving.Config{
+		RequestTimeout: limit,
+		GRPC:           serving.GRPCConfig{Addr: "127.0.0.1:0", RequestTimeout: limit},
 	}
-	if err := s.server.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	var stops []func()
+	if apart {
+		c, stopC := s.start(serving.Config{Calls: serving.CallConfig{Addr: "127.0.0.1:0", Deployments: []string{"chain/C"}}}, s.provider())
+		toC := "static:///" + c.CallAddr().String()
+		b, stopB := s.start(serving.Config{Calls: serving.CallConfig{
+			Addr: "127.0.0.1:0", Deployments: []string{"chain/B", "chain/Narrow"}, Remote: map[string]string{"chain/C": toC},
+		}}, s.provider())
+		toB := "static:///" + b.CallAddr().String()
+		cfg.Calls.Remote = map[string]string{"chain/B": toB, "chain/Narrow": toB, "chain/C": toC}
+		stops = []func(){stopB, stopC}
 	}
+	server, stop := s.start(cfg, provider)
+	s.server = server
+	var err error
 	s.conn, err = grpc.NewClient(s.server.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -82,17 +81,51 @@ func newStage(t testing.TB, limited bool) *stage {
 		s.service.letGo()
 		_ = s.conn.Close()
 		s.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.server.Shutdown(ctx); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if err := provider.Shutdown(ctx); err != nil {
-			t.Errorf("shut tracing down: %v", err)
+		for _, stop := range append([]func(){stop}, stops...) {
+			stop()
 		}
 	})
 	t.Cleanup(s.stop)
 	return s
+}
+
+// provider returns a provider that records everything for the stage.
+func (s *stage) provider() *tracing.Provider {
+	s.t.Helper()
+	cfg, err := tracing.ConfigFromEnv(func(key string) string {
+		return map[string]string{"SERVE_TRACING_SEMCONV": "ray"}[key]
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	provider, err := tracing.NewProvider(cfg, s.spans)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return provider
+}
+
+// start starts a server of the applications, and returns its stop.
+func (s *stage) start(cfg serving.Config, provider *tracing.Provider) (*serving.Server, func()) {
+	s.t.Helper()
+	cfg.HTTPAddr = "127.0.0.1:0"
+	server, err := serving.New(cfg, s.service.apps(), serving.WithTracing(provider), serving.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := server.Start(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	return server, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			s.t.Errorf("Shutdown: %v", err)
+		}
+		if err := provider.Shutdown(ctx); err != nil {
+			s.t.Errorf("shut tracing down: %v", err)
+		}
+	}
 }
 
 // play acts as the clients of a scenario, and returns the responses that they got.

@@ -23,16 +23,7 @@ func TestSpansAreThoseOfRayServe(t *testing.T) {
 		for _, s := range scenarios {
 			t.Run(s.Send.Name, func(t *testing.T) {
 				t.Parallel()
-				var least []found
-				for i, found := range play(t, s) {
-					unlisted := used.note(found)
-					if i == 0 || len(unlisted) < len(least) {
-						least = unlisted
-					}
-				}
-				for _, f := range least {
-					t.Error(f)
-				}
+				used.check(t, play(t, s, false))
 				used.played()
 			})
 		}
@@ -53,6 +44,35 @@ func TestSpansAreThoseOfRayServe(t *testing.T) {
 				t.Errorf("difference %d (%s: %s %s, ours %s) does not appear in scenario %q", i, d.topic, d.what, d.ray, d.ours, pattern)
 			}
 		}
+	}
+}
+
+// TestSpansOfThreeProcessesAreThoseOfRayServe plays the scenarios with calls by handle, with
+// the deployments behind three servers that call each other.
+func TestSpansOfThreeProcessesAreThoseOfRayServe(t *testing.T) {
+	used := &usage{by: map[int][]string{}}
+	for _, s := range load(t).Scenarios {
+		if strings.HasPrefix(s.Send.Path, "/chain/") {
+			t.Run(s.Send.Name, func(t *testing.T) {
+				t.Parallel()
+				used.check(t, play(t, s, true))
+			})
+		}
+	}
+}
+
+// check reports the unlisted differences from the outcome that has the fewest.
+func (u *usage) check(t *testing.T, outcomes [][]found) {
+	t.Helper()
+	var least []found
+	for i, found := range outcomes {
+		unlisted := u.note(found)
+		if i == 0 || len(unlisted) < len(least) {
+			least = unlisted
+		}
+	}
+	for _, f := range least {
+		t.Error(f)
 	}
 }
 
@@ -83,13 +103,19 @@ func (u *usage) played() {
 	u.scenarios++
 }
 
-// play plays a scenario on our runtime, and returns the differences from each outcome of
-// Ray Serve.
-func play(t *testing.T, s *scenario) (differ [][]found) {
+// play plays a scenario on our runtime, in one process or apart, and returns the differences
+// from each outcome of Ray Serve.
+func play(t *testing.T, s *scenario, apart bool) (differ [][]found) {
 	t.Helper()
-	stage := newStage(t, strings.Contains(s.Send.Name, "timeout"))
+	stage := newStage(t, strings.Contains(s.Send.Name, "timeout"), apart)
 	saw := stage.play(s.Send)
 	stage.stop()
+	for _, span := range stage.spans.ended {
+		callee := strings.HasPrefix(span.Name(), replica+" ") && !strings.HasPrefix(span.Name(), replica+" A ")
+		if apart && callee && !span.Parent().IsRemote() {
+			t.Errorf("the parent of %q is of the same process", span.Name())
+		}
+	}
 	ours := stage.spans.traces(t, s.Send.ID)
 	for _, ray := range s.Outcomes {
 		all := compare(s.Send.Name, ray.Traces, ours)

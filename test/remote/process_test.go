@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,9 +21,11 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.uber.org/goleak"
 
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/multiplexing"
 	"github.com/servetrace/servetrace/test/servingtest"
+	"github.com/servetrace/servetrace/test/testplugin"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -30,6 +33,7 @@ import (
 const envChild = "SERVETRACE_TEST_REMOTE"
 
 func TestMain(m *testing.M) {
+	testplugin.Main()
 	if os.Getenv(envChild) != "" {
 		if err := runChild(); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, err)
@@ -42,7 +46,7 @@ func TestMain(m *testing.M) {
 
 // event is a line that a process prints.
 type event struct {
-	Kind string `json:"kind"` // ready, ran, canceled, loaded or span
+	Kind string `json:"kind"` // ready, ran, canceled, loaded, span or account
 	ID   string `json:"id,omitempty"`
 
 	Calls string `json:"calls,omitempty"` // the address for calls
@@ -50,12 +54,16 @@ type event struct {
 
 	Trace, Span, Parent string
 	Remote              bool // the parent is of another process
+
+	Ended, Delivered uint64 // spans, by the account
 }
 
 // printer prints events in whole lines.
 type printer struct {
 	mu sync.Mutex
 	to io.Writer
+	// host gets the spans, too, unless it is nil.
+	host *host.Host
 }
 
 func (p *printer) print(e event) {
@@ -75,6 +83,20 @@ func (p *printer) OnEnd(s sdktrace.ReadOnlySpan) {
 		Kind: "span", ID: s.Name(), Trace: s.SpanContext().TraceID().String(), Span: s.SpanContext().SpanID().String(),
 		Parent: s.Parent().SpanID().String(), Remote: s.Parent().IsRemote(),
 	})
+	if p.host != nil {
+		p.host.OnEnd(s)
+	}
+}
+
+// account prints the account of the host's plugin, after its stop.
+func (p *printer) account(ctx context.Context) error {
+	if p.host == nil {
+		return nil
+	}
+	err := p.host.Shutdown(ctx)
+	stats := p.host.Stats()
+	p.print(event{Kind: "account", Ended: stats.Ended, Delivered: stats.Exporters[0].Delivered})
+	return err
 }
 
 // job is the argument of Model.
@@ -154,7 +176,7 @@ func newServer(getenv func(string) string, events *printer, opts ...serving.Depl
 		return nil, handles{}, err
 	}
 	app, h := newApp(events, opts...)
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := warnings()
 	server, err := serving.New(cfg, []*serving.App{app}, serving.WithTracing(provider), serving.WithLogger(log))
 	if err != nil {
 		return nil, h, err
@@ -167,6 +189,18 @@ func runChild() error {
 	term, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	events := &printer{to: os.Stdout}
+	cfg, err := host.ConfigFromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if len(cfg.Plugins) > 0 {
+		if events.host, err = host.New(cfg, host.WithLogger(warnings())); err != nil {
+			return err
+		}
+		if err := events.host.Start(context.Background()); err != nil {
+			return err
+		}
+	}
 	server, _, err := newServer(os.Getenv, events)
 	if err != nil {
 		return err
@@ -179,7 +213,7 @@ func runChild() error {
 	<-term.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), servingtest.Patience)
 	defer cancel()
-	return server.Shutdown(ctx)
+	return errors.Join(server.Shutdown(ctx), events.account(ctx))
 }
 
 // process is a process of the app.
@@ -325,4 +359,9 @@ func addrs(ps ...*process) (list []string) {
 		list = append(list, p.ready.Calls)
 	}
 	return list
+}
+
+// warnings is a log of what a test should not see.
+func warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
