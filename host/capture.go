@@ -26,9 +26,9 @@ type CapturedBatch struct {
 	Spans int
 }
 
-// Next returns the batches since the last call, and waits for the first. It returns none
-// when ctx has ended. A late call delays no span: at most 4 MiB wait for it, and further
-// batches are missed.
+// Next returns the batches since the last call, and waits until there is one. It returns
+// none when ctx has ended. A late call delays no span: at most 4 MiB of batches wait for
+// it, and further batches are missed.
 func (c *Capture) Next(ctx context.Context) []CapturedBatch {
 	var list []CapturedBatch
 	for _, b := range c.tap.Next(ctx) {
@@ -37,8 +37,8 @@ func (c *Capture) Next(ctx context.Context) []CapturedBatch {
 	return list
 }
 
-// Close ends the capture. It returns the number of spans that the plugin got since the
-// beginning and that Next has not returned.
+// Close ends the capture. It returns the number of spans that the plugin got during the
+// capture and that Next has not returned.
 func (c *Capture) Close() (missed uint64) { return c.tap.Close() }
 
 // OpenCapture copies each batch that a plugin of h's list gets from now on. An exporter

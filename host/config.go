@@ -40,11 +40,11 @@ type Config struct {
 	// ExporterProcessors are further processors, of one exporter alone: lists without
 	// folders, by the exporter's name in Plugins. The map is copied by New.
 	ExporterProcessors map[string]string
-	// ProcessorFailOpen is true for processors that fail open: by their names, "" for the
-	// rest. A batch that such a processor refuses, or would lose, or has not processed
-	// within ExportTimeout, goes on without it. A processor that is not in the map fails
-	// closed: the spans wait for it, and are dropped as they are for an exporter. The map
-	// is copied by New.
+	// ProcessorFailOpen is true for processors that fail open, by their names; "" stands for
+	// all other processors. If such a processor refuses a batch, would lose it, or has not
+	// processed it within ExportTimeout, the batch goes on without it. A processor that is
+	// not in the map fails closed: the spans wait for it, and are dropped as they are for an
+	// exporter. The map is copied by New.
 	ProcessorFailOpen map[string]bool
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
@@ -57,9 +57,10 @@ type Config struct {
 	// a quarter of QueueBytes if that is less; at most 3 MiB, so that a batch
 	// of one span fits any gRPC server, and at most that quarter.
 	MaxSpanBytes int
-	// BatchAge is how long a span waits until its batch is sealed. Default 200 ms.
+	// BatchAge is the longest time that a span waits until its batch is sealed. Default 200
+	// ms.
 	BatchAge time.Duration
-	// BatchSpans is the most spans in a batch. Default 2048.
+	// BatchSpans is the largest number of spans in a batch. Default 2048.
 	BatchSpans int
 	// BatchBytes is the encoded size from which a batch is sealed. Default
 	// 768 KiB, or a quarter of QueueBytes if that is less; at most that
@@ -67,8 +68,8 @@ type Config struct {
 	BatchBytes int
 	// ExportTimeout is the deadline of one call to a plugin. Default 10 s.
 	ExportTimeout time.Duration
-	// MaxAge is how long a batch waits and is tried again before it is dropped.
-	// Default 60 s, or 24 h with a SpoolDir. The time while no process runs counts.
+	// MaxAge is the longest time that a batch waits and is sent again before it is dropped.
+	// Default 60 s, or 24 h with a SpoolDir. The time in which no process runs counts, too.
 	MaxAge time.Duration
 	// StartTimeout bounds the start of a plugin, from its launch to the answer
 	// to Configure, or from dialling to the answer to Describe. Default 10 s.
@@ -270,7 +271,7 @@ func (c Context) message() *pluginv1.StaticContext {
 	return &pluginv1.StaticContext{
 		Application: c.Application, Deployment: c.Deployment, Replica: c.Replica, Node: c.Node, Job: c.Job,
 		ServiceName: c.ServiceName, SamplingRatio: c.SamplingRatio,
-		PluginName: "", Terminal: false, TerminalColumns: 0, // of one plugin, and of the moment
+		PluginName: "", Terminal: false, TerminalColumns: 0, // these fields differ between plugins, or may change
 	}
 }
 
@@ -300,7 +301,7 @@ type PluginConfig struct {
 	// After an error, the plugin is not ready. If Pick is nil, the configuration is all
 	// of File.
 	Pick func(file []byte) (document []byte, err error)
-	// Document is the configuration itself, at most 1 MiB. It must not change after New.
+	// Document is the configuration as text, at most 1 MiB. It must not change after New.
 	Document []byte
 }
 

@@ -9,22 +9,22 @@ import (
 
 // Errors of Consume and Deliver. The Host has not taken any span of the request.
 var (
-	// ErrFull: there is no room for the request, or its sender has its share of the
-	// room already. The same request may be accepted later. Its spans count as
+	// ErrFull means that there is no room for the request, or that its sender has used its
+	// share of the room. The same request may be accepted later. Its spans count as
 	// Stats.PushedBack.
 	ErrFull = pipeline.ErrFull
-	// ErrMalformed: the bytes are no valid ExportTraceServiceRequest. The error names
-	// the offset of the first fault.
+	// ErrMalformed means that the bytes are not a valid ExportTraceServiceRequest. The error
+	// names the offset of the first fault.
 	ErrMalformed = pipeline.ErrMalformed
-	// ErrTooLarge: the request is larger than the room that a sender can ever get, some
-	// 40 % of Config.QueueBytes or 65 % of Config.SpoolBytes, or it has more than 65,536
+	// ErrTooLarge means that the request is larger than the room that a sender can ever get,
+	// some 40 % of Config.QueueBytes or 65 % of Config.SpoolBytes, or has more than 65,536
 	// spans. The error names the limit.
 	ErrTooLarge = pipeline.ErrTooLarge
-	// ErrClosed: Shutdown has begun, or the list of plugins is empty.
+	// ErrClosed means that Shutdown has begun, or that the list of plugins is empty.
 	ErrClosed = pipeline.ErrClosed
 )
 
-// Taken is what a Host has taken of a request.
+// Taken is the part of a request that a Host has accepted.
 type Taken struct {
 	// Spans is the number of spans that were accepted.
 	Spans int
@@ -33,7 +33,7 @@ type Taken struct {
 	TooLarge int
 }
 
-// Outcome is the end of a request: its spans in the accounting of all exporters. A span
+// Outcome is the result of a request for its spans, summed over all exporters. A span
 // counts once for each exporter.
 type Outcome struct {
 	Taken

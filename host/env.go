@@ -50,7 +50,7 @@ const (
 	EnvPython            = pluginlist.EnvPython // an interpreter
 )
 
-// OpenTelemetry's variables that take part.
+// OpenTelemetry's variables that this package reads.
 const (
 	envSDKDisabled      = "OTEL_SDK_DISABLED"
 	envTracesExporter   = "OTEL_TRACES_EXPORTER"
@@ -125,7 +125,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	if len(cfg.PluginDirs) == 0 {
 		cfg.PluginDirs = nil
 	}
-	// A setting with a fault is zero here, and causes no second fault.
+	// A wrong setting is zero at this point, and causes no second error.
 	if err := errors.Join(r.Err(), cfg.Validate()); err != nil {
 		return Config{}, err
 	}
@@ -136,8 +136,8 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 type reader struct{ settings.Reader }
 
 // duration parses a variable as a duration. If it is not set, duration parses
-// OpenTelemetry's variable in milliseconds. Zero or a negative number there means our
-// default.
+// OpenTelemetry's variable, in milliseconds. A zero or negative number in that variable
+// means this package's default.
 func (r *reader) duration(name, otelName string) time.Duration {
 	if r.Text(name) != "" {
 		return r.Duration(name)
@@ -145,7 +145,7 @@ func (r *reader) duration(name, otelName string) time.Duration {
 	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
 }
 
-// count parses a whole number, of OpenTelemetry's variable if name is not set.
+// count parses a whole number. If name is not set, it parses OpenTelemetry's variable.
 func (r *reader) count(name, otelName string) int {
 	if r.Text(name) != "" {
 		return r.Count(name)
@@ -166,7 +166,7 @@ func (r *reader) otelNumber(name string) int64 {
 }
 
 func defaultPluginDirs() []string {
-	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // the second is for packages
+	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // the second folder is for packages
 	if exe, err := os.Executable(); err == nil {
 		dirs = append([]string{filepath.Join(filepath.Dir(exe), "plugins")}, dirs...)
 	}

@@ -26,15 +26,15 @@ import (
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
-	enabled  bool // the list is not empty, though its folders may be
+	enabled  bool // the list is not empty, although its folders may be empty
 	pipeline *pipeline.Pipeline
 	sup      *supervise.Supervisor
 	ends     ends
 	running  sync.WaitGroup
 	shutOnce sync.Once
-	shutErr  error // written in shutOnce
+	shutErr  error // written while shutOnce runs
 
-	// reloading is a semaphore of one, held while the list is read anew.
+	// reloading is a semaphore of one. It is held while the list is read again.
 	reloading chan struct{}
 
 	// mu is taken before the pipeline's mutexes.
@@ -70,7 +70,7 @@ type options struct {
 	output *stdio.File // nil for standard output of this process
 
 	eitherKind bool             // of WithEitherKind
-	recent     *pipeline.Recent // of WithRecent, or nil
+	recent     *pipeline.Recent // set by WithRecent, or nil
 }
 
 type optionFunc func(*options)
@@ -160,7 +160,7 @@ func (h *Host) Start(ctx context.Context) error {
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
 	plugins := h.plugins
 	h.running.Go(func() {
-		h.pipeline.Spool.Recover(h.ends.stop) // first, so that batches are sent in their order
+		h.pipeline.Spool.Recover(h.ends.stop) // before the plugins start, so that batches are sent in their order
 		for _, x := range plugins {
 			h.running.Go(x.Run)
 		}

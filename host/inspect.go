@@ -20,8 +20,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Inspection is the result of one entry of the list. A field is zero if its value could
-// not be found; then Err has the reason.
+// Inspection is the result for one entry of the list. If a value is not known, its field is
+// zero, and Err has the reason.
 type Inspection struct {
 	// Name is the entry's name. Where is its path, bare name or address in the list,
 	// without escapes.
@@ -115,7 +115,7 @@ type About struct {
 // Variable is one variable that a plugin gets.
 type Variable struct {
 	Name, Value string
-	// Base: every plugin of this kind gets it.
+	// Base is true if every plugin of this kind gets the variable.
 	Base bool
 	// Setting is the operator's variable that gives the plugin this variable at its
 	// start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS. If Setting is empty
@@ -234,8 +234,8 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 	}
 }
 
-// variables joins the variables that a process starts with and the granted variables.
-// Of two variables with one name, the last counts, as for the process.
+// variables joins the variables with which a process starts and the granted variables. If
+// two have the same name, the last counts, as for the process.
 func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
@@ -256,7 +256,7 @@ func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]s
 	return slices.SortedFunc(maps.Values(byName), func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// fileDigest returns the digest of a regular file, empty if it cannot be read.
+// fileDigest returns the digest of a regular file, or "" if the file cannot be read.
 func fileDigest(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
 	if err != nil {

@@ -2,12 +2,13 @@ package host
 
 import "github.com/servetrace/servetrace/host/internal/pipeline"
 
-// Recent holds copies of the last batches of a [Host], for people. Safe for concurrent use.
+// Recent holds copies of the last batches of a [Host], to show them to operators. Safe for
+// concurrent use.
 type Recent struct{ kept *pipeline.Recent }
 
-// NewRecent returns a Recent for [WithRecent]. It holds at most so many bytes, beside the
-// bound of Config.QueueBytes; 0: none. It copies at most an eighth of them in a second, so
-// the cost does not grow with the number of spans.
+// NewRecent returns a Recent for [WithRecent]. It holds at most so many bytes, in addition
+// to Config.QueueBytes. With 0 it holds none. In a second it copies at most an eighth of
+// its bytes, so its cost does not grow with the number of spans.
 func NewRecent(bytes int) *Recent { return &Recent{pipeline.NewRecent(bytes)} }
 
 // WithRecent makes the Host keep copies of its last batches in r. Default: it keeps none.

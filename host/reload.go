@@ -38,9 +38,9 @@ func (h *Host) Reload(ctx context.Context) error {
 	}
 }
 
-// relist reads the list again, and returns the plugins that stay. The other plugins end
-// in the background. Then the new plugins start, because a new plugin may have the name
-// of an old one. changed receives the error of the change.
+// relist reads the list again, and returns the plugins that stay. The other plugins end in
+// the background, and then the new plugins start. They start last because a new plugin may
+// have the name of an old plugin. changed receives the error of the change.
 func (h *Host) relist(ctx context.Context) (stay []*supervise.Plugin, changed <-chan error, err error) {
 	select {
 	case h.reloading <- struct{}{}:
@@ -102,9 +102,9 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	return list, err
 }
 
-// leaveLocked removes the exporters that are not on the list, with their processors, and
-// the processors of all exporters with names that are not. It returns them. The exporters
-// get no batches that are sealed later.
+// leaveLocked removes plugins that are no longer on the list, and returns them: exporters
+// with their processors, and processors of all exporters. The exporters get no batches that
+// are sealed later.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
 	stays := func(x *supervise.Plugin) bool {
 		return slices.ContainsFunc(list, func(e pluginlist.Entry) bool { return e == x.Entry || replaces(e, x) })
@@ -136,13 +136,14 @@ func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipelin
 	return list
 }
 
-// replaces reports whether e is another executable for the processor x of all exporters.
+// replaces reports whether e is the processor x of all exporters with another executable.
 func replaces(e pluginlist.Entry, x *supervise.Plugin) bool {
 	return e.Processor && e.Exporter == "" && x.Entry.Processor && x.Entry.Exporter == "" && e.Name == x.Entry.Name && e != x.Entry
 }
 
-// chainLocked replaces the processors of all exporters in one step, so that no span goes
-// past a processor. A processor with another executable takes over the queue.
+// chainLocked replaces the processors of all exporters in one step, so that no span
+// bypasses a processor. A processor with another executable takes over the queue of its
+// predecessor.
 func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 	before := h.plugins
 	var chain []*supervise.Plugin
@@ -180,7 +181,7 @@ func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 }
 
 // newPlugin returns a plugin that does not run. It continues the statistics of an earlier
-// plugin with the same name, unless that is leaving now. The caller holds mu.
+// plugin with the same name, unless that plugin is leaving now. The caller holds mu.
 func newPlugin(h *Host, e pluginlist.Entry, leaving []*supervise.Plugin) *supervise.Plugin {
 	x := h.sup.Plugin(e)
 	at := slices.IndexFunc(h.gone, func(other *supervise.Plugin) bool {

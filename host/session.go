@@ -150,8 +150,8 @@ func (s *Session) readProcessed(request, response []byte, trailer metadata.MD) A
 	return ans
 }
 
-// Ended reports whether the plugin has ended by itself, with its exit status in words.
-// After an error that a broken connection may cause, it first waits a moment for the
+// Ended reports whether the plugin has ended by itself, with its exit status as text. An
+// error may come from a broken connection. In this case, Ended first waits a moment for the
 // end of the process, unless the plugin still answers.
 func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended bool) {
 	grace := time.Duration(0)

@@ -8,34 +8,35 @@ import (
 // the status page.
 type State = supervise.State
 
-// The states. More may come.
+// The states. Later versions may add states.
 const (
-	// StateStarting: it is launched or dialled, described or configured.
+	// StateStarting means that the plugin is being launched or dialled, described or
+	// configured.
 	StateStarting = supervise.StateStarting
-	// StateReady: takes batches.
+	// StateReady means that the plugin takes batches.
 	StateReady = supervise.StateReady
-	// StateDegraded: takes batches and does not deliver them, or misses health
-	// checks.
+	// StateDegraded means that the plugin takes batches and does not deliver them, or misses
+	// health checks.
 	StateDegraded = supervise.StateDegraded
-	// StateBackingOff: it ended, did not start, or cannot be reached; tried again
-	// after a pause.
+	// StateBackingOff means that the plugin ended, did not start, or cannot be reached. It
+	// is tried again after a pause.
 	StateBackingOff = supervise.StateBackingOff
-	// StateBroken: crashed by its own fault, too often in too short a time; tried
-	// again after half of Config.MaxAge, or a minute if that is less, and by
-	// Reload.
+	// StateBroken means that the plugin crashed too often in too short a time, by its own
+	// fault. It is tried again after half of Config.MaxAge, or a minute if that is less, and
+	// by Reload.
 	StateBroken = supervise.StateBroken
-	// StateIncompatible: has another protocol version, is of another kind or built for
-	// another machine; tried again when its file changes, and by Reload. A plugin that
-	// is attached to is tried again after a pause.
+	// StateIncompatible means that the plugin has another protocol version, is of another
+	// kind, or is built for another machine. It is tried again when its file changes, and by
+	// Reload. An attached plugin is tried again after a pause.
 	StateIncompatible = supervise.StateIncompatible
-	// StateUntrusted: its file does not match its pin, or other users may write to it,
-	// or it runs as another user; tried again when its file changes, and by Reload. A
-	// plugin that is attached to is tried again after a pause.
+	// StateUntrusted means that the plugin's file does not match its pin, that other users
+	// may write to it, or that it runs as another user. It is tried again when its file
+	// changes, and by Reload. An attached plugin is tried again after a pause.
 	StateUntrusted = supervise.StateUntrusted
-	// StateDraining: the host shuts down, or the entry has left the list; the rest of
-	// the spans is sent.
+	// StateDraining means that the host shuts down, or that the entry has left the list. The
+	// remaining spans are being sent.
 	StateDraining = supervise.StateDraining
-	// StateStopped: over.
+	// StateStopped means that the plugin has ended.
 	StateStopped = supervise.StateStopped
 )
 

@@ -25,8 +25,8 @@ type Stats struct {
 	// Instance identifies the Host. The id of a batch, pluginsdk.Batch.ID, is Instance, a
 	// dash and a number.
 	Instance string
-	// Ended is the number of sampled spans that were passed to OnEnd, and of the spans
-	// in requests that Consume and Deliver accepted.
+	// Ended is the number of sampled spans that were passed to OnEnd, and of spans in
+	// requests that Consume and Deliver accepted.
 	Ended uint64
 	// Refused counts the spans that were not accepted, by reason: "queue_full",
 	// "too_large", "shutdown". It is never nil.
@@ -72,44 +72,44 @@ func spoolStats(s spool.Stats) SpoolStats {
 
 // ExporterStats is the accounting of one exporter and the state of its plugin.
 type ExporterStats struct {
-	// Name is the entry's name; Path the executable last started, or the socket
-	// last attached to, empty before it was found.
+	// Name is the name of the entry. Path is the executable that was started last, or the
+	// socket that was attached last. It is empty before the first start.
 	Name, Path string
 	// Function is the exporter function in Python that the plugin runs, "MODULE:FUNCTION";
 	// Path is its interpreter. Empty for any other plugin.
 	Function string
 	// Attached is true if the host attaches to the plugin instead of starting it.
 	Attached bool
-	// Digest is the SHA-256 that the executable is pinned to, in 64 lower-case
-	// hexadecimal digits; empty: it is not pinned.
+	// Digest is the pinned SHA-256 of the executable, in 64 lower-case hexadecimal digits.
+	// Empty: it is not pinned.
 	Digest string
-	// State is the state of the plugin, Since the time of the last change, and Cause
-	// its reason; empty if State alone is clear.
+	// State is the state of the plugin, and Since the time of its last change. Cause is the
+	// reason for the change. It is empty if State needs no explanation.
 	State State
 	Since time.Time
 	Cause string
 	// Version and SDK are the plugin's description of itself.
 	Version, SDK string
-	// PID is the running process that this host has started, else 0.
+	// PID is the id of the running process that this host has started, else 0.
 	PID int
 	// Starts counts the processes so far that became ready, or the connections.
 	Starts uint64
-	// Crashes counts the processes that ended without being asked to, were killed
-	// because they did not answer, or never became a plugin; and the lost connections
-	// to a plugin that is attached to. LastCrash is the time of the last; zero: never.
+	// Crashes counts processes that ended unasked, were killed because they did not answer,
+	// or never became a plugin. For an attached plugin it counts lost connections. LastCrash
+	// is the time of the last crash; zero: never.
 	Crashes   uint64
 	LastCrash time.Time
-	// Changed: the executable on disk is not the executable that runs; Reload replaces
-	// it. The host looks every 10 s.
+	// Changed is true if the executable on disk differs from the running executable. Reload
+	// replaces it. The host checks it every 10 s.
 	Changed bool
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string
-	// LastError is the last failure of the plugin or a call; empty: none yet.
-	// LastErrorTime is when it was.
+	// LastError is the last failure of the plugin or a call, and LastErrorTime its time.
+	// Empty: there was none.
 	LastError     string
 	LastErrorTime time.Time
-	// Failures are the last reasons for which calls failed or spans were rejected, at
-	// most eight, the newest first; also reasons of trouble that is over.
+	// Failures are the last reasons for which calls failed or spans were rejected, at most
+	// eight, the newest first. They include reasons of failures that are over.
 	Failures []Failure
 	// HeldUntil is the time until which the host sends no batches to this plugin,
 	// because it asked for a pause. Zero if no pause is in effect.
@@ -122,18 +122,17 @@ type ExporterStats struct {
 	// the list. Recovered is the number of spans that an earlier process has left in the
 	// spool for it. Together they are the sum of the counts below.
 	Accepted, Recovered uint64
-	// Delivered is the number of spans that the back end took, according to the plugin.
+	// Delivered is the number of spans that the back end accepted, as the plugin reports it.
 	Delivered uint64
-	// Rejected counts the spans that were refused for good, by gRPC code, or
+	// Rejected counts the spans that were refused finally, by gRPC code, or
 	// "PARTIAL_SUCCESS". It is never nil.
 	Rejected map[string]uint64
 	// Filtered counts the spans that a processor in the plugin dropped on purpose, by
 	// processor. Processors beyond the first 64, and names longer than 64 bytes, count
 	// as "other". It is never nil.
 	Filtered map[string]uint64
-	// Dropped counts the spans that this host gave up, by reason: "queue_full",
-	// "max_age", "too_large", "quarantined", "shutdown", "spool", "internal". It is never
-	// nil.
+	// Dropped counts the spans that this host dropped, by reason: "queue_full", "max_age",
+	// "too_large", "quarantined", "shutdown", "spool", "internal". It is never nil.
 	Dropped map[string]uint64
 	// Spooled is the number of spans that Shutdown has left in the spool for the next
 	// process.
@@ -141,15 +140,15 @@ type ExporterStats struct {
 	// Waiting is the number of spans that are still in this process.
 	Waiting uint64
 
-	// InFlight is the number of spans in Waiting that the plugin has and has not
-	// answered for, InFlightBatches the number of calls that carry them.
+	// InFlight is the part of Waiting that was sent to the plugin and is not answered yet.
+	// InFlightBatches is the number of these calls.
 	InFlight        uint64
 	InFlightBatches int
 	// Quarantined counts the batches that were dropped because the plugin crashed twice
-	// while it had nothing else: Dropped["quarantined"] counts their spans.
+	// while it had only this batch. Dropped["quarantined"] counts their spans.
 	Quarantined uint64
-	// Unkept counts the files, of such batches and of crashes, that could not be
-	// written to Config.CrashDir.
+	// Unkept counts files that could not be written to Config.CrashDir: reports of crashes,
+	// and quarantined batches.
 	Unkept uint64
 	// Answers counts the export calls that ended, by gRPC code ("OK"), or "LOST" for
 	// calls that ended with the plugin or this host, without an answer. It is never
@@ -160,12 +159,12 @@ type ExporterStats struct {
 	// HeldBytes is the part of Config.QueueBytes that its batches hold, counted in full
 	// for each exporter that they wait for.
 	HeldBytes int64
-	// OutputSuppressed counts the lines that the plugin's processes printed and that
-	// were not logged, because they were too many. It only grows.
+	// OutputSuppressed counts printed lines of the plugin's processes that were not logged,
+	// because there were too many. It only grows.
 	OutputSuppressed uint64
-	// OutputDropped counts the lines that the plugin's processes printed to the
-	// standard output of this process and that did not reach it: its reader was too
-	// slow when the process ended, or gone. It only grows.
+	// OutputDropped counts printed lines of the plugin's processes that did not reach the
+	// standard output of this process, because its reader had gone, or was too slow when the
+	// process ended. It only grows.
 	OutputDropped uint64
 }
 
@@ -174,22 +173,23 @@ type Durations struct {
 	// Count is the number of durations, Sum their sum.
 	Count uint64
 	Sum   time.Duration
-	// Buckets counts, by upper bound, the durations that are not longer. It is never
-	// nil, and its keys are always the same. The longest bound may not count them all.
+	// Buckets has, for each upper bound, the number of durations that are not longer. It is
+	// never nil, and always has the same keys. A duration may be longer than the longest
+	// bound.
 	Buckets map[time.Duration]uint64
 }
 
-// Failure is one reason for which calls have failed or spans were rejected, in the
-// words of the back end or of a server between.
+// Failure is one reason for which calls failed or spans were rejected, in the words of the
+// back end or of a server before it.
 type Failure struct {
-	// Code is the gRPC code's name, or "PARTIAL_SUCCESS", or "UNREADABLE" for an
-	// answer that makes no sense.
+	// Code is the name of the gRPC code, or "PARTIAL_SUCCESS", or "UNREADABLE" for an answer
+	// that cannot be read.
 	Code string
-	// Reason is the text of the last such answer. Answers that differ in ids, numbers
-	// and times only count as the same. It has at most a kilobyte, and the credentials
-	// of the configuration are redacted; everything else is as the back end sent it.
+	// Reason is the text of the last such answer. Answers that differ only in ids, numbers
+	// and times count as the same reason. It has at most a kilobyte. The credentials of the
+	// configuration are redacted, and all other text is as the back end sent it.
 	Reason string
-	// Calls is the number of such answers, Spans the number of spans lost by them.
+	// Calls is the number of such answers, and Spans the number of spans that they lost.
 	Calls, Spans uint64
 	// First is the time of the first answer, Last the time of the last.
 	First, Last time.Time
@@ -265,16 +265,17 @@ type ProcessorStats struct {
 	// "rejected", for a batch that the processor refused for good, or answered with a result
 	// that cannot be used. Delivered, Rejected, Recovered and Spooled are zero.
 	Plugin ExporterStats
-	// Exporter is the name of the exporter that the processor is for; empty: all.
+	// Exporter is the name of the processor's exporter. Empty: the processor is for all
+	// exporters.
 	Exporter string
 	// FailOpen is Config.ProcessorFailOpen.
 	FailOpen bool
 	// Passed is the number of spans in the results, which went on to the next processors
 	// or to the exporters.
 	Passed uint64
-	// Bypassed counts the spans that went on unprocessed, because the processor fails open,
-	// by reason: the reasons of Dropped, and "timeout" for spans that were not processed
-	// within Config.ExportTimeout. It is never nil.
+	// Bypassed counts the spans that went on unprocessed, because the processor fails open.
+	// It counts them by reason: the reasons of Dropped, and "timeout" for spans that were
+	// not processed within Config.ExportTimeout. It is never nil.
 	Bypassed map[string]uint64
 }
 

@@ -151,7 +151,7 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	defer l.build.clean()
 	var service devService
 	defer service.stop()
-	var changed time.Time // zero: the first build
+	var changed time.Time // zero before the first build
 	for {
 		processor, err := l.step(ctx)
 		switch {
@@ -219,8 +219,8 @@ func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 // devSpans bounds the spans of a batch that are sent after each build.
 const devSpans = 20
 
-// spans returns the spans for a build. Without a batch of the service, it keeps to the
-// spans of the build before.
+// spans returns the spans for a build. If there is no batch of the service, it returns the
+// spans of the previous build.
 func (l *devLoop) spans() []request {
 	switch batch := l.last.get(); {
 	case l.fixed != nil:
@@ -284,14 +284,14 @@ func (l *devLoop) try(ctx context.Context, file string, requests []request) (tex
 		all.WriteByte('\n')
 	}
 	all.Write(account.Bytes())
-	if err != nil { // a plugin that crashes is worth a look
+	if err != nil { // a crash of the plugin is a result, too
 		all.WriteString(err.Error() + "\n")
 	}
 	return printable.Lines(all.String()), got.processor, nil
 }
 
-// swapLate is the time after which the loop says why the service does not run the build:
-// the service tries a new process with real spans.
+// swapLate is the time after which the loop explains that the service does not run the
+// build yet. The service first tries a new process with real spans.
 const swapLate = 10 * time.Second
 
 // awaitSwap waits until the service runs the new build, and prints the time.

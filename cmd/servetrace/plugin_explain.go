@@ -98,7 +98,7 @@ type variable struct {
 	Value     string `json:"value"`
 	GrantedBy string `json:"granted_by,omitempty"`
 	Setting   string `json:"setting,omitempty"`
-	// Default: the operator has not set Setting.
+	// Default is true if the operator has not set Setting.
 	Default bool `json:"default,omitempty"`
 }
 

@@ -94,7 +94,7 @@ type described struct {
 	// Error and Misfit are empty if the plugin can be used.
 	Error  string `json:"error,omitempty"`
 	Misfit string `json:"misfit,omitempty"`
-	// Plain: an OTLP receiver without a description.
+	// Plain is true for an OTLP receiver without a description.
 	Plain       bool     `json:"plain,omitempty"`
 	Name        string   `json:"name,omitempty"`
 	Kind        string   `json:"kind,omitempty"`
@@ -141,13 +141,14 @@ func kindOf(is host.Inspection) string {
 }
 
 func limitsJSON(is host.Inspection) *limits {
-	if is.MaxConcurrency == 0 { // the plugin was not asked
+	if is.MaxConcurrency == 0 { // the plugin was not started
 		return nil
 	}
 	return &limits{is.MaxBatchSpans, is.MaxBatchBytes, is.MaxConcurrency}
 }
 
-// misfitOf returns the reason in a word if a plugin cannot be used, else nothing.
+// misfitOf returns the kind of reason for which a plugin cannot be used, as one word, or
+// "".
 func misfitOf(is host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](is.Err)
 	switch {

@@ -129,7 +129,7 @@ func (f installFlags) folder(s settings) (string, error) {
 	return filepath.Join(filepath.Dir(own), "plugins"), err
 }
 
-// place writes the file in one step, if a host could run it.
+// place checks that a host could run the file, and then writes it in one step.
 func (f installFlags) place(ctx context.Context, s settings, file string, data []byte) error {
 	present, err := os.ReadFile(file)
 	switch {
@@ -147,7 +147,7 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(aside) }() // the file is moved out of it
+	defer func() { _ = os.RemoveAll(aside) }() // the file is moved out of this folder
 	partial := filepath.Join(aside, filepath.Base(file))
 	if err := errors.Join(os.WriteFile(partial, data, 0o755), os.Chmod(partial, 0o755)); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	if err != nil {
 		return err
 	}
-	cfg.AllowWritable = true // the folder is checked by a service
+	cfg.AllowWritable = true // a service checks the folder
 	if is := host.Inspect(ctx, cfg, false)[0]; is.Err != nil {
 		return fmt.Errorf("the file cannot run here, and is not installed: %w", is.Err)
 	}
@@ -172,7 +172,7 @@ type source struct {
 	tag    string // of an OCI layout
 	oci    bool
 	digest string // 64 hexadecimal digits, or empty
-	name   string // of the plugin, empty if it is not known
+	name   string // name of the plugin; empty if it is not known
 }
 
 var pinned = regexp.MustCompile(`^(.*)@sha256:([0-9a-f]{64})$`)
@@ -212,7 +212,7 @@ func parseSource(text string) (source, error) {
 	return s, nil
 }
 
-// read returns the plugin's name and its bytes, whose digest it has verified.
+// read returns the plugin's name and its bytes. It has verified their digest.
 func (s source) read(ctx context.Context, report *progress.Report) (name string, data []byte, err error) {
 	switch {
 	case s.oci:
@@ -298,7 +298,7 @@ func writePin(file, variable, path, entry string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(partial.Name()) }() // it is there only after an error
+	defer func() { _ = os.Remove(partial.Name()) }() // fails if the file was renamed
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(file); err == nil {
 		mode = info.Mode().Perm()
@@ -310,7 +310,7 @@ func writePin(file, variable, path, entry string) error {
 	return os.Rename(partial.Name(), file)
 }
 
-// withEntry returns a list with an entry, in the place of the entry of the same path.
+// withEntry returns a list with an entry. The entry replaces an entry of the same path.
 func withEntry(list, path, entry string) string {
 	var entries []string
 	placed := false

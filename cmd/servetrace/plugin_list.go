@@ -62,7 +62,8 @@ func addJSON(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
-// inspectList returns the host's results for plugins, or for the list in effect.
+// inspectList returns the host's results for plugins, or for the current list if plugins is
+// empty.
 func inspectList(cmd *cobra.Command, s settings, plugins string, start bool) ([]host.Inspection, error) {
 	if cmd.Flags().Changed("plugins") && plugins == "" {
 		return nil, usagef("--plugins is empty: want a list in the form of %s", host.EnvPlugins)
@@ -111,7 +112,7 @@ func pinText(i host.Inspection) string {
 	return "differs"
 }
 
-// stateOf returns the state of an entry, by its file alone.
+// stateOf returns the state of an entry. It looks only at the file.
 func stateOf(i host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](i.Err)
 	switch {

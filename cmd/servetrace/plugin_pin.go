@@ -54,7 +54,8 @@ func newPluginPin(s settings) *cobra.Command {
 	return cmd
 }
 
-// pathEntry returns a path as an entry without a name: a folder has no name.
+// pathEntry returns the entry for a path. The entry has no name, because a folder has no
+// name.
 func pathEntry(path string) (string, error) {
 	name, entry, err := entryOf(path)
 	if err != nil {
@@ -63,7 +64,8 @@ func pathEntry(path string) (string, error) {
 	return strings.TrimPrefix(entry, name+"="), nil
 }
 
-// unlocked returns the settings without lock-down and settings of single plugins.
+// unlocked returns the settings without lock-down, and without the settings of single
+// plugins.
 func unlocked(s settings) settings {
 	return settings{s.with(map[string]string{
 		host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "", host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "",

@@ -134,8 +134,8 @@ func send(ctx context.Context, cfg host.Config, requests []request, out, logged 
 	return acc, err
 }
 
-// over returns the cause if ctx has ended, else nil. gRPC uses the clock and may see the
-// deadline a moment before ctx ends.
+// over returns the cause if ctx has ended, else nil. gRPC uses the clock, and may notice
+// the deadline a moment before ctx ends.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()

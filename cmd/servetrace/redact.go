@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// redacted returns the length of a text in place of the text.
+// redacted returns the length of a text instead of the text.
 func redacted(text string) string {
 	if len(text) == 1 {
 		return "<1 byte>"
@@ -40,8 +40,8 @@ func redactDocument(document []byte) string {
 	return string(text)
 }
 
-// documentFault returns the error of a plugin's document that is neither YAML nor JSON.
-// The host passes such a document on, unless it has references.
+// documentFault returns an error if a plugin's document is neither YAML nor JSON. The host
+// passes such a document on, unless it has references.
 func documentFault(is host.Inspection) error {
 	if len(is.Document()) == 0 || json.Valid(is.Config) {
 		return nil
@@ -55,7 +55,7 @@ func documentFault(is host.Inspection) error {
 // redactNode removes the texts from a node and from all nodes below it. The text of an
 // alias is removed at its anchor.
 func redactNode(node *yaml.Node) {
-	// A tag, a comment or a quoted number may hide a text, so only plain scalars stay.
+	// Only plain scalars stay, because a tag, a comment or a quoted number may hide a text.
 	plain := node.Style == 0 && node.ShortTag() != "!!str" && node.ShortTag() != "!!timestamp"
 	node.HeadComment, node.LineComment, node.FootComment, node.Tag, node.Style = "", "", "", "", 0
 	if node.Kind == yaml.ScalarNode && !plain {

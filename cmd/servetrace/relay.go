@@ -134,7 +134,7 @@ func (f *relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, 
 		return cfg, own, usagef("settings: %w", err)
 	}
 	if f.all.Changed("linger") {
-		own.Linger = f.linger // the variable cannot have 0
+		own.Linger = f.linger // the variable cannot be 0
 	}
 	if cfg.Host.Plugins == "" {
 		return cfg, own, usagef("the relay has no plugin to send spans to: %s", settings{getenv}.off(""))
@@ -142,8 +142,8 @@ func (f *relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, 
 	return cfg, own, nil
 }
 
-// readRelay returns the settings of the relay from the environment and a service file
-// without faults in its form. path may be empty.
+// readRelay returns the settings of the relay, from the environment and from a service file
+// that was parsed without errors. path may be empty.
 func readRelay(path string, getenv func(string) string) (relay.Config, error) {
 	if path == "" {
 		return relay.ConfigFromEnv(getenv)
@@ -177,7 +177,7 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	// Neither senders nor the stop wait for a reader of the log that is slow.
+	// Neither senders nor the stop of the relay may wait for a slow reader of the log.
 	queue := logqueue.New(cmd.ErrOrStderr(), func(dropped uint64) []byte { return dropNotice(cfg, dropped) })
 	defer queue.Close()
 	r := relayProcess{log: relayLog(queue, cfg), logQueue: queue, hangups: hangups}
@@ -206,8 +206,8 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	return errors.Join(err, r.stop())
 }
 
-// ofSenders are prefixes of settings in an environment that a relay ignores: of Ray Serve,
-// and of the Python package, which starts relays with its own environment.
+// ofSenders are prefixes of settings that a relay ignores: settings of Ray Serve, and
+// settings of the Python package, which starts relays with its own environment.
 var ofSenders = []string{"RAY_SERVE_TRACING_", "ANYSCALE_TRACING_", "SERVE_TRACING_RELAY=", "SERVE_TRACING_RELAY_"}
 
 func isOfSender(entry string) bool {
@@ -216,12 +216,12 @@ func isOfSender(entry string) bool {
 
 // readSettings calls getenv for the name of every setting of a service and of a relay.
 func readSettings(getenv func(string) string) {
-	_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
+	_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no errors
 	_, _ = readRelay("", getenv)                 // as above
 }
 
-// memoryLimit is the size from which on the garbage collector keeps the relay small. With
-// the default settings, all that the bounds of the relay allow fits into it.
+// memoryLimit is the size from which the garbage collector keeps the relay small. With the
+// default settings, all memory that the bounds of the relay allow fits into it.
 const memoryLimit = 384 << 20
 
 // limitProcs lets the relay use half of the processors, at least one: the others are left to
@@ -265,8 +265,8 @@ type relayProcess struct {
 	admin    *admin.Server // nil: there is no listener
 }
 
-// start starts the parts. The listeners are first: if another relay listens, no plugin
-// starts.
+// start starts the parts. The listeners start first, so that no plugin starts if another
+// relay listens.
 func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own relay.Config) (err error) {
 	recent := host.NewRecent(cfg.Admin.RecentBytes())
 	if r.host, err = host.New(cfg.Host, host.WithLogger(r.log), host.WithRecent(recent)); err != nil {
@@ -296,7 +296,7 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 		plugins = append(plugins, x.Name)
 	}
 	r.log.Info("relay listens", append(args, "plugins", strings.Join(plugins, ", "), "pid", os.Getpid())...)
-	return r.host.Start(context.WithoutCancel(ctx)) // wait sees a signal, and stop stops the parts
+	return r.host.Start(context.WithoutCancel(ctx)) // wait notices a signal, and stop stops the parts
 }
 
 func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config, recent *host.Recent) (err error) {

@@ -51,7 +51,7 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	return root
 }
 
-// meantFlag returns a question for the flag that was probably meant by an unknown one.
+// meantFlag returns a question with the flag that was probably meant, if a flag is unknown.
 func meantFlag(cmd *cobra.Command, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -65,7 +65,7 @@ func meantFlag(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// newGroup makes parent a command with subcommands only, which prints its help.
+// newGroup makes parent a command that has only subcommands, and prints its help.
 func newGroup(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	parent.SuggestionsMinimumDistance = 2 // cobra's default
 	parent.Args = onlyCommands

@@ -140,7 +140,7 @@ func (s scaffold) fill(name string, b base) (file, error) {
 		return file{}, err
 	}
 	target := strings.TrimSuffix(path.Base(name), ".tmpl")
-	if target == "gitignore" { // embed passes over names that begin with a dot
+	if target == "gitignore" { // embed ignores names that begin with a dot
 		target = ".gitignore"
 	}
 	return file{target, text.Bytes()}, nil

@@ -11,7 +11,7 @@ import (
 // openSession starts the only plugin of cfg and configures it. The plugin's log goes
 // to logged. It becomes ready within the settings' time for a start, or not at all.
 func openSession(ctx context.Context, cfg host.Config, logged io.Writer, opts ...host.Option) (*host.Session, error) {
-	list, err := inspectAll(ctx, cfg, false, io.Discard) // errors of the list and of its files
+	list, err := inspectAll(ctx, cfg, false, io.Discard) // finds errors of the list and of its files
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writ
 	if len(list) == 1 && list[0].Name == "" { // the list is invalid
 		return nil, usageError{list[0].Err}
 	}
-	if !start { // so no plugin has said anything
+	if !start { // no plugin was started, so there is no log
 		_, err := kept.WriteTo(logged)
 		return list, err
 	}

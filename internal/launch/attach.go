@@ -23,10 +23,10 @@ import (
 type Attachment struct {
 	socket net.Conn
 	client *grpc.ClientConn
-	// life ends with the connection. Its cause is how the connection ended.
+	// life ends with the connection. Its cause is the reason for the end.
 	life context.Context
 	end  context.CancelCauseFunc
-	// dials is the number of times that gRPC has dialled.
+	// dials counts the calls of dial by gRPC.
 	dials atomic.Int64
 }
 
@@ -117,7 +117,7 @@ func (a *Attachment) awaitAnswer(ctx context.Context) error {
 // Conn returns the connection. Stop closes it.
 func (a *Attachment) Conn() grpc.ClientConnInterface { return a.client }
 
-// PID returns 0: the other process is not this host's.
+// PID returns 0, because this host did not start the other process.
 func (a *Attachment) PID() int { return 0 }
 
 // Done returns a channel that is closed when the connection is lost or closed.
@@ -139,7 +139,7 @@ func (a *Attachment) Leaving() bool { return a.dials.Load() > 1 }
 // other end continues. The reason is not used.
 func (a *Attachment) Kill(string) { a.hangUp(errDropped) }
 
-// Dump does nothing: the other process is not this host's.
+// Dump does nothing, because this host did not start the other process.
 func (a *Attachment) Dump(context.Context) {}
 
 // Stop closes the connection and frees its resources. It does not wait for the other end,
@@ -153,19 +153,19 @@ func (a *Attachment) Stop(context.Context) error {
 // the other end is frozen.
 func (a *Attachment) close() {
 	a.hangUp(errDropped)
-	_ = a.client.Close() // a second Close is harmless
+	_ = a.client.Close() // a second Close does no harm
 }
 
 func (a *Attachment) hangUp(why error) {
 	a.end(why)
-	_ = a.socket.Close() // closed already: as wanted
+	_ = a.socket.Close() // fails if it is closed already
 }
 
 // maxSocketPath is the length of the longest path of a socket, without the final zero.
 const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// CheckSocket reports why path cannot be a plugin's socket, as far as the file system
-// shows. The error is an *Error; Attach returns the same.
+// CheckSocket returns the reason for which path cannot be a plugin's socket, if the file
+// system shows one. The error is an *Error, as of Attach.
 func CheckSocket(path string) error {
 	if len(path) > maxSocketPath {
 		return attachError(ReasonNotSocket, path, "the path of the socket has %d bytes, want at most %d; choose a shorter path", len(path), maxSocketPath)
@@ -197,7 +197,7 @@ func explainDial(ctx context.Context, path string, err error) error {
 		return attachError(ReasonPermission, path, "this process (user %d) may not connect to the socket; run the plugin as the same user", os.Geteuid())
 	case errors.Is(err, syscall.EPROTOTYPE):
 		return attachError(ReasonNotSocket, path, "this is not a stream socket; name the socket of a plugin")
-	case errors.Is(err, fs.ErrNotExist): // it was there a moment ago
+	case errors.Is(err, fs.ErrNotExist): // it existed a moment before
 		return attachError(ReasonNotFound, path, "the socket no longer exists; the plugin has ended")
 	case ctx.Err() != nil:
 		return explainSilence(ctx, path)
@@ -205,8 +205,8 @@ func explainDial(ctx context.Context, path string, err error) error {
 	return attachError(ReasonOther, path, "%w", err)
 }
 
-// explainSilence returns the *Error for a socket that has accepted the connection and
-// does not answer.
+// explainSilence returns the *Error for a socket that has accepted the connection but does
+// not answer.
 func explainSilence(ctx context.Context, path string) error {
 	switch {
 	case ctx.Err() == nil:

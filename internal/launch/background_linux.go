@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is how late a plugin's timers may be. Go's runtime sleeps for 20 µs again and
-// again in a busy process. With the kernel's default slack of 50 µs, these sleeps cost much
-// of the CPU of a plugin that forwards batches.
+// timerSlack is the time by which a plugin's timers may be late. In a busy process, Go's
+// runtime often sleeps for 20 µs. With the kernel's default slack of 50 µs, these sleeps
+// use much of the CPU of a plugin that forwards batches.
 const timerSlack = time.Millisecond
 
 // inBackground calls start with the scheduling policy SCHED_BATCH and a large timer slack
@@ -20,7 +20,7 @@ const timerSlack = time.Millisecond
 // change, the plugin has the settings of the service.
 func inBackground(start func() error) error {
 	if policy, ok := usualPolicy(); ok && setPolicy(policy|unix.SCHED_BATCH) {
-		defer setPolicy(policy) // as is always allowed
+		defer setPolicy(policy) // a thread may always return to its old policy
 	}
 	if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && slack > 0 && slack < int(timerSlack) {
 		if unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0) == nil {
@@ -40,8 +40,8 @@ func usualPolicy() (policy uintptr, ok bool) {
 	return policy, fault == 0 && policy&^unix.SCHED_RESET_ON_FORK == unix.SCHED_NORMAL
 }
 
-// setPolicy sets the policy of the thread, and reports whether it did. sched_setattr
-// would overwrite the nice value and the slice, too.
+// setPolicy sets the policy of the thread. It returns false if that failed. It does not use
+// sched_setattr, which would overwrite the nice value and the slice, too.
 func setPolicy(policy uintptr) bool {
 	var priority int32 // used only by real-time policies
 	_, _, fault := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, policy, uintptr(unsafe.Pointer(&priority)))

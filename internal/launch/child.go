@@ -35,13 +35,13 @@ type Spawn struct {
 	// ReadStdout and ReadStderr read descriptors 1 and 2 to their ends, each on its
 	// own goroutine. Child closes the files.
 	ReadStdout, ReadStderr func(*os.File)
-	// Executable, if not nil, returns another path after a start has failed by err, or
-	// reports false.
+	// Executable may be nil. It is called after a start has failed with err. It returns
+	// another path to try, or false.
 	Executable func(err error) (path string, ok bool)
 	// Busy, if not nil, is called once if the executable is open for writing.
 	Busy func()
-	// Forked, if not nil, is called when the executable is no longer needed: the
-	// process was started, or will not be.
+	// Forked may be nil. It is called when the executable is no longer needed, because the
+	// process was started or will not be started.
 	Forked func()
 	// Exited, if not nil, is called when the process has been reaped. Drained, if not nil,
 	// is called when its group and its descendants have been killed, while descriptors 1
@@ -66,23 +66,23 @@ type Spawn struct {
 // The methods are safe for concurrent use.
 type Child struct {
 	spawn Spawn
-	// awaitEnd is reap, except in tests.
+	// awaitEnd is the function reap, except in tests.
 	awaitEnd func(*exec.Cmd)
-	// reaped is closed when the process has ended, done as Done describes. life is
-	// written before reaped is closed, and may be read after it.
+	// reaped is closed when the process has ended. done is closed as Done describes. life is
+	// written before reaped is closed, and may be read after that.
 	reaped, done chan struct{}
 	life         lifetime
-	// id is written once, at the start. It is not under the mutex, which is held for
-	// long if the kernel does not start the process.
+	// id is written once, at the start. The mutex does not guard it, because the mutex may
+	// be held for long if the kernel does not start the process.
 	id atomic.Int64
 
 	mu      sync.Mutex
 	process *os.Process // nil before Start and after the process was reaped
 	stdin   *os.File
-	// launched is set if done will be closed, killed if no process may be started.
+	// launched is set if done will be closed. killed is set if no process may be started.
 	launched, killed bool
-	killedFor        string // the reason of the first kill
-	dumped           bool   // it was sent SIGQUIT
+	killedFor        string // reason of the first kill
+	dumped           bool   // SIGQUIT was sent to it
 }
 
 // lifetime holds the facts about a process that has ended.
@@ -157,7 +157,7 @@ func (c *Child) live(ctx context.Context, pipes *pipes, started chan<- error) {
 	}
 	killDescendants(c.spawn.Mark, c.PID(), c.spawn.Killed)
 	reading.Go(c.drain)
-	// A grandchild that left the group may hold the pipes open for ever.
+	// A grandchild that has left the group may keep the pipes open for ever.
 	limit := time.AfterFunc(killGrace, closeOwn)
 	reading.Wait()
 	limit.Stop()
@@ -211,7 +211,7 @@ func (c *Child) command(pipes *pipes) *exec.Cmd {
 	cmd.Env = append([]string{}, c.spawn.Environ...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
 	if c.spawn.Shared != nil {
-		const firstExtra = 3 // as os/exec numbers ExtraFiles
+		const firstExtra = 3 // os/exec gives ExtraFiles the numbers from 3 on
 		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", wire.EnvStdoutFD, firstExtra))
 		cmd.ExtraFiles = []*os.File{c.spawn.Shared}
 	}
@@ -222,9 +222,8 @@ func (c *Child) command(pipes *pipes) *exec.Cmd {
 	return cmd
 }
 
-// Kill kills the process and its group at once, and keeps a process that was not
-// started yet from being started. It does not wait. The first why is kept for the
-// report.
+// Kill kills the process and its group at once. A process that was not started yet will not
+// be started. Kill does not wait. The report has the why of the first call.
 func (c *Child) Kill(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,12 +243,12 @@ func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
 func (c *Child) Signal(sig syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process != nil { // not reaped: no other process has the id
+	if c.process != nil { // it is not reaped, so no other process has its id
 		_ = syscall.Kill(c.process.Pid, sig)
 	}
 }
 
-// dump sends SIGQUIT, and SIGCONT in case the process is stopped.
+// dump sends SIGQUIT. It also sends SIGCONT, because the process may be stopped.
 func (c *Child) dump() {
 	c.mu.Lock()
 	c.dumped = c.dumped || c.process != nil
@@ -275,7 +274,7 @@ func (c *Child) CloseStdin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stdin != nil {
-		_ = c.stdin.Close() // closed already: as wanted
+		_ = c.stdin.Close() // fails if it is closed already
 	}
 }
 
@@ -286,8 +285,8 @@ func (c *Child) PID() int { return int(c.id.Load()) }
 // descendants have been killed and its output has been read.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// State returns how the process ended. It must not be called before Done is closed.
-// Nil: it was not started.
+// State returns the state in which the process ended. It must not be called before Done is
+// closed. It is nil if the process was not started.
 func (c *Child) State() *os.ProcessState { return c.life.state }
 
 // ended returns the reason of the kill, if any, and whether dump was called.
@@ -316,7 +315,7 @@ func openPipes() (*pipes, error) {
 	return p, nil
 }
 
-// closeAll closes the files that are not nil. Nothing is lost with the end of a pipe.
+// closeAll closes the files that are not nil. Errors do not matter at the end of a pipe.
 func closeAll(files ...*os.File) {
 	for _, f := range files {
 		if f != nil {

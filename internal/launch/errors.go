@@ -21,34 +21,36 @@ type Reason int
 
 // The reasons.
 const (
-	// ReasonOther: a cause of another kind.
+	// ReasonOther is a cause of another kind.
 	ReasonOther Reason = iota
-	// ReasonNotFound: there is no such file.
+	// ReasonNotFound means that there is no such file.
 	ReasonNotFound
-	// ReasonNotExecutable: a folder, or a file without execute permission.
+	// ReasonNotExecutable means a folder, or a file without execute permission.
 	ReasonNotExecutable
-	// ReasonArchitecture: built for another machine, or not a program.
+	// ReasonArchitecture means a program for another machine, or a file that is no program.
 	ReasonArchitecture
-	// ReasonNotPlugin: it ran, but not as a plugin.
+	// ReasonNotPlugin means that the program ran, but not as a plugin.
 	ReasonNotPlugin
-	// ReasonVersion: a plugin with another protocol or version.
+	// ReasonVersion means a plugin with another protocol or version.
 	ReasonVersion
-	// ReasonTimeout: no handshake in time, or no connection after it.
+	// ReasonTimeout means that the handshake, or the connection after it, did not come in
+	// time.
 	ReasonTimeout
-	// ReasonStopped: the caller cancelled the start.
+	// ReasonStopped means that the caller cancelled the start.
 	ReasonStopped
-	// ReasonEnvironment: this machine does not allow it (no folder for a
-	// socket, no processes left).
+	// ReasonEnvironment means that this machine does not allow a start, for example because
+	// it has no folder for a socket, or no processes left.
 	ReasonEnvironment
-	// ReasonNotSocket: the path is not a stream socket.
+	// ReasonNotSocket means that the path is not a stream socket.
 	ReasonNotSocket
-	// ReasonNoListener: no process accepts connections at the socket.
+	// ReasonNoListener means that no process accepts connections at the socket.
 	ReasonNoListener
-	// ReasonPermission: this process may not connect to the socket.
+	// ReasonPermission means that this process may not connect to the socket.
 	ReasonPermission
-	// ReasonPeer: the process at the socket belongs to another user.
+	// ReasonPeer means that the process at the socket belongs to another user.
 	ReasonPeer
-	// ReasonUntrusted: other users can change the executable, or it differs from its pin.
+	// ReasonUntrusted means that other users can change the executable, or that it differs
+	// from its pin.
 	ReasonUntrusted
 )
 
@@ -69,7 +71,8 @@ type Error struct {
 	Path string
 	// Err describes the cause and the remedy, for an operator.
 	Err error
-	// Report is the end of the process; nil if there was none, or it could not be ended.
+	// Report describes the end of the process. It is nil if there was no process, or if the
+	// process could not be ended.
 	Report *Report
 	// attach: Path is a socket.
 	attach bool
@@ -135,7 +138,7 @@ func (p *processRunner) classify(ctx context.Context, err error) *Error {
 			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "the host does not use it: %w; a plugin must run as the user of this process, with a Unix socket", refused)
-	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // look has found the file itself
+	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // the file exists, because look has found it
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",
@@ -219,8 +222,9 @@ func badFormat(path string) string {
 	return fmt.Sprintf("it is not a program for %s: neither an ELF file nor a script with a first line like #!/usr/bin/python3", here)
 }
 
-// Foreign explains why an executable is not for this machine, without running it. It
-// returns an empty text for a script, for a program of this machine, and if it cannot know.
+// Foreign returns the reason for which an executable is not for this machine. It does not
+// run the executable. It returns "" for a script, for a program of this machine, and if it
+// cannot decide.
 func Foreign(path string) string {
 	f, err := os.Open(path)
 	if err != nil || runtime.GOOS != "linux" {

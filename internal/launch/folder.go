@@ -17,13 +17,13 @@ import (
 // pinned executable, and a file that is locked as long as this host lives, so that
 // Sweep of another host leaves the folder alone.
 type Folder struct {
-	// Path is absolute, and short enough for a socket in a folder of it.
+	// Path is absolute. It is so short that a socket can be in a folder inside it.
 	Path string
 	lock *os.File
 }
 
-// NewFolder makes a folder in the first of dirs that is possible, else in the
-// temporary folder or in memory. The caller must call Remove.
+// NewFolder makes a folder in the first of dirs that allows it, otherwise in the temporary
+// folder or in memory. The caller must call Remove.
 func NewFolder(dirs []string) (*Folder, error) {
 	var errs []error
 	for _, base := range socketBases(dirs) {
@@ -37,7 +37,7 @@ func NewFolder(dirs []string) (*Folder, error) {
 		maxSocketBase, errors.Join(errs...))
 }
 
-// socketBases are the folders that are tried, each once.
+// socketBases returns the folders that are tried, each once.
 func socketBases(dirs []string) []string {
 	var bases []string
 	for _, base := range append(slices.Clone(dirs), os.TempDir(), "/tmp", "/dev/shm") {
@@ -56,8 +56,8 @@ func socketBases(dirs []string) []string {
 // "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM".
 const maxSocketBase = 34
 
-// newFolderIn makes a folder in base. Until the lock is taken, another host's Sweep
-// may take it for an abandoned folder; then it makes another.
+// newFolderIn makes a folder in base. Until the folder is locked, Sweep of another host may
+// remove it as abandoned. Then newFolderIn makes another folder.
 func newFolderIn(base string) (*Folder, error) {
 	for {
 		path, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-", wire.SocketFolderPrefix, os.Getpid()))
@@ -75,7 +75,7 @@ func newFolderIn(base string) (*Folder, error) {
 	}
 }
 
-// errTaken: a host that sweeps was faster.
+// errTaken is the error if Sweep of another host was faster.
 var errTaken = errors.New("taken for a folder of a dead host")
 
 func lockNew(path string) (*os.File, error) {
@@ -115,6 +115,6 @@ func lock(f *os.File) error {
 
 // Remove removes the folder with its content. It may be called again.
 func (f *Folder) Remove() {
-	_ = os.RemoveAll(f.Path) // the next host removes the rest
-	_ = f.lock.Close()       // last: while it is locked, the folder is in use
+	_ = os.RemoveAll(f.Path) // the Sweep of a later host removes the rest
+	_ = f.lock.Close()       // last, because a locked folder counts as in use
 }

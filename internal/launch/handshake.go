@@ -54,8 +54,8 @@ func newLineReader(done <-chan struct{}) *lineReader {
 	return &lineReader{done: done, line: make(chan []byte, 1)}
 }
 
-// offer reports whether a line of standard output is the handshake, and keeps it then.
-// The line must not be empty. After the first handshake it reports false.
+// offer reports whether a line of standard output is the handshake, and keeps the
+// handshake. The line must not be empty. After the first handshake, offer returns false.
 func (r *lineReader) offer(line []byte) bool {
 	if c := line[0]; (c < '0' || c > '9') && c != ' ' && c != '\t' || r.said() != nil {
 		return false // most lines
@@ -72,14 +72,15 @@ func (r *lineReader) offer(line []byte) bool {
 	return true
 }
 
-// said returns the handshake, or nil if there was none yet.
+// said returns the handshake, or nil before it.
 func (r *lineReader) said() *handshake {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen
 }
 
-// Read blocks until there was a handshake, then until the process has ended.
+// Read returns the handshake. It blocks until the handshake comes. After that it blocks
+// until the process has ended.
 func (r *lineReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		select {

@@ -8,20 +8,20 @@ import (
 )
 
 // Identity identifies a state of an executable without its content. Two values are equal
-// (==) if the path leads to the same file with the same size, times and mode, through the
-// same folders and links with the same owners and modes. While it is equal, Check has the
-// same result. The zero value stands for no file.
+// (==) if the path leads to the same file, with the same size, times and mode, through the
+// same folders and links, with the same owners and modes. As long as the value does not
+// change, the result of Check does not change. The zero value means that there is no file.
 type Identity struct {
 	dev, inode   uint64
 	size         int64
 	mtime, ctime unix.Timespec
 	mode         uint64
-	// way is a hash of the folders and links on the path.
+	// way is a hash of the folders and links in the path.
 	way uint64
 }
 
-// Identify returns the identity of the file that path leads to, or the error of the file
-// system. It reads no content, and blocks as long as the disk.
+// Identify returns the identity of the file at a path, or the error of the file system. It
+// does not read the file. It blocks until the disk answers.
 func Identify(path string) (Identity, error) {
 	steps, err := walk(path)
 	if err != nil {
@@ -38,5 +38,6 @@ func Identify(path string) (Identity, error) {
 	}, nil
 }
 
-// wide converts a number of a stat, of a width that differs between systems.
+// wide converts a number of a stat result. The width of such numbers differs between
+// systems.
 func wide[T int32 | uint16 | uint32 | uint64](n T) uint64 { return uint64(n) }

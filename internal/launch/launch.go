@@ -105,14 +105,14 @@ const pluginName = "traces"
 // *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
-// await waits for open, which may block in the kernel, at most until ctx ends.
+// await waits at most until ctx ends for open, which may block in the kernel.
 func await(ctx context.Context, run *processRunner) (*Process, error) {
 	type outcome struct {
 		p   *Process
 		err error
 	}
 	opened, late := make(chan outcome), make(chan struct{})
-	go func() { // ends with the start, or with the process if it came too late
+	go func() { // ends with the start; after ctx has ended, it ends with the process
 		p, err := open(ctx, run)
 		select {
 		case opened <- outcome{p, err}:
@@ -139,7 +139,7 @@ func await(ctx context.Context, run *processRunner) (*Process, error) {
 	}
 }
 
-// open is Start without a bound on its duration.
+// open is Start without a time limit.
 func open(ctx context.Context, run *processRunner) (*Process, error) {
 	cmd := run.cmd
 	if err := look(cmd.Path, cmd.Trust); err != nil {
@@ -157,10 +157,10 @@ func open(ctx context.Context, run *processRunner) (*Process, error) {
 	stopKill := context.AfterFunc(ctx, func() { run.child.Kill("it was not ready in time, or its start was called off") })
 	p.conn, err = p.connect()
 	if !stopKill() && err == nil {
-		err = context.Cause(ctx) // killed between the handshake and here
+		err = context.Cause(ctx) // killed after the handshake
 	}
 	if err == nil {
-		err = run.socket.refusal() // go-plugin hides it behind an error of its own
+		err = run.socket.refusal() // go-plugin returns another error instead
 	}
 	if err != nil {
 		run.child.giveUp()
@@ -210,7 +210,7 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 		// The start timeout and the deadline of a call are the limits.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: noLimit}),
 		grpc.WithIdleTimeout(0), // an idle connection could not be dialled again
-		grpc.WithDisableRetry(), // the host retries, and gRPC would keep the bytes
+		grpc.WithDisableRetry(), // the host retries, and gRPC would keep the bytes for a retry
 		grpc.WithDisableServiceConfig(),
 	}
 }
@@ -226,7 +226,7 @@ func widenSocket(conn net.Conn) {
 	}
 }
 
-// noLimit is longer than any dial takes.
+// noLimit is longer than any dial.
 const noLimit = 365 * 24 * time.Hour
 
 // maxReplyBytes is the length of the longest answer of a plugin. Answers hold counts and
@@ -275,20 +275,20 @@ func (p *Process) PID() int { return p.run.child.PID() }
 // killed and its output has been logged.
 func (p *Process) Done() <-chan struct{} { return p.run.child.done }
 
-// Exit returns how the process ended ("exit status 2", "signal: killed"), after a failure
-// with its last line of output. It is empty before Done.
+// Exit returns a description of the end of the process ("exit status 2", "signal: killed").
+// After a failure it includes the last line of the output. It is empty before Done.
 func (p *Process) Exit() string { return p.run.exit() }
 
 // Leaving returns false: a process that accepts no more calls closes its socket.
 func (p *Process) Leaving() bool { return false }
 
-// Kill kills the process and its group at once and does not wait. The report has the why
-// of the first call, as a text that continues "killed:".
+// Kill kills the process and its group at once. It does not wait. The report has the why of
+// the first call. The text continues the words "killed:".
 func (p *Process) Kill(why string) { p.run.child.Kill(why) }
 
-// Dump sends SIGQUIT to a process that does not answer, and SIGCONT in case it is
-// stopped. A Go program then prints the stacks of its goroutines and ends. Dump blocks
-// until the process has ended, or ctx ends; the caller must then kill it.
+// Dump sends SIGQUIT to a process that does not answer. It also sends SIGCONT, because the
+// process may be stopped. A Go program then prints the stacks of its goroutines and ends.
+// Dump blocks until the process has ended, or ctx ends. Then the caller must kill it.
 func (p *Process) Dump(ctx context.Context) {
 	p.run.child.dump()
 	select {
@@ -320,7 +320,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-time.After(killGrace):
 	}
 	select {
-	case <-p.run.child.reaped: // only its group and its output may be left
+	case <-p.run.child.reaped: // only its group and its output may remain
 		return nil
 	default:
 		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
@@ -335,8 +335,8 @@ const killGrace = time.Second
 // standard input asks the same.
 const controllerTimeout = 200 * time.Millisecond
 
-// askToEnd asks a plugin to end in two ways: a stock go-plugin server knows only the
-// call, a plugin in another language often only the end of standard input.
+// askToEnd asks a plugin to end in two ways. A server of go-plugin knows only the call. A
+// plugin in another language often knows only the end of standard input.
 func (p *Process) askToEnd(ctx context.Context) {
 	select {
 	case <-p.run.child.done:
@@ -345,7 +345,7 @@ func (p *Process) askToEnd(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, controllerTimeout)
 	defer cancel()
-	// The answer does not matter: a plugin may end before it is sent.
+	// The answer does not matter, because a plugin may end before it sends the answer.
 	_ = p.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &emptypb.Empty{}, &emptypb.Empty{})
 	p.run.child.CloseStdin()
 }
@@ -358,6 +358,6 @@ func (p *Process) release() {
 	if p.conn != nil {
 		_ = p.conn.Close() // a second Close is harmless
 	}
-	p.run.program.release() // if it was not started
+	p.run.program.release() // does nothing if the process was started
 	p.run.folder.Remove()
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstMemoryFD is higher than all descriptors that a child gets, which would replace the
-// memory in the child.
+// firstMemoryFD is the lowest descriptor for the memory. It is higher than all descriptors
+// that a child gets, because these would replace the memory's descriptor in the child.
 const firstMemoryFD = 64
 
 // newMemory makes a file in memory that can be sealed and executed.

@@ -28,9 +28,10 @@ import (
 type program struct {
 	cmd  Command
 	path string
-	// memory is the sealed copy that path leads to; nil if path is a file.
+	// memory is the sealed copy at path. It is nil if path is a file.
 	memory *os.File
-	// newMemory is newMemory, except in tests: memory that the kernel does not run.
+	// newMemory is the function newMemory, except in tests. A test uses memory that the
+	// kernel does not execute.
 	newMemory func(name string) (*os.File, error)
 }
 
@@ -50,7 +51,7 @@ func (p *program) prepare(folder *Folder) error {
 	defer func() { _ = src.Close() }() // read only
 	name := folder.executable(p.cmd.Path)
 	memory, err := p.newMemory(filepath.Base(name))
-	if err != nil { // forbidden here, or not available: a file does
+	if err != nil { // memory is forbidden or not available, so a file is used
 		return p.copyToFile(src, name)
 	}
 	if err := copyPinned(memory, src, p.cmd.Path, p.cmd.Digest); err != nil {
@@ -61,8 +62,8 @@ func (p *program) prepare(folder *Folder) error {
 		defer func() { _ = memory.Close() }() // copied
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
-	// By a name: the kernel calls the process by the last part of its path, which
-	// would be a number in ps and in reports of the OOM killer.
+	// The kernel names the process by the last part of its path. Without this link, the name
+	// in ps and in reports of the OOM killer would be a number.
 	if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()), name); err != nil {
 		_ = memory.Close() // nothing in it is wanted
 		return launchError(ReasonEnvironment, p.cmd.Path, "name the copy of the file: %w", err)
@@ -80,7 +81,7 @@ func (f *Folder) executable(path string) string {
 	return filepath.Join(f.Path, name)
 }
 
-// copyToFile makes a file the program, with the pinned bytes.
+// copyToFile makes a file with the pinned bytes, which becomes the program.
 func (p *program) copyToFile(src io.Reader, name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
 	if err != nil {

@@ -208,7 +208,7 @@ func (s *sender) awaitVerdict(ctx context.Context) {
 	if !s.ending() {
 		s.killIfOverShare(ctx)
 	}
-	if s.killed.Load() { // the lane judges a batch in flight by that end
+	if s.killed.Load() { // the lane will judge the batch
 		select {
 		case <-s.peer.Done():
 		case <-ctx.Done():
@@ -222,8 +222,8 @@ func (s *sender) kill(why string) {
 	s.peer.Kill(why)
 }
 
-// ending reports whether the plugin has ended or is being killed. The lane then gives no
-// more batches.
+// ending reports whether the plugin has ended or is being killed. The lane then returns no
+// more items.
 func (s *sender) ending() bool { return s.killed.Load() || s.gone() }
 
 // gone reports whether the process or the connection has ended.
@@ -236,8 +236,8 @@ func (s *sender) gone() bool {
 	}
 }
 
-// ReadAnswer reads an OK answer. It ignores a part that cannot be read, because the
-// plugin did answer OK.
+// ReadAnswer reads an OK answer. It ignores parts that cannot be read, because the plugin
+// has answered OK.
 func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
 	var ans pipeline.Answer
 	if len(response) > 0 {

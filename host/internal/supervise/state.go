@@ -56,8 +56,9 @@ func (s State) String() string { return stateInfo[s].name }
 // running reports whether there is a process or a connection.
 func (s State) running() bool { return s == StateReady || s == StateDegraded || s == StateDraining }
 
-// moves are the allowed changes, except the change to draining, which is allowed in any
-// state before it. A plugin that is replaced goes from ready or degraded to ready.
+// moves are the allowed changes of the state, except the change to draining, which is
+// allowed in any earlier state. A plugin that is replaced changes from ready or degraded to
+// ready.
 var moves = [stateCount][]State{
 	StateStarting:     {StateStarting, StateReady, StateBackingOff, StateBroken, StateIncompatible, StateUntrusted},
 	StateReady:        {StateReady, StateDegraded, StateStarting, StateBackingOff, StateBroken},
@@ -95,7 +96,7 @@ func stateAfter(err error) State {
 	return StateBackingOff
 }
 
-// needsMending reports whether starts fail until an operator removes the cause.
+// needsMending reports whether further starts fail until an operator removes the cause.
 func needsMending(state State, err error) bool {
 	if _, ok := errors.AsType[configurationError](err); ok || state == StateIncompatible || state == StateUntrusted || errors.Is(err, pluginlist.ErrNowhere) {
 		return true

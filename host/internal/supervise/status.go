@@ -22,15 +22,15 @@ type pluginStatus struct {
 	cause  string
 	about  facts
 	counts counts
-	// silent is set if the plugin did not answer its last health check, changed if the
-	// file of its executable differs from the running executable.
+	// silent is set if the plugin did not answer its last health check. changed is set if
+	// the file of its executable differs from the running executable.
 	silent, changed bool
-	failed          time.Time // of the last failed call or health check
+	failed          time.Time // time of the last failed call or health check
 	breaker         breaker
 	logged          logMemory
 }
 
-// facts describe the process that runs, or ran last.
+// facts describe the running process, or the process that ran last.
 type facts struct {
 	path, version, sdk string
 	pid                int
@@ -60,13 +60,13 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	case from.mayBecome(to):
 		s.state, s.cause, s.since = to, cause, time.Now()
 		s.failures.SetState(to.String())
-	case !ending: // a fault of this package
+	case !ending: // cannot happen: it would be a fault of this package
 		s.failures.Note(slog.LevelError, "plugin cannot change its state so; please report this", "from", from.String(), "to", to.String())
 		return
 	case to.running() || to == StateStarting:
 		return
 	}
-	if !to.running() { // there is no executable that runs
+	if !to.running() { // no executable is running
 		s.about.pid, s.changed = 0, false
 	}
 	if cause != "" {
@@ -79,8 +79,8 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 }
 
 // logLocked notes a change for the log. A plugin may fail at each start by the same cause,
-// or by causes that differ in a number. The same cause is logged once, and at most
-// mostCauses causes are logged.
+// or by causes that differ only in a number. Such causes are logged once, and at most
+// mostCauses different causes are logged.
 func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	info := stateInfo[to]
 	level, text := info.level, info.text
@@ -90,12 +90,12 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	if cause != "" {
 		waiting, _ := s.queue.Load()
 		args = append([]any{"waiting_spans", waiting}, args...)
-		if to != StateDegraded { // the line of the failed call has the cause
+		if to != StateDegraded { // for StateDegraded, the line of the failed call has the cause
 			args = append([]any{"cause", cause}, args...)
 		}
 	}
 	if to == StateBackingOff && s.logged.crash {
-		level = slog.LevelWarn // the crash itself was the error
+		level = slog.LevelWarn // the crash was logged as an error
 	}
 	s.logged.crash = false
 	switch {
@@ -150,7 +150,8 @@ func (s *pluginStatus) restoreLocked() {
 	}
 }
 
-// answers records an answer to any call: the plugin is not silent.
+// answers records that the plugin has answered a call, so that it no longer counts as
+// silent.
 func (s *pluginStatus) answers() {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -186,8 +187,8 @@ func (s *pluginStatus) ready(about facts, args ...any) {
 	s.setLocked(StateReady, "", append(args, "start", s.counts.starts)...)
 }
 
-// steady records that a process was ready for policy.steadyAfter: the failures of earlier
-// processes are over.
+// steady records that a process was ready for policy.steadyAfter. The failures of earlier
+// processes no longer count.
 func (s *pluginStatus) steady() {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -228,14 +229,15 @@ func (s *pluginStatus) crashed(itsFault bool) (tooOften bool) {
 	return s.breaker.open
 }
 
-// forgive removes the previous crash from the breaker, because a batch was to blame.
+// forgive removes the previous crash from the breaker, because a batch caused it.
 func (s *pluginStatus) forgive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breaker.forgive()
 }
 
-// forget closes the breaker and empties the log memory, for an operator's start.
+// forget closes the breaker and empties the log memory, because an operator starts the
+// plugin.
 func (s *pluginStatus) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,12 +245,12 @@ func (s *pluginStatus) forget() {
 	s.logged = logMemory{}
 }
 
-// setChanged sets whether the executable of the process pid has changed, and reports
-// whether that was false before.
+// setChanged sets whether the executable of the process pid has changed. news is true if
+// that was not known before.
 func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.about.pid != pid { // it is being replaced
+	if s.about.pid != pid { // the process is being replaced
 		return false
 	}
 	news = changed && !s.changed
@@ -295,7 +297,7 @@ func (s *pluginStatus) inherit(before *pluginStatus) {
 // logMemory has the logged starts and ends of a plugin since its last steady process, so
 // that the log does not repeat them.
 type logMemory struct {
-	// cause is the last cause of a plugin that does not run, and causes the number of
+	// cause is the last cause for which the plugin does not run. causes has the number of
 	// causes by state.
 	cause  string
 	causes [stateCount]int
@@ -308,10 +310,11 @@ type logMemory struct {
 	unsteady bool
 }
 
-// mostCauses bounds the ends and failed starts that are logged until steady.
+// mostCauses bounds the number of ends and failed starts that are logged until a process is
+// steady.
 const mostCauses = 8
 
-// knows reports whether the log has this cause, or mostCauses of the state.
+// knows reports whether the log already has this cause, or mostCauses causes of the state.
 func (m *logMemory) knows(to State, cause string) bool {
 	return causeText(to, cause) == m.cause || m.causes[to] >= mostCauses
 }
@@ -321,8 +324,8 @@ func causeText(to State, cause string) string {
 	return to.String() + ":" + failures.WithoutNumbers(cause, failures.IsShort)
 }
 
-// levelOfCrash returns the level of a crash in the log, and remembers the crash. A
-// repeated crash is logged at debug level.
+// levelOfCrash returns the log level for a crash, and remembers the crash. A repeated crash
+// is logged at debug level.
 func (m *logMemory) levelOfCrash(crash string) slog.Level {
 	level := slog.LevelError
 	if crash == m.lastCrash || m.crashes >= mostCauses {

@@ -45,7 +45,7 @@ const (
 // Settings are the settings of all plugins. Package host documents them.
 type Settings struct {
 	List          *pluginlist.Settings
-	Context       *pluginv1.StaticContext // without the fields of one plugin
+	Context       *pluginv1.StaticContext // without the fields that differ between plugins
 	AllowWritable bool
 	ExportTimeout time.Duration
 	MaxAge        time.Duration
@@ -92,8 +92,8 @@ func (c *Settings) patience(e pluginlist.Entry) time.Duration {
 	return 0
 }
 
-// leastMostPause is the lower limit of the longest pause between two starts, for a
-// small MaxAge.
+// leastMostPause is the lower limit of the longest pause between two starts. It applies if
+// MaxAge is small.
 const leastMostPause = time.Second
 
 // inTime limits a pause between two starts to half of MaxAge, so that a start comes

@@ -19,16 +19,16 @@ type trial struct {
 	mu     sync.Mutex
 	passed int   // number of batches that were delivered, or answered "later" if lenient
 	failed error // the first failure
-	over   bool  // judge then changes nothing
+	over   bool  // the probation is over, and judge does nothing
 }
 
-// judge records an answer to a batch, and returns it. If the new process fails by the
-// answer, judge pauses the lane, and returns an answer that puts the batch back into the
+// judge records an answer to a batch, and returns the answer. If the new process fails by
+// it, judge pauses the lane, and returns another answer, which puts the batch back into the
 // queue.
 func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over || ans.Lost && !ans.Said { // upgrade.await sees the end of the process
+	if t.over || ans.Lost && !ans.Said { // upgrade.await notices the end of the process
 		return ans
 	}
 	delivered := ans.Err == nil && ans.Rejected < uint64(it.Left())
@@ -53,7 +53,7 @@ func (t *trial) notify() {
 	}
 }
 
-// answerError returns the error of an answer that delivered nothing.
+// answerError returns the error of an answer after which no span was delivered.
 func answerError(ans pipeline.Answer) error {
 	if ans.Err != nil {
 		return ans.Err

@@ -15,11 +15,11 @@ import (
 // While there is nothing to deliver, the new process stays on probation. Reload does not
 // wait for that, and a further Reload replaces the new process.
 const (
-	// proofBatches is the number of passed batches that ends a probation. One batch is
-	// enough if no other follows within proofQuiet, and the plugin is healthy.
+	// proofBatches is the number of delivered batches that ends a probation. One batch is
+	// enough if no other batch follows within proofQuiet, and the plugin is healthy.
 	proofBatches = 3
 	proofQuiet   = 5 * time.Second
-	// retireTimeout bounds the end of a replaced process after its last call.
+	// retireTimeout bounds the time from the last call of a replaced process to its end.
 	retireTimeout = 5 * time.Second
 )
 
@@ -28,12 +28,12 @@ type upgrade struct {
 	x         *Plugin
 	old, next *life // next is nil if the new process did not start
 	trial     *trial
-	// asked are the calls of Reload that wait for the end of the probation, again the
-	// calls that ask for a further process meanwhile.
+	// asked are the calls of Reload that wait for the end of the probation. again are the
+	// calls that ask for another process during the probation.
 	asked, again []chan<- error
 }
 
-// replace tries to replace l by a new process, and again if a further Reload comes during
+// replace tries to replace l by a new process, and tries again if Reload is called during
 // the probation. It returns the life that continues, retires the other life, and answers
 // all calls of Reload.
 func (x *Plugin) replace(l *life, asked []chan<- error) *life {
@@ -48,7 +48,7 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 			x.retiring = x.retire(leaving)
 		}
 		answerAll(u.asked, err)
-		if asked = u.again; asked != nil { // there are never three processes
+		if asked = u.again; asked != nil { // so that there are never three processes
 			if x.retiring != nil {
 				<-x.retiring
 			}
@@ -58,8 +58,8 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	return l
 }
 
-// run starts the new process, and reports whether it replaces the old process. Otherwise
-// the error is the reason.
+// run starts the new process. taken is true if it replaces the old process. Otherwise the
+// error is the reason.
 func (u *upgrade) run() (taken bool, err error) {
 	x := u.x
 	if x.Entry.Attached {
@@ -74,7 +74,7 @@ func (u *upgrade) run() (taken bool, err error) {
 			return true, nil
 		}
 	}
-	defer a.end(true) // its lines follow the cause
+	defer a.end(true) // the log lines of the attempt follow the cause
 	switch {
 	case x.ctx.Err() != nil:
 		return false, errStopping
@@ -82,7 +82,7 @@ func (u *upgrade) run() (taken bool, err error) {
 		return false, nil // no caller waits for the error
 	}
 	var c *crash
-	if u.next == nil && errors.As(err, &c) { // else retire counts it
+	if u.next == nil && errors.As(err, &c) { // otherwise retire counts the crash
 		x.status.crashed(false)
 	}
 	if u.old.gone() {
@@ -101,7 +101,7 @@ func (u *upgrade) run() (taken bool, err error) {
 func (u *upgrade) begin(a *attempt) (*life, error) {
 	begun := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { // ends with the beginning
+	watch.Go(func() { // ends when begin returns
 		select {
 		case <-u.old.peer.Done():
 			u.x.status.set(StateStarting, u.old.ended().Error())
@@ -114,15 +114,15 @@ func (u *upgrade) begin(a *attempt) (*life, error) {
 	return next, err
 }
 
-// errStopping answers Reload when the host shuts down. errAgain ends a probation for a
-// further Reload.
+// errStopping is the answer to Reload when the host shuts down. errAgain ends a probation
+// because Reload was called again.
 var (
 	errStopping = errors.New("the host shuts down")
 	errAgain    = errors.New("another process is asked for")
 )
 
-// prove puts the new process on probation. After it only the new process takes batches.
-// After an error only the old process takes batches.
+// prove puts the new process on probation. If it returns nil, only the new process takes
+// batches. If it returns an error, only the old process takes batches.
 func (u *upgrade) prove() error {
 	if _, err := u.next.sender.callHealth(u.x.ctx); err != nil {
 		return err
@@ -135,12 +135,12 @@ func (u *upgrade) prove() error {
 	err := u.await()
 	failed := u.trial.end()
 	if err == nil && !u.old.gone() {
-		err = failed // of a call that ended at the last moment
+		err = failed // error of a call that ended at the last moment
 	}
 	u.next.sender.lane.Set(err != nil, false)
 	u.old.sender.lane.Set(err == nil, false)
 	if err != nil {
-		u.next.stop() // its batches go back
+		u.next.stop() // its batches go back to the queue
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (u *upgrade) await() error {
 			quiet.Reset(proofQuiet)
 		case <-quiet.C:
 			if u.next.sender.lane.Busy() > 0 {
-				quiet.Reset(proofQuiet) // its call has a deadline
+				quiet.Reset(proofQuiet) // the call has a deadline, too
 				continue
 			}
 			passed, _ := u.trial.state()
@@ -199,7 +199,7 @@ func (x *Plugin) retire(l *life) <-chan struct{} {
 			l.endSending()
 		}
 		if crashed {
-			x.status.crashed(false) // another process serves: it does not count
+			x.status.crashed(false) // does not count for the breaker, because another process works
 			l.reportCrash(l.peer.Report(), l.ended())
 		} else {
 			ctx, cancel := x.ending(retireTimeout)

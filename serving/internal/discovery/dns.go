@@ -12,8 +12,8 @@ const (
 	// lookupEvery is the pause between two lookups. It is shorter than the time to live of
 	// a cluster's records, which the resolver of Go does not keep.
 	lookupEvery = time.Second
-	// lookupTimeout bounds a lookup. A resolver asks again after 5 seconds by default, so
-	// an answer that is lost costs one repetition.
+	// lookupTimeout bounds a lookup. By default a resolver asks again after 5 seconds, so a
+	// lost answer costs one repetition.
 	lookupTimeout = 8 * time.Second
 )
 
@@ -65,8 +65,8 @@ func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint)) error {
 	}
 }
 
-// lookup returns the endpoints of the name. A name without addresses is an error: servers
-// give that answer, too, while they start.
+// lookup returns the endpoints of the name. It returns an error for a name without
+// addresses, because servers give that answer while they start, too.
 func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -88,7 +88,8 @@ type state struct {
 	failed bool
 }
 
-// report logs err if the last report was of success, and nil if it was of failure.
+// report logs err if the last report was a success, and logs the recovery if err is nil and
+// the last report was a failure.
 func (s *state) report(err error, known int) {
 	switch failed := err != nil; {
 	case failed && !s.failed:

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// sliceView is the present slices of a Service, by their names.
+// sliceView has the present slices of a Service, by their names.
 type sliceView struct {
 	port   string
 	update func([]Endpoint)
@@ -17,7 +17,7 @@ type sliceView struct {
 	known  bool
 }
 
-// replace has these slices instead of the present ones, and reports a change.
+// replace replaces the slices, and calls report.
 func (v *sliceView) replace(items []endpointSlice) {
 	clear(v.slices)
 	for _, item := range items {
@@ -26,7 +26,7 @@ func (v *sliceView) replace(items []endpointSlice) {
 	v.report()
 }
 
-// report reports the endpoints if they are another list than the last.
+// report reports the endpoints, unless the list is the same as in the last report.
 func (v *sliceView) report() {
 	list := v.endpoints()
 	if v.known && slices.Equal(list, v.last) {
@@ -36,9 +36,9 @@ func (v *sliceView) report() {
 	v.update(slices.Clone(list))
 }
 
-// endpoints returns the endpoints of the slices. While Kubernetes moves an endpoint, it
-// stands in two slices: the endpoint that is ready counts. A pod with addresses of both
-// families is one process: its IPv4 address counts.
+// endpoints returns the endpoints of the slices. While Kubernetes moves an endpoint, it is
+// in two slices, and the endpoint that is ready counts. A pod with addresses of both
+// families is one process, and its IPv4 address counts.
 func (v *sliceView) endpoints() []Endpoint {
 	var all []Endpoint
 	for _, slice := range v.slices {
@@ -79,8 +79,8 @@ type metadata struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// endpointSlice has those fields of a discovery.k8s.io/v1 EndpointSlice that are read. Fields
-// that may be absent are pointers.
+// endpointSlice has the fields of a discovery.k8s.io/v1 EndpointSlice that this package
+// reads. Fields that may be absent are pointers.
 type endpointSlice struct {
 	Metadata    metadata `json:"metadata"`
 	AddressType string   `json:"addressType"`

@@ -26,12 +26,12 @@ const (
 	defaultAPI            = "kubernetes.default.svc:443"
 	defaultServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-	// listTimeout bounds a list. listLimit bounds its size: a slice has at most 1,000
-	// endpoints, and some hundred bytes for each.
+	// listTimeout bounds the time for a list. listLimit bounds its size. A slice has at most
+	// 1,000 endpoints of some hundred bytes each.
 	listTimeout = 30 * time.Second
 	listLimit   = 64 << 20
 	// watchTime is the time after which the API ends a watch. The client waits a little
-	// longer, in case that the API does not.
+	// longer, because the API might not end it.
 	watchTime = 5 * time.Minute
 	watchRoom = 30 * time.Second
 	// pingAfter and pingTimeout find a connection whose other end is gone.
@@ -40,13 +40,13 @@ const (
 	// firstPause and longestPause bound the pause after a failure, which doubles.
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
-	// watchEvery is the shortest time between two watches, in case that the API ends each
-	// at once.
+	// watchEvery is the shortest time between two watches, because the API might end each
+	// watch at once.
 	watchEvery = time.Second
 )
 
-// errGone reports that the API does not know the resource version of a watch any more, so
-// that the list must be asked for anew. It is no failure.
+// errGone means that the API no longer knows the resource version of a watch, so that a new
+// list is needed. It is no failure.
 var errGone = errors.New("the resource version is too old")
 
 // dnsLabel is the form of names of namespaces, Services and ports.
@@ -57,9 +57,9 @@ type kubernetesSource struct {
 	api, account string
 	namespace    string // "": the namespace of the pod
 	service      string
-	port         string // the name or the number
+	port         string // name or number of the port
 	log          *slog.Logger
-	pause        time.Duration // the first one
+	pause        time.Duration // the first pause
 }
 
 var _ Source = (*kubernetesSource)(nil)
@@ -106,7 +106,8 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) e
 		if !errors.Is(err, errGone) {
 			state.report(err, len(view.last))
 		}
-		// Half of the pause is random, so that the pods of an app do not ask together.
+		// Half of the pause is random, so that the pods of an app do not all ask at the same
+		// time.
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		case <-ctx.Done():
@@ -117,9 +118,9 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) e
 }
 
 // follow lists the slices and watches them until a request fails. It calls works for each
-// watch that the API accepts, and returns the reason of its end.
+// watch that the API accepts, and returns the error of the request.
 func (s *kubernetesSource) follow(ctx context.Context, view *sliceView, works func()) error {
-	// Made anew for each list, so that it has the present certificates.
+	// A new client for each list uses the present certificates.
 	client, err := s.client()
 	if err != nil {
 		return err
@@ -205,8 +206,9 @@ func (s *kubernetesSource) watch(ctx context.Context, client *http.Client, view 
 	}
 }
 
-// get asks for the slices of the Service, and returns the body of an answer of 200. It reads
-// the token anew, because the kubelet replaces it before it expires.
+// get requests the slices of the Service, and returns the body of an answer with status
+// 200. It reads the token each time, because the kubelet replaces the token before it
+// expires.
 func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query url.Values) (io.ReadCloser, error) {
 	token, err := s.file("token")
 	if err != nil {
@@ -250,13 +252,14 @@ func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query u
 	return nil, statusError(text, resp.StatusCode)
 }
 
-// statusError returns the error of a Status of the API. Code is used if there is none.
+// statusError returns the error in a Status of the API. If the Status has no code, the
+// argument code is used.
 func statusError(object []byte, code int) error {
 	status := struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 	}{Code: code, Message: string(object)}
-	// A text that is not JSON, as a proxy may give, is the message.
+	// A text that is not JSON, for example from a proxy, becomes the message.
 	_ = json.Unmarshal(object, &status)
 	if status.Code == http.StatusGone {
 		return errGone

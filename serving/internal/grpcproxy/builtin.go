@@ -68,7 +68,7 @@ func newBuiltin(over context.Context, p *proxy) *builtin {
 // of each app that has the service takes calls; the proxy, and its own services, are
 // healthy if all deployments of all apps take calls.
 func (b *builtin) refresh() {
-	b.mu.Lock() // so that statuses are set in the order in which they were found
+	b.mu.Lock() // so that statuses are set in the order in which they were determined
 	defer b.mu.Unlock()
 	all := healthv1.HealthCheckResponse_SERVING
 	services := make(map[string]healthv1.HealthCheckResponse_ServingStatus)

@@ -15,25 +15,25 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// call is one call. The proxy's goroutine uses it, and the handler's goroutine runs the
-// user's code.
+// call is one call. The proxy's goroutine uses it, and the handler's goroutine, which runs
+// the user's code.
 type call struct {
 	// Set before the handler's goroutine starts.
 	proxy    *proxy
-	full     string // the full method, as it came
+	full     string // the full method, as the client sent it
 	md       metadata.MD
 	app      *app    // nil: none matched
-	method   *method // nil: it is not known
+	method   *method // nil: the method is not known
 	request  identity.Request
 	assigned *router.Assignment // nil until a replica has the call
 
-	stream callStream // of both goroutines
+	stream callStream // used by both goroutines
 
-	// The proxy's, for the access log.
+	// Used by the proxy, for the access log.
 	ctx  context.Context   // with the proxy span; nil without an app
 	span trace.SpanContext // of the proxy span; zero if it does not record
-	code codes.Code        // of the answer to the client
-	err  error             // the end of the call, if that is not the handler's answer
+	code codes.Code        // code of the answer to the client
+	err  error             // the reason for the end of the call, if it is not the handler's answer
 }
 
 var _ router.Call = (*call)(nil)
@@ -50,12 +50,12 @@ func (c *call) Start() spans.ReplicaStart {
 // Invoke implements [router.Call].
 func (c *call) Invoke(ctx context.Context) (err error) {
 	c.stream.user = ctx
-	defer func() { _, _ = status.FromError(err) }() // here a panic of its GRPCStatus is the handler's
+	defer func() { _, _ = status.FromError(err) }() // a panic of the error's method GRPCStatus then counts as a panic of the handler
 	if len(c.method.stats) == 0 {
 		return c.method.run(&c.stream)
 	}
 	reporting := newStatsStream(c)
-	err = errNotReturned // a panic or runtime.Goexit leaves it as it is
+	err = errNotReturned // stays after a panic or runtime.Goexit
 	defer func() { reporting.end(err) }()
 	return c.method.run(reporting)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress, as with any server of gRPC's C core
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress, as with gRPC's C core
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
@@ -24,12 +24,12 @@ type Config struct {
 	Shared    *router.Shared
 	Component *identity.Component
 	Apps      []App
-	NotReady  func() string // why a deployment takes no calls; empty if all do
+	NotReady  func() string // reason for which a deployment takes no calls; empty if all take calls
 	Failed    func(error)   // called if the listener fails
 	Settings  Settings
 }
 
-// Settings are the operator's. None is zero, except for RequestTimeout.
+// Settings are the operator's settings. No field is zero, except RequestTimeout.
 type Settings struct {
 	RequestTimeout    time.Duration
 	MaxMessageBytes   int
@@ -54,13 +54,13 @@ type Front struct {
 
 	// Nil until it is started.
 	listener net.Listener // of serving
-	later    net.Listener // the same socket, of draining
+	later    net.Listener // the same socket, for the server draining
 	serving  *grpc.Server
 	draining *grpc.Server
 
-	accepting sync.WaitGroup // has serving accept connections
+	accepting sync.WaitGroup // counts goroutines in which serving accepts connections
 	ends      sync.WaitGroup // the goroutines of Drain
-	drained   chan struct{}  // closed when the first server has no connection; made by Drain
+	drained   chan struct{}  // closed when the first server has no connection; Drain makes it
 }
 
 // New returns nil if no app has gRPC services.
