@@ -33,7 +33,7 @@ whoever can reach the listener can then read spans. Without --addr, the address
 is that of "servetrace status".
 
 The recording ends after the duration of --for, before the batch that exceeds
---bytes, or with Ctrl-C. FILE is created with mode 0600. It has OTLP/JSON in
+--bytes, with the service, or with Ctrl-C. FILE is created with mode 0600. It has OTLP/JSON in
 lines, or with --format proto requests behind their lengths, as the Collector's
 file exporter writes.
 
