@@ -1,5 +1,5 @@
 """Exports the spans of real Ray Serve through the relay, and counts them at a back end:
-python run.py WHEEL SPANS
+python run.py WHEEL SPANS, in an environment with Ray. make test-ray-export makes both.
 
 A cluster with a proxy and three replicas gets HTTP, streaming and gRPC requests. While it
 is redeployed under load, the plugin and the relay are killed (SIGKILL), KILLS times each.
@@ -245,7 +245,7 @@ def check_counts(record, backend, kills):
     print(f"spans: {len(record)} made, {len(backend.spans)} arrived, {len(twice)} of them twice; kills: {[k[0] for k in kills]}")
     if missing or strange:
         names = collections.Counter(record[k]["name"] for k in missing)
-        sys.exit(f"{len(missing)} spans are missing ({names}), {len(strange)} nobody made")
+        sys.exit(f"{len(missing)} spans are missing ({names}), {len(strange)} came that Ray Serve has no record of")
     for times in twice.values():
         # In flight when a process was killed: it came shortly before, and again after.
         if not any(killed - 10 < times[0] < killed + 1 and times[1] > killed for _, killed, _ in kills):
