@@ -44,7 +44,7 @@ type options struct {
 type additions struct {
 	registry    *prometheus.Registry
 	deployments atomic.Pointer[func() []Deployment]                        // nil if there are none
-	dropped     atomic.Pointer[func() uint64]                              // nil if the log drops no lines
+	dropped     atomic.Pointer[func() uint64]                              // nil if the log never drops lines
 	relay       atomic.Pointer[func() Relay]                               // nil if there is none
 	sampling    atomic.Pointer[Sampling]                                   // nil if nothing is sampled
 	capture     atomic.Pointer[func(plugin string) (*host.Capture, error)] // nil if captures are not allowed

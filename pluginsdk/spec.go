@@ -224,7 +224,7 @@ func (s Spec) listVariable() string {
 	return exporterVariable
 }
 
-// nameForm matches a valid Spec.Name. The contract has the same rule; it is checked here
+// nameForm matches a valid Spec.Name. The host has the same rule; it is checked here, too,
 // so that the author finds the error before an operator does.
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 

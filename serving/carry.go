@@ -288,7 +288,8 @@ func receiveArgument[In any](codec Codec, x *callserver.Exchange) (in In, err er
 	return in, nil
 }
 
-// itemsOf returns an iterator over received items, as a function. Its argument is yield.
+// itemsOf returns the body of an iterator over received items, for reflect.MakeFunc: the
+// only argument of the iterator is yield.
 func itemsOf(codec Codec, x *callserver.Exchange, item reflect.Type, hasError bool) func([]reflect.Value) []reflect.Value {
 	return func(args []reflect.Value) []reflect.Value {
 		for {

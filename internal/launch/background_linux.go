@@ -40,8 +40,9 @@ func usualPolicy() (policy uintptr, ok bool) {
 	return policy, fault == 0 && policy&^unix.SCHED_RESET_ON_FORK == unix.SCHED_NORMAL
 }
 
-// setPolicy sets the policy of the thread. It returns false if that failed. It does not use
-// sched_setattr, which would overwrite the nice value and the slice, too.
+// setPolicy sets the policy of the thread. It returns false if that failed. It uses
+// sched_setscheduler, because sched_setattr would also overwrite the nice value and the
+// time slice.
 func setPolicy(policy uintptr) bool {
 	var priority int32 // used only by real-time policies
 	_, _, fault := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, policy, uintptr(unsafe.Pointer(&priority)))

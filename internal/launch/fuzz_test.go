@@ -111,7 +111,7 @@ func FuzzOutput(f *testing.F) {
 		stack, _ := o.keptStack()
 		checkShown(t, strings.ReplaceAll(stack, "\n", ""))
 		checkShown(t, o.lastLine())
-		if len(o.kept()) > keptOutput || len(stack) > keptStack || len(o.lastLine()) > maxLastLine+len("…") {
+		if len(o.kept()) > keptOutput || len(stack) > maxKeptStack || len(o.lastLine()) > maxLastLine+len("…") {
 			t.Errorf("%d bytes of output, %d of a stack, %d of a last line are given", len(o.kept()), len(stack), len(o.lastLine()))
 		}
 		for _, shown := range []string{stack, o.lastLine(), string(o.kept()), log.String()} {

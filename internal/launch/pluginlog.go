@@ -205,7 +205,7 @@ func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 // maxKnown, maxStack and tailBytes return the kept length of a line, of a stack and of the
 // end of the output. They include a margin, so that a secret across the border is found.
 func (o *pluginLog) maxKnown() int  { return maxLine + o.secrets.margin() }
-func (o *pluginLog) maxStack() int  { return keptStack + o.secrets.margin() }
+func (o *pluginLog) maxStack() int  { return maxKeptStack + o.secrets.margin() }
 func (o *pluginLog) tailBytes() int { return keptOutput + o.secrets.margin() }
 
 // lineLocked handles a line of s.size bytes, or the beginning of a longer line. If the
@@ -362,15 +362,15 @@ func (o *pluginLog) kept() []byte {
 	return end[max(0, len(end)-keptOutput):]
 }
 
-// keptStack returns the start of the last stack, at most keptStack bytes, and the time at
-// which it began.
+// keptStack returns the beginning of the last stack, at most maxKeptStack bytes, and the
+// time at which the stack began.
 func (o *pluginLog) keptStack() (string, time.Time) {
 	o.mu.Lock()
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
 	o.mu.Unlock()
-	head = o.secrets.window(head, 0, min(len(head), keptStack))
+	head = o.secrets.window(head, 0, min(len(head), maxKeptStack))
 	shown := printable.Lines(string(head))
-	return strings.ToValidUTF8(shown[:min(len(shown), keptStack)], ""), begun
+	return strings.ToValidUTF8(shown[:min(len(shown), maxKeptStack)], ""), begun
 }
 
 // Limits of the log lines of a plugin. Further output is read and counted, so that the

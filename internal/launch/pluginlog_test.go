@@ -138,12 +138,12 @@ func TestCapsOfTheLog(t *testing.T) {
 
 func TestStackKeepsItsHead(t *testing.T) {
 	dump := "goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1d\n\n"
-	many := strings.Repeat(dump, 2*keptStack/len(dump))
+	many := strings.Repeat(dump, 2*maxKeptStack/len(dump))
 	traceback := "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nValueError: no\n"
 	for _, test := range []struct{ name, printed, want, last string }{
 		{"none", "a panic: b\n\tpanic: c\nthe end\n", "", "the end"},
 		{"panic", "before\npanic: boom\n\n" + dump, "panic: boom\n\n" + dump, "panic: boom"},
-		{"many goroutines", "SIGQUIT: quit\nPC=0x1\n\n" + many, ("SIGQUIT: quit\nPC=0x1\n\n" + many)[:keptStack], "SIGQUIT: quit"},
+		{"many goroutines", "SIGQUIT: quit\nPC=0x1\n\n" + many, ("SIGQUIT: quit\nPC=0x1\n\n" + many)[:maxKeptStack], "SIGQUIT: quit"},
 		{"fault", "unexpected fault address 0xc1\nfatal error: fault\n", "unexpected fault address 0xc1\nfatal error: fault\n", "fatal error: fault"},
 		{"overflow", "runtime: goroutine stack exceeds 1000000000-byte limit\nfatal error: stack overflow\n\nruntime stack:\n",
 			"runtime: goroutine stack exceeds 1000000000-byte limit\nfatal error: stack overflow\n\nruntime stack:\n", "fatal error: stack overflow"},
@@ -212,7 +212,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"before the cut": strings.Repeat("x", maxLine-len(token)) + token + "y\n",
 		"at the tail":    token + strings.Repeat("z", keptOutput-3),
 		"panic":          "panic: " + token + "\n",
-		"at the stack's": "panic: x\n" + strings.Repeat("s", 100) + "\n" + strings.Repeat(strings.Repeat("t", 99)+"\n", (keptStack-9-101-5)/100) + strings.Repeat("u", (keptStack-9-101-5)%100) + token + "\n",
+		"at the stack's": "panic: x\n" + strings.Repeat("s", 100) + "\n" + strings.Repeat(strings.Repeat("t", 99)+"\n", (maxKeptStack-9-101-5)/100) + strings.Repeat("u", (maxKeptStack-9-101-5)%100) + token + "\n",
 		// Only the part of a long line that is kept can show a secret at the cut.
 		"where a stack's line is cut": "panic: " + strings.Repeat("x", held-len("panic: ")-5) + token + strings.Repeat("y", 100) + "\n" + token,
 		"of several lines":            "key " + pem,

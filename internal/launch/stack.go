@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// keptStack is the length of the kept beginning of a stack, in bytes. In a dump of ten
+// maxKeptStack is the length of the kept beginning of a stack, in bytes. In a dump of ten
 // thousand goroutines, the first goroutines are the most useful.
-const keptStack = 64 << 10
+const maxKeptStack = 64 << 10
 
 // stackAge is the time during which later lines belong to a stack. A process that prints
 // for longer did not die at that point. It has logged a traceback, and the next stack
@@ -58,7 +58,7 @@ type stack struct {
 	of     *stream // the stream that printed it; nil if there is no stack
 	begun  time.Time
 	caused bool   // a line with the cause was found
-	head   []byte // at most keptStack and the margin
+	head   []byte // at most maxKeptStack and the margin
 }
 
 // open reports whether a line of s at the time now belongs to the stack.

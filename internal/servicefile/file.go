@@ -99,7 +99,8 @@ func (f *File) Document(name, folder string) []byte {
 	return yamlfile.Flow(config)
 }
 
-// HasOutput reports whether a configuration has an output of the console plugin.
+// HasOutput reports whether the configuration of a plugin has exporter.output, a setting
+// of the console plugin.
 func (f *File) HasOutput(name string) bool {
 	return child(child(f.config(name), "exporter"), "output") != nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// The checks of the answers to all rules. They run after all other rules.
+// These rules check what the plugin answered during all other rules, so they run last.
 
 func checkDiagnostics(t *trial) {
 	_, diagnostics := t.suite.seen.all()

@@ -29,7 +29,8 @@ type Diagnostic struct {
 	// Error reports that the plugin cannot work with the configuration. Otherwise the
 	// diagnostic is a warning.
 	Error bool
-	// Path is a variable's name, or a path in the configuration. Empty: the whole.
+	// Path is a variable's name, or a path in the configuration. Empty: the whole
+	// configuration.
 	Path string
 	// Text describes the fault.
 	Text string

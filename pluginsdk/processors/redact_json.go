@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// json redacts a valid JSON text, and keeps all other bytes unchanged.
+// json redacts the values in a valid JSON text. All bytes that are not redacted stay
+// unchanged.
 func (r *redactRules) json(text string) string {
 	e := jsonEdit{rules: r, text: text, decoder: json.NewDecoder(strings.NewReader(text))}
 	e.decoder.UseNumber()

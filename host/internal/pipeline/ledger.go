@@ -25,7 +25,7 @@ var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "ma
 // String returns the reason's name in Stats.
 func (r reason) String() string { return reasonNames[r] }
 
-// codePartial is the code of spans that an OK answer rejected.
+// codePartial stands in place of a gRPC code for spans that an OK answer rejected.
 const codePartial = "PARTIAL_SUCCESS"
 
 // CodeUnread is the code of an OK answer that cannot be read.

@@ -24,7 +24,7 @@ type Entry struct {
 	Attached bool   // Where is an address, and another program starts the plugin
 	Folder   bool   // Where ends in a slash, and its executables are the plugins
 	Named    bool   // the list gives the name; otherwise it is made from Where
-	Digest   string // the pin, a SHA-256 of 32 bytes; empty: none. For a function it is the interpreter's
+	Digest   string // the pinned SHA-256 of the executable, 32 bytes; empty: no pin. For a Python function, of the interpreter
 	From     string // the folder of the plugin, as written in the list; empty for an entry without a folder
 	// Processor is set for an entry of a list of processors. Exporter is the name of its
 	// exporter; empty: it is for all exporters.

@@ -83,10 +83,10 @@ func forWhom(name string) string {
 	return fmt.Sprintf("plugin %q", name)
 }
 
-// mostProcs bounds a number of processors. No machine has so many.
+// mostProcs bounds the GOMAXPROCS of a plugin. No machine has so many CPUs.
 const mostProcs = 1 << 16
 
-// ParseProcs parses a number of processors.
+// ParseProcs parses a value of GOMAXPROCS.
 func ParseProcs(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err == nil && (n < 1 || n > mostProcs) {

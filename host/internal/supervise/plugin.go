@@ -75,8 +75,8 @@ func (s *Supervisor) plugin(e pluginlist.Entry, log *slog.Logger, failures *fail
 	return x
 }
 
-// Run starts the plugin, serves it, and starts it again after its end, until Shutdown. It
-// returns when the process has ended.
+// Run starts the plugin, sends batches to it, and starts it again after its end, until
+// Shutdown. It returns when the process has ended.
 func (x *Plugin) Run() {
 	defer close(x.reloading.ended)
 	defer x.status.set(StateStopped, "")

@@ -23,8 +23,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// sender sends batches to a ready plugin on one connection. It lives as long as the process
-// or the connection.
+// sender sends batches to a ready plugin on one connection. It lives as long as its peer:
+// the process of a started plugin, or the connection to an attached plugin.
 type sender struct {
 	x    *Plugin
 	peer Peer // it is killed if the plugin does not answer health checks

@@ -20,9 +20,9 @@ import (
 // bridge replays ended spans through dd-trace-go's OpenTelemetry tracer, which converts
 // them to Datadog's spans. It is not safe for concurrent use.
 type bridge struct {
-	otel     trace.Tracer
-	defaults defaults
-	verdicts *verdicts
+	otel         trace.Tracer
+	serviceNames serviceNames
+	verdicts     *verdicts
 	// shared caches the data that spans of one resource and scope share.
 	shared map[origin]shared
 	// scratch is the buffer of describe, which can be reused because the tracer copies the
@@ -41,8 +41,9 @@ type shared struct {
 	attributes            []attribute.KeyValue
 }
 
-// defaults are values for spans without a service name, and the renamed services.
-type defaults struct {
+// serviceNames are the service name for spans that have none, and the new names of
+// services.
+type serviceNames struct {
 	service string
 	renamed map[string]string // DD_SERVICE_MAPPING
 }
@@ -145,12 +146,12 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 		return known
 	}
 	var r shared
-	r.service = cmp.Or(b.defaults.service, noService)
+	r.service = cmp.Or(b.serviceNames.service, noService)
 	for kv := range from.resource.Attributes() {
 		text := kv.Value.String()
 		switch kv.Key {
 		case "service.name":
-			if unknown := strings.HasPrefix(text, "unknown_service"); text != "" && (!unknown || b.defaults.service == "") {
+			if unknown := strings.HasPrefix(text, "unknown_service"); text != "" && (!unknown || b.serviceNames.service == "") {
 				r.service = text
 			}
 			continue
@@ -175,7 +176,7 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 		}
 	}
 	// dd-trace-go's OpenTelemetry tracer overrides its own service mapping.
-	r.service = cmp.Or(b.defaults.renamed[r.service], r.service)
+	r.service = cmp.Or(b.serviceNames.renamed[r.service], r.service)
 	r.attributes = appendScope(r.attributes, from.scope)
 	b.shared[from] = r
 	return r

@@ -111,7 +111,7 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 
 type settings struct {
 	agent        *agent
-	defaults     defaults
+	serviceNames serviceNames
 	env, version string // DD_ENV and DD_VERSION
 	// agentStatistics leaves the computation of statistics to the agent.
 	agentStatistics bool
@@ -132,8 +132,8 @@ func (s settings) statisticsBy() string {
 // returns all errors at once.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	chosen := settings{
-		defaults: defaults{cmp.Or(s.Getenv(envService), s.Context.ServiceName), readMapping(s.Getenv(envServiceMapping))},
-		env:      s.Getenv(envEnv), version: s.Getenv(envVersion), log: s.Log,
+		serviceNames: serviceNames{cmp.Or(s.Getenv(envService), s.Context.ServiceName), readMapping(s.Getenv(envServiceMapping))},
+		env:          s.Getenv(envEnv), version: s.Getenv(envVersion), log: s.Log,
 		telemetry: truth(s, envTelemetry), startupLogs: truth(s, envStartupLogs),
 	}
 	// If the host samples, statistics need the weights of the spans. The agent supports

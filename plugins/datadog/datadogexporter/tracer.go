@@ -218,7 +218,7 @@ func (e *encoder) leave() { <-e.turn }
 // version of the first resource. Statistics have only one environment. If spans of another
 // environment arrive, the tracer restarts and leaves statistics to the agent.
 func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
-	b := &bridge{defaults: n.settings.defaults, shared: map[origin]shared{}}
+	b := &bridge{serviceNames: n.settings.serviceNames, shared: map[origin]shared{}}
 	if e.owner == n {
 		b = e.bridge
 		clear(b.shared)

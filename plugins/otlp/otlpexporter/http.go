@@ -70,7 +70,7 @@ var _ http.RoundTripper = (*transport)(nil)
 // maxAnswer bytes.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
-	c.answered, c.fault = false, nil // resets the fields, because a redirect was followed
+	c.answered, c.fault = false, nil // after a redirect, they have the values of the first answer
 	defer func() { _ = req.Body.Close() }()
 	out, err := t.outgoing(c, req)
 	if err != nil {

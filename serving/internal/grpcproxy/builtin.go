@@ -64,8 +64,8 @@ func newBuiltin(over context.Context, p *proxy) *builtin {
 	return b
 }
 
-// refresh sets the statuses of the health service. A service is healthy if each deployment
-// of each app that has the service takes calls; the proxy, and its own services, are
+// refresh sets the statuses of the health service. A service is healthy if all
+// deployments that offer it take calls, in each app. The proxy, and its own services, are
 // healthy if all deployments of all apps take calls.
 func (b *builtin) refresh() {
 	b.mu.Lock() // so that statuses are set in the order in which they were determined

@@ -35,7 +35,7 @@ const truncated = "... [truncated]"
 //
 // A status that the handler returned, or wrapped, is passed on with its code and
 // its details. Any other error of a handler is INTERNAL with its text, as in
-// Ray; a panic is INTERNAL without.
+// Ray; a panic is INTERNAL without the text of the panic.
 func (p *proxy) statusOf(requestID string, err error) *status.Status {
 	switch {
 	case err == nil:

@@ -205,10 +205,10 @@ func (x *exchange) endEarly(why error) error {
 }
 
 // takeResponse takes the response away from a handler that may still run, because the
-// request has ended with why. It returns the phase in which it found the response. Unless
-// that is ended or hijacked, the handler can no longer write, no write is under way, and
-// the connection is the proxy's. complete reports that the handler had written all that
-// it had declared.
+// request has ended; why is the cause. It returns the phase in which it found the
+// response. Afterwards the handler can no longer write, no write is under way, and the
+// connection is the proxy's, except if the phase is ended or hijacked. complete reports
+// that the handler had written as many bytes as its Content-Length says.
 func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 	p := &x.resp
 	reset := false

@@ -922,7 +922,7 @@ type Diagnostic struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Severity Severity               `protobuf:"varint,1,opt,name=severity,proto3,enum=servetrace.plugin.v1.Severity" json:"severity,omitempty"`
 	// What it is about: a variable's name, or a path in the document
-	// ("headers.x-api-key"). Empty: the whole.
+	// ("headers.x-api-key"). Empty: the whole configuration.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// What is wrong, the value seen, and what to do.
 	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
