@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
+	"github.com/servetrace/servetrace/serving/internal/callwire"
 )
 
 // Settings are the operator's settings. MaxMessageBytes is not zero.
@@ -93,6 +94,8 @@ func (p *Pool) open(addr string) (*conn, error) {
 			grpc.MaxCallRecvMsgSize(p.settings.MaxMessageBytes),
 			grpc.MaxCallSendMsgSize(p.settings.MaxMessageBytes),
 		),
+		grpc.WithStaticStreamWindowSize(callwire.WindowBytes),
+		grpc.WithStaticConnWindowSize(callwire.WindowBytes),
 		grpc.WithDisableRetry(), // the router decides where a call goes
 		grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),

@@ -113,6 +113,8 @@ func New(c Config) *Server {
 		grpc.MaxRecvMsgSize(c.Settings.MaxMessageBytes),
 		grpc.MaxSendMsgSize(c.Settings.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams+len(s.watched), math.MaxInt32))), // a watch is no call
+		grpc.StaticStreamWindowSize(callwire.WindowBytes),
+		grpc.StaticConnWindowSize(callwire.WindowBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),

@@ -10,3 +10,7 @@ package callwire
 
 // TooLarge is the end of the error of a message beyond the bound.
 const TooLarge = "; SERVE_CALL_MAX_MESSAGE_BYTES bounds it, in both processes"
+
+// WindowBytes is the window of a stream and of a connection, in both directions. It is
+// fixed, because grpc sends pings to measure the window that a connection needs.
+const WindowBytes = 4 << 20
