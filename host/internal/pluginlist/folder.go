@@ -104,7 +104,7 @@ type expansion struct {
 // take adds an entry to the list, or the plugins of a folder. It reports whether the entry
 // is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
-	// If the disk does not answer, a folder is recognized by its slash or by its running
+	// If the disk does not answer, a folder is recognised by its slash or by its running
 	// plugins.
 	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where && r.Processor == e.Processor })
 	switch {
