@@ -261,7 +261,8 @@ func (s *service) handleErrors() (handled func()) {
 	return func() { started.Store(true) }
 }
 
-// setGlobals makes provider OpenTelemetry's global provider until stop.
+// setGlobals sets OpenTelemetry's global provider and propagator. stop restores the earlier
+// values.
 func (s *service) setGlobals(provider *tracing.Provider) {
 	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
 	s.closers = append(s.closers, func(context.Context) error {

@@ -92,7 +92,8 @@ type ExporterStats struct {
 	Version, SDK string
 	// PID is the id of the running process that this host has started, else 0.
 	PID int
-	// Starts counts the processes so far that became ready, or the connections.
+	// Starts counts the processes that became ready. For an attached plugin it counts the
+	// connections.
 	Starts uint64
 	// Crashes counts processes that ended unasked, were killed because they did not answer,
 	// or never became a plugin. For an attached plugin it counts lost connections. LastCrash

@@ -119,7 +119,7 @@ func (a *connections) admit(raw net.Conn, protocol string) *conn {
 		if idle {
 			text = "too many connections; an idle connection is closed"
 		}
-		_ = closed.Conn.Close() // the peer sees it, with or without an error
+		_ = closed.Conn.Close() // the peer notices the end even after an error
 		a.report(reasonConnections, text, "sender", closed.sender, "limit", a.most)
 	}
 	return c
@@ -274,7 +274,7 @@ func (a *connections) received(c *conn, n int64) {
 	if most == nil {
 		return
 	}
-	_ = most.Conn.Close() // the peer sees it, with or without an error
+	_ = most.Conn.Close() // the peer notices the end even after an error
 	a.report(reasonBytes, "too many bytes of requests that do not end; the connection with most is closed",
 		"sender", most.sender, "bytes", bytes, "limit", a.mostBytes)
 }

@@ -156,7 +156,7 @@ func sendItems(codec Codec, x router.Exchange, in any) (end error) {
 
 // wait waits until the argument is sent. It returns err, or the panic of the iterator.
 func (s *sender) wait(x router.Exchange, err error) error {
-	x.Close() // a Send that still waits ends
+	x.Close() // ends a Send that still waits
 	s.sending.Wait()
 	if s.panicked != nil {
 		return s.panicked

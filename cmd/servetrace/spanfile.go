@@ -78,11 +78,11 @@ func parseSpans(format string, text []byte) ([]request, error) {
 	if format == formatProto {
 		return parseProto(text)
 	}
-	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // as some editors on Windows begin a file
+	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // a byte order mark, which some editors write
 }
 
-// parseJSON reads OTLP/JSON or the spans of a console exporter: one document or several,
-// each on a line of its own or not. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+// parseJSON reads one or several documents of OTLP/JSON, or of the spans of a console
+// exporter. A document may have several lines. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 func parseJSON(text []byte) ([]request, error) {
 	var list []request
 	documents := json.NewDecoder(bytes.NewReader(text))

@@ -191,7 +191,7 @@ func (r *Request) lastNumber(p part, num uint32, typ protowire.Type) uint64 {
 	return found
 }
 
-// without returns a copy of p without the fields that match. Bytes after a fault stay.
+// without returns a copy of p without the fields that match. Bytes after a fault are kept.
 func (r *Request) without(p part, match func(cursor) bool) []byte {
 	var kept []byte
 	c := p.fields()

@@ -37,7 +37,7 @@ func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 	}
 }
 
-// mostConcurrency bounds the calls that a plugin may ask for.
+// mostConcurrency bounds the number of concurrent calls that a plugin may ask for.
 const mostConcurrency = 64
 
 func (d Description) reads(name string) bool {
