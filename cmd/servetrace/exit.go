@@ -30,12 +30,19 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// lossError is the loss of spans by a relay that a signal has stopped: exit code 1.
+type lossError struct{ err error }
+
+func (e lossError) Error() string { return "spans were lost: " + e.err.Error() }
+func (e lossError) Unwrap() error { return e.err }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // exitCode returns the exit code for a command's error. A signal ends ctx.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, notReady := errors.AsType[notReadyError](err)
+	_, loss := errors.AsType[lossError](err)
 	switch {
 	case err == nil:
 		return exitOK
@@ -43,7 +50,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case notReady:
 		return exitNotReady
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !loss:
 		return exitInterrupted
 	}
 	return exitNo

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -372,7 +371,7 @@ func (r *relayProcess) stop() error {
 	args, lost := r.host.Stats().LogArgs()
 	if err != nil {
 		args = append(args, "error", err)
-		err = fmt.Errorf("spans were lost: %w", err)
+		err = lossError{err}
 	}
 	if err != nil || lost > 0 {
 		r.log.Error("stopped; spans were lost", args...)

@@ -341,8 +341,8 @@ func TestHangupDuringTheStop(t *testing.T) {
 	}
 	<-r.ended
 	_ = r.cmd.Wait() // the state has the result
-	if !r.cmd.ProcessState.Exited() || !strings.Contains(r.log.String(), "stopped; spans were lost") {
-		t.Errorf("the end of the relay: %v", r.cmd.ProcessState)
+	if r.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(r.log.String(), "stopped; spans were lost") {
+		t.Errorf("the end of the relay: %v, want exit code 1 because spans were lost", r.cmd.ProcessState)
 	}
 }
 
