@@ -31,9 +31,11 @@ def processors_or_none(log, make):
     """Returns [make(relay, log)] for the relay of the environment, or an empty list if
     there is none or something fails, with the reason in the log."""
     try:
-        from servetrace.relay import relay_from_env
+        from servetrace.relay import EXPORTER_PLUGIN, misspelt, relay_from_env
 
         relay = relay_from_env()
+        if not relay and (name := misspelt()):
+            log.warning("servetrace: no spans are sent: %s is set; did you mean %s?", name, EXPORTER_PLUGIN)
         return [make(relay, log)] if relay else []
     except Exception:
         log.exception("servetrace: no spans are sent")

@@ -179,7 +179,8 @@ class RelayProcessor(SpanProcessor):
         description = sampler.get_description() if sampler else "unknown"
         ratio = re.search(r"TraceIdRatioBased{([^}]*)}", description)
         if found:
-            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s)", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found)
+            log = f" log={self.relay.log}" if self.relay.log else ""
+            self.log.info("servetrace: plugins=%s ratio=%s relay=%s (%s)%s", self.relay.plugins, ratio[1] if ratio else description, self.relay.address, found, log)
 
     def _ensure(self):
         """Returns how the relay was found, or None if there is none; logs the reason once."""
@@ -276,11 +277,13 @@ class RelayProcessor(SpanProcessor):
         self._lose(left, "shutdown")
 
     def _report(self, now=False):
-        """Logs the lost spans if there are new ones, once in a while."""
+        """Logs the lost spans if there are new ones, once in a while. During a shutdown
+        they are logged once, at its end."""
         lost = self.lost
         total = sum(lost.values())
-        if total > self._reported and (now or time.monotonic() - self._reported_at > _REPORT_SECONDS):
-            self.log.warning("servetrace: %d spans are lost: %s", total, counts(lost))
+        if total > self._reported and (now or self._deadline is None and time.monotonic() - self._reported_at > _REPORT_SECONDS):
+            cause = f"; for the cause, see {self.relay.log or 'the log of the relay'}, or run python -m servetrace doctor"
+            self.log.warning("servetrace: %d %s lost: %s%s", total, "span is" if total == 1 else "spans are", counts(lost), cause)
             self._reported, self._reported_at = total, time.monotonic()
 
 

@@ -5,6 +5,7 @@ name has a hash of the tracing variables: processes with other variables get ano
 relay.
 """
 
+import difflib
 import fnmatch
 import hashlib
 import os
@@ -60,6 +61,13 @@ def relay_from_env(environ=None):
     return Relay(plugins, f"unix://{path}", command, environ)
 
 
+def misspelt(environ=None):
+    """Returns a variable whose name is nearly that of the list of plugins, or None."""
+    environ = os.environ if environ is None else environ
+    likely = difflib.get_close_matches(EXPORTER_PLUGIN, environ, n=2, cutoff=0.9)
+    return next((name for name in likely if name != EXPORTER_PLUGIN), None)
+
+
 class Relay:
     """The address of a relay, and the command that starts it.
 
@@ -77,32 +85,34 @@ class Relay:
         """The path of the socket, or None if the address is not a Unix socket."""
         return self.address.removeprefix(_UNIX) if self.address.startswith(_UNIX) else None
 
+    @property
+    def log(self):
+        """The file of the log of a relay that this process may start, or None."""
+        return self.path + ".log" if self._command else None
+
     def ensure(self, seconds=START_SECONDS):
-        """Returns how the relay was found: "listens", "started", or "not checked" for
-        an address that is not a Unix socket. Blocks up to the given seconds for a
-        started relay. Raises RelayError if there is none. The caller retries."""
-        if self.path is None:
-            return "not checked"
-        if listens(self.path):
+        """Returns how the relay was found: "listens" or "started". Blocks up to the given
+        seconds for a started relay. Raises RelayError if there is none. The caller retries."""
+        if not (fault := fault_of(self.path or self.address)):
             return "listens"
         if self._command is None:
-            raise RelayError(f"no process listens at {self.path}: start `servetrace relay --http unix://{self.path}`")
+            raise RelayError(f"no process listens at {self.path or self.address} ({fault}): start `servetrace relay --http {self.address}`")
         if not shutil.which(self._command[0]):
             raise RelayError(f"{self._command[0]}: {NO_COMMAND}")
         _make_private(os.path.dirname(self.path))
         self._spawn()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if listens(self.path):
+            if not fault_of(self.path):
                 return "started"
             time.sleep(0.02)
-        raise RelayError(f"the relay did not listen at {self.path} within {seconds:g} s: see {self.path}.log")
+        raise RelayError(f"the relay did not listen at {self.path} within {seconds:g} s: see {self.log}")
 
     def _spawn(self):
         """Starts the command detached. Ray kills the children of a worker and its process
         group, so the relay is in a session of its own, and its parent has ended."""
         subprocess.run(
-            ["/bin/sh", "-c", 'log=$0; "$@" </dev/null >>"$log" 2>&1 &', self.path + ".log", *self._command],
+            ["/bin/sh", "-c", 'log=$0; "$@" </dev/null >>"$log" 2>&1 &', self.log, *self._command],
             env=self._environ, start_new_session=True, stdin=subprocess.DEVNULL, check=True, timeout=START_SECONDS,
         )
 
@@ -114,15 +124,20 @@ def _checked(address):
     return address
 
 
-def listens(path):
-    """Reports whether a process accepts connections at the Unix socket."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(1)
-        try:
-            s.connect(path)
-            return True
-        except OSError:
-            return False
+def fault_of(address):
+    """Returns the reason for which no process accepts connections at the path of a Unix
+    socket or at host:port, or "" if one does."""
+    host, _, port = address.rpartition(":")
+    try:
+        if address.startswith("/"):
+            with socket.socket(socket.AF_UNIX) as s:
+                s.settimeout(1)
+                s.connect(address)
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+        return ""
+    except OSError as e:
+        return e.strerror or str(e)
 
 
 def seconds(text, name):

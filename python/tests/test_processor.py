@@ -105,6 +105,18 @@ class Processor(unittest.TestCase):
         self.assertTrue(p.force_flush(PATIENCE * 1000))
         self.assertEqual((fake.names, processor.lost), (["a"], {}))
 
+    def test_no_relay_at_an_address(self):
+        """The cause is logged before the spans are lost."""
+        server = socket.socket()
+        self.addCleanup(server.close)
+        server.bind(("127.0.0.1", 0))  # without a listener
+        address = "127.0.0.1:%d" % server.getsockname()[1]
+        processor = RelayProcessor(Relay("console", address), self.log, age=0.0)
+        self.end(provider(self, processor).get_tracer("test"), "a")
+        self.log.wait(f"ERROR: servetrace: no relay, so spans wait: no process listens at {address} (Connection refused)")
+        processor.shutdown(0)
+        self.log.wait("WARNING: servetrace: 1 span is lost: shutdown=1")
+
     def test_unsampled_spans_are_not_taken(self):
         self.relay()
         processor = RelayProcessor(relay_at(self.path), self.log)
@@ -138,7 +150,7 @@ class Processor(unittest.TestCase):
         self.assertTrue(self.provider.force_flush(PATIENCE * 1000))
         self.assertEqual((fake.names, self.processor.lost), (["b"], {"refused": 1}))
         self.log.wait("ERROR: servetrace: the relay refused 1 spans: 400: told to")
-        self.log.wait("WARNING: servetrace: 1 spans are lost: refused=1")
+        self.log.wait("WARNING: servetrace: 1 span is lost: refused=1; for the cause, see the log of the relay, or run python -m servetrace doctor")
 
     def test_batch_that_is_too_large_is_split(self):
         """The answer is final for a single span."""
@@ -213,6 +225,7 @@ class Processor(unittest.TestCase):
         self.processor.shutdown(0.2)
         self.assertEqual(self.processor.lost, {"shutdown": 3})
         self.log.wait("WARNING: servetrace: 3 spans are lost: shutdown=3")
+        self.assertEqual(sum("lost" in line for line in self.log.lines), 1)
         self.assertFalse(self.processor._thread.is_alive())
 
     def test_batches_are_bounded(self):

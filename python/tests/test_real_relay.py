@@ -109,7 +109,7 @@ class RealRelay(Environment):
         self.tracer().start_span("a").end()
         self.flush()
         self.assertEqual(self.back_end.names, ["a"])
-        self.log.wait(f"relay=unix://{self.relay.path} (started)")
+        self.log.wait(f"relay=unix://{self.relay.path} (started) log={self.relay.log}")
         pid = listener(self.relay.path)
         self.processor.shutdown()
         ended(pid)
@@ -235,7 +235,7 @@ class RealRelay(Environment):
                 p.communicate()
         self.assertEqual([p.returncode for p in programs], [0] * 5)
         self.assertEqual(sorted(self.back_end.names), list("01234"))
-        started = (Path(self.relay.path + ".log")).read_text().count('msg="relay listens"')
+        started = Path(self.relay.log).read_text().count('msg="relay listens"')
         self.assertEqual(started, 1)
         ended(pid)
 

@@ -5,9 +5,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import servetrace
 from servetrace import relay
 from servetrace.relay import RelayError, relay_from_env
-from support import PATIENCE, socket_path
+from support import PATIENCE, Logs, socket_path
 
 # A stand-in for the command: listens at the path of --http until the test removes it.
 STAND_IN = """#!{python}
@@ -45,7 +46,26 @@ class FromEnvironment(unittest.TestCase):
             self.assertEqual((found.address, found.path), (address, path))
         with self.assertRaisesRegex(RelayError, "no process listens at .*: start `servetrace relay --http unix:///"):
             relay_from_env(self.environ(SERVE_TRACING_RELAY=str(self.path))).ensure()
-        self.assertEqual(found.ensure(), "not checked")
+
+    def test_relay_at_an_address(self):
+        """The error has the reason and the command."""
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            found = relay_from_env(self.environ(SERVE_TRACING_RELAY="localhost:%d" % server.getsockname()[1]))
+            with self.assertRaisesRegex(RelayError, rf"no process listens at {found.address} \(Connection refused\): start `servetrace relay --http {found.address}`"):
+                found.ensure()
+            server.listen()
+            self.assertEqual((found.ensure(), found.log), ("listens", None))
+
+    def test_misspelt_variable(self):
+        """Tracing is off, and the log names the variable."""
+        for name in ("SERVE_TRACING_EXPORTER_PLUGINS", "SERVE_TRACE_EXPORTER_PLUGIN"):
+            with mock.patch.dict(os.environ, {name: "console"}, clear=True):
+                log = Logs()
+                self.assertEqual(servetrace.processors_or_none(log, None), [])
+                self.assertEqual(log.lines, [f"WARNING: servetrace: no spans are sent: {name} is set; did you mean SERVE_TRACING_EXPORTER_PLUGIN?"])
+        for environ in ({}, {"SERVE_TRACING_EXPORTER_PLUGIN": ""}, {"SERVE_TRACING_PROCESSOR_PLUGIN": "redact"}):
+            self.assertIsNone(relay.misspelt(environ))
 
     def test_socket_depends_on_tracing_variables_alone(self):
         def path(**more):
@@ -92,7 +112,7 @@ class FromEnvironment(unittest.TestCase):
         found = relay_from_env(self.environ(SERVE_TRACING_RELAY_BINARY=str(command), SERVE_RELAY_LINGER="1m", RAY_SERVE_TRACING_SAMPLING_RATIO="1"))
         self.assertEqual(found.ensure(seconds=PATIENCE), "started")
         self.assertEqual(found.ensure(), "listens")
-        log = Path(found.path + ".log").read_text()
+        log = Path(found.log).read_text()
         self.assertIn(f"['relay', '--http', 'unix://{found.path}', '--linger', '1m']", log)
         self.assertNotIn(f"parent {os.getpid()} ", log)
         self.assertIn("session True ['SERVE_RELAY_LINGER', 'SERVE_TRACING_EXPORTER_PLUGIN']", log)
