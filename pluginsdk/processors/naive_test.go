@@ -295,11 +295,11 @@ func manyAttributes(n int) []byte {
 	return requestOf(span)
 }
 
-// wantLinear runs f for n and for 8n. It fails if the second run takes more than 24 times
-// the CPU time of the first. It tries three times, because of garbage collections.
+// wantLinear runs f for n and for 16n. It fails if the second run takes more than 100 times
+// the CPU time of the first: work in proportion to the square would take 256 times. It tries three times, because of garbage collections.
 func wantLinear(t *testing.T, name string, n int, f func(n int)) {
 	t.Helper()
-	const times, most, tries = 8, 24, 3
+	const times, most, tries = 16, 100, 3
 	var ratios []float64
 	for range tries {
 		ratio := float64(cpuTime(t, func() { f(times * n) })) / float64(cpuTime(t, func() { f(n) }))
