@@ -41,8 +41,8 @@ type Config struct {
 	NoTraces bool
 }
 
-// RecentBytes is the size of the batches that [Server.ShowTraces] needs, for
-// host.NewRecent: 0 if the page shows no traces.
+// RecentBytes is the argument of host.NewRecent for [Server.ShowTraces]: the most bytes
+// that the kept batches take together. It is 0 if the page shows no traces.
 func (c Config) RecentBytes() int {
 	if !c.Enabled() || c.NoTraces {
 		return 0

@@ -99,8 +99,8 @@ type Config struct {
 	SpoolBytes int64
 	// Lockdown restricts plugins to programs and variables that the operator has named.
 	// Each entry of the list must have a pin and be an absolute path or a bare name, so
-	// neither folders nor addresses are allowed. A plugin gets the base variables and
-	// the variables that PluginEnv names, even if it declares more. A configuration may
+	// neither folders nor addresses are allowed. A plugin gets the variables of
+	// every plugin (such as PATH) and those that PluginEnv names, even if it declares more. A configuration may
 	// refer (${env:NAME}) to no other variable.
 	Lockdown bool
 	// PluginEnv grants plugins further variables of Environ, from their start. A key is
@@ -135,8 +135,8 @@ type Config struct {
 	// at. A plugin is replaced when one of them has changed and stayed the same from
 	// one look to the next. Zero: never, only Reload replaces it.
 	Watch time.Duration
-	// Environ is the environment ("KEY=value") from which plugins get the base
-	// variables and the variables that they declare. Default: the environment of the
+	// Environ is the environment ("KEY=value") from which plugins get the variables of
+	// every plugin (such as PATH) and the variables that they declare. Default: the environment of the
 	// process.
 	Environ []string
 }

@@ -87,8 +87,8 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.path, name)
 }
 
-// layers returns the layers of a manifest in an index. The manifest must be the only one
-// that fits, and must be for this platform or for none.
+// layers returns the layers of the manifest in an index that fits and that names this
+// platform, or no platform. There must be exactly one.
 func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDescriptor, error) {
 	var list struct {
 		Manifests []ociDescriptor `json:"manifests"`

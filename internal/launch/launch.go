@@ -74,9 +74,9 @@ type Command struct {
 	// Stdout is passed to the plugin as an extra descriptor, as the host's standard
 	// output. If nil, Output is used.
 	Stdout *os.File
-	// Output, if Stdout is nil, gets the lines that the plugin prints to the host's
-	// standard output, copied from a pipe. While Output blocks, only the plugin waits. If
-	// both are nil, the plugin has no standard output of the host.
+	// Output is used if Stdout is nil: the extra descriptor is then a pipe, and its lines
+	// are copied to Output. While Output blocks, only the plugin waits. If both are nil,
+	// there is no extra descriptor.
 	Output *stdio.File
 	// SocketDirs are folders to try for the private folder of the socket, before the
 	// temporary folder.

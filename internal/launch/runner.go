@@ -27,8 +27,8 @@ type processRunner struct {
 	handshakeEnv []string
 	// handshake passes only the handshake line to go-plugin.
 	handshake *lineReader
-	// printed copies lines to the host's standard output. It is written by Start, and nil
-	// if no lines are copied.
+	// printed copies the lines of the extra descriptor to Command.Output. Start sets it.
+	// It is nil if no lines are copied.
 	printed *printout
 }
 

@@ -57,7 +57,7 @@ func startsStack(line []byte) (starts, cause bool) {
 type stack struct {
 	of     *stream // the stream that printed it; nil if there is no stack
 	begun  time.Time
-	caused bool   // a line with the cause was found
+	caused bool   // a line that describes the fault was found
 	head   []byte // at most maxKeptStack and the margin
 }
 

@@ -55,7 +55,7 @@ func Read(request []byte) ([]*Span, error) {
 		return nil, err
 	}
 	var spans []*Span
-	var from otlpwire.Resource // resource of the last span; spans of a request share it
+	var from otlpwire.Resource // resource of the span before, which most spans share; service is its name
 	var service string
 	for raw := range r.Spans() {
 		if next := raw.Resource(); next != from {

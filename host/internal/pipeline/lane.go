@@ -301,7 +301,8 @@ type End struct {
 // Verdict is the result of Judge.
 type Verdict struct {
 	IDs []string // ids of the batches that a process had when it crashed
-	// Blameless is true if a batch caused the crash and is in quarantine now.
+	// Blameless is true if the crash does not count against the plugin: the batch that it
+	// had is in quarantine now, and it has answered other batches since the first crash.
 	Blameless bool
 }
 

@@ -88,10 +88,10 @@ func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	}
 }
 
-// settleLocked counts spans that the exporter or processor is done with and that go to no
-// further queue. The senders get their room back when one exporter has answered the whole
-// batch, or all exporters have dropped it. An exporter that only drops batches must not
-// make room at the cost of an exporter that works.
+// settleLocked takes spans off the delivery with which the exporter or processor is done,
+// and that go to no further queue. The batch counts against the bounds of its senders
+// until one exporter has answered all of it, or all exporters have dropped it. With less,
+// an exporter that only drops would let senders overflow the queue of one that works.
 func (d *delivery) settleLocked(spans int, dropped bool) {
 	d.left -= spans
 	for _, next := range d.next {

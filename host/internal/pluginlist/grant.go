@@ -130,8 +130,8 @@ func (s *Settings) Limits(name string) map[string]Limit {
 }
 
 // DefaultMaxProcs returns the default of a plugin's GOMAXPROCS: a quarter of the service's
-// processors, at least one. With one processor, a goroutine wakes up no other thread, and
-// the other processors are left to the service.
+// GOMAXPROCS, at least one. The other CPUs are left to the service. With a value of 1, the
+// plugin also wakes up no second thread, which costs more than the work of a batch.
 func DefaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
 
 // byName returns the value for a plugin, or else the value for all.

@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// An exporter function of Ray Serve runs in a process of its own:
+// A function in Python that was written as an exporter for Ray Serve runs in a process of
+// its own:
 //
 //	python3 -m servetrace.runner --path FOLDER MODULE:FUNCTION
 //
-// The module servetrace.runner is in the folder python of this repository. It serves the
-// contract of plugins.
+// The module servetrace.runner (in the folder python of this repository) imports the
+// function from FOLDER, and is a plugin for the host.
 
 // pythonScheme is the start of an entry for a function in Python.
 const pythonScheme = "python:"

@@ -47,8 +47,8 @@ type delivery struct {
 	filtered int       // spans dropped by Datadog's samplers
 	rejected int       // spans that cannot be delivered
 	reason   string    // of rejected
-	// taken reports that the agent accepted a payload. refused is the final error of a
-	// refused payload.
+	// taken reports that the agent accepted a payload, or refused one for its size alone.
+	// refused is the error of a payload that the agent refused for good.
 	taken   bool
 	refused error
 }

@@ -51,8 +51,9 @@ func dialOptions(c settings) []grpc.DialOption {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
 		grpc.WithUnaryInterceptor((&interceptor{answers{adviser: adviser{c}}}).intercept),
-		// Calls fail at once without a connection, because the host retries and reports the
-		// reason. So the backoff must be short.
+		// Without a connection, a call fails at once, because the host retries it and
+		// reports the reason. Each call in the pause between two attempts to connect fails,
+		// so the pause must be short.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,

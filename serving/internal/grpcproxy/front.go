@@ -80,8 +80,8 @@ func (f *Front) Refresh() { f.builtin.refresh() }
 // default.
 const keepaliveTimeout = 20 * time.Second
 
-// streamWorkers is the number of goroutines that grpc keeps for calls, for the same
-// reason as [inflight.Workers]. Each further call starts a goroutine.
+// streamWorkers is the number of goroutines that grpc keeps for calls, because the stack
+// of a new goroutine must grow first. Each further call starts a goroutine.
 const streamWorkers = 64
 
 func (f *Front) newServer(workers uint32) *grpc.Server {

@@ -283,7 +283,7 @@ func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 			return true
 		case <-l.set.hooks.ctx.Done():
 			select {
-			case <-idle: // the calls have ended in the last moment
+			case <-idle: // the calls have ended at the last moment
 				return true
 			default:
 				return false
