@@ -28,6 +28,8 @@ var remedies = []struct {
 	{regexp.MustCompile(`\bset ([A-Z][A-Z0-9_]+=[\w./:@%+-]*\w)`), "export $1"},
 	// "in VARIABLE, such as VALUE"
 	{regexp.MustCompile(`\bin ([A-Z][A-Z0-9_]+), such as ([\w=./:@%+-]*\w)`), "export $1=$2"},
+	// "/v1/traces is appended to VARIABLE"
+	{regexp.MustCompile(`(/v1/traces) is appended to ([A-Z][A-Z0-9_]+):`), `export $2="$${$2%$1*}"`},
 	// "VARIABLE: … is not known: want VALUE, VALUE or VALUE"
 	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]+)(?:: |=).*: want ([\w/.-]+)(?:, [\w/.-]+)* or [\w/.-]+(?:$|[\n;])`), "export $1=$2"},
 	// "VARIABLE: … is not set"

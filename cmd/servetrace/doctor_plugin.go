@@ -100,7 +100,7 @@ func (p *pluginCheck) file(context.Context) finding {
 	switch {
 	case p.static.Path == "":
 		err := hint(p.static)
-		return finding{Result: failed, Text: err.Error(), Next: cmp.Or(p.nextOfMissing(), nextOfFile(err.Error()), "servetrace plugin list")}
+		return finding{Result: failed, Text: err.Error(), Next: cmp.Or(p.nextOfMissing(), nextOfFile(err.Error()), p.nextOfFolder())}
 	case isFile && !slices.Contains(ofHandshake, misfit.Reason) && !slices.Contains(ofVersion, misfit.Reason):
 		return finding{Result: failed, Text: misfit.Error(), Next: p.nextOfFile(misfit)}
 	}
@@ -126,6 +126,27 @@ func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 		return "file " + path
 	}
 	return cmp.Or(nextOfFile(misfit.Err.Error()), "head -c 100 "+path)
+}
+
+// nextOfFolder returns the command for a bare name that no folder has: the folder
+// "plugins" below a folder, if that has the plugin, or a list of the folders.
+func (p *pluginCheck) nextOfFolder() string {
+	var words []string
+	for _, dir := range p.cfg.PluginDirs {
+		if below := filepath.Join(dir, "plugins"); isFile(filepath.Join(below, p.static.Where)) {
+			return "export " + host.EnvPluginDir + "=" + shellWord(below)
+		}
+		words = append(words, shellWord(dir))
+	}
+	if len(words) == 0 {
+		return "export " + host.EnvPluginDir + "=FOLDER # of the plugin"
+	}
+	return "ls -l " + strings.Join(words, " ")
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // nextOfMissing returns the command for a plugin that was not found: a list with a

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/servetrace/servetrace/admin"
@@ -26,18 +25,9 @@ func checkService(ctx context.Context, r *report, at string) {
 		Text: fmt.Sprintf("%s, pid %d, up %s, servetrace %s", status.Process.Program, status.Process.PID, admin.Ago(status.Time, status.Process.Started), status.Process.Version),
 	})
 	checkServiceSpans(r, status)
-	again := "servetrace status --addr " + shellWord(hostOf(at))
 	for _, p := range status.Plugins {
-		checkServicePlugin(r, p, status, again)
+		checkServicePlugin(r, p, status)
 	}
-}
-
-func hostOf(at string) string {
-	u, err := url.Parse(at)
-	if err != nil {
-		return at // cannot happen: statusURL has parsed it
-	}
-	return u.Host
 }
 
 // checkServiceSpans checks the sampler and the accounting before the plugins.
@@ -45,10 +35,9 @@ func checkServiceSpans(r *report, status admin.Status) {
 	add := func(check string, is result, text, next string) {
 		r.add(finding{Check: check, Result: is, Text: text, Next: next})
 	}
-	restart := func(setting string) string { return "export " + setting + " # and start the service again" }
 	if len(status.Plugins) == 0 {
 		add("list", failed, "the service has no plugins: tracing is off, or its folders have none; its log line \"serving\" has the reason",
-			restart(host.EnvPlugins+"=console"))
+			restart("export "+host.EnvPlugins+"=console"))
 		return
 	}
 	sampled := true
@@ -57,9 +46,9 @@ func checkServiceSpans(r *report, status admin.Status) {
 		text := fmt.Sprintf("%v of root traces (%s)", s.Ratio, s.Sampler)
 		switch {
 		case !sampled:
-			add("sampling", failed, "no root trace is sampled ("+s.Sampler+")", restart("SERVE_TRACING_SAMPLING_RATIO=1"))
+			add("sampling", failed, "no root trace is sampled ("+s.Sampler+")", restart("export SERVE_TRACING_SAMPLING_RATIO=1"))
 		case s.Ratio <= rareRatio:
-			add("sampling", warned, text+": a test of few requests may show no span", restart("SERVE_TRACING_SAMPLING_RATIO=1"))
+			add("sampling", warned, text+": a test of few requests may show no span", restart("export SERVE_TRACING_SAMPLING_RATIO=1"))
 		default:
 			add("sampling", passed, text, "")
 		}
@@ -79,17 +68,32 @@ func checkServiceSpans(r *report, status admin.Status) {
 	}
 }
 
+// nextOfService returns the command for the first advice in an error of a running service,
+// or "".
+func nextOfService(text string) string {
+	next := nextIn(text)
+	if next == "" {
+		return ""
+	}
+	return restart(next)
+}
+
+// restart returns a command whose effect needs a start of the service.
+func restart(command string) string { return command + " # and start the service again" }
+
 // checkServicePlugin checks a plugin of a running service.
-func checkServicePlugin(r *report, p admin.Plugin, status admin.Status, again string) {
-	f := finding{Plugin: p.Name, Check: "service", Result: passed, Next: again}
+func checkServicePlugin(r *report, p admin.Plugin, status admin.Status) {
+	f := finding{Plugin: p.Name, Check: "service", Result: passed, Next: "servetrace doctor # in the environment of the service"}
 	f.Text = fmt.Sprintf("%s, %d delivered, %d waiting", p.State, p.Spans.Delivered, p.Spans.Waiting)
 	switch {
 	case p.State == host.StateStopped.String():
 		f.Result, f.Text = skipped, "it has left the list"
 	case p.State != host.StateReady.String():
 		f.Result, f.Text = failed, p.State+": "+cmp.Or(p.Cause, p.LastError, "no cause is known")
+		f.Next = cmp.Or(nextOfService(p.Cause+"\n"+p.LastError), f.Next)
 	case p.LastErrorTime.After(p.LastSuccess):
 		f.Result, f.Text = failed, fmt.Sprintf("the last call failed, %s ago: %s", admin.Ago(status.Time, p.LastErrorTime), p.LastError)
+		f.Next = cmp.Or(nextOfService(p.LastError), f.Next)
 	case p.Changed:
 		f.Result, f.Text, f.Next = warned, "the file is not the one that runs any more", fmt.Sprintf("kill -HUP %d", status.Process.PID)
 	case p.Spans.Lost() > 0:

@@ -117,7 +117,7 @@ func (d *doctor) sampling(cfg servetrace.Config) {
 	}
 	switch {
 	case ratio == 0:
-		f.Result, f.Text = failed, fmt.Sprintf("no root trace is sampled (%s)", d.ratio)
+		f.Result, f.Text = failed, fmt.Sprintf("no root trace is sampled (%s); a relay does not read this setting", d.ratio)
 	case ratio <= rareRatio:
 		f.Result, f.Text = warned, f.Text+": a test of few requests may show no span"
 	default:

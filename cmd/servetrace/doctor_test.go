@@ -238,7 +238,9 @@ var brokenSetUps = []brokenSetUp{
 		next: "export SERVE_TRACING_SAMPLING_RATIO=1"},
 
 	{name: "misspelt bare name", fault: set(envPlugins, "ecco"), check: "file", text: `there is no plugin "ecco"`, next: "export SERVE_TRACING_EXPORTER_PLUGIN=echo"},
-	{name: "missing plugin folder", fault: set("SERVE_TRACING_PLUGIN_DIR", "/nosuch"), check: "file", text: "/nosuch (there is no such folder)",
+	{name: "folder above the plugins", fault: func(_ *testing.T, s *setUp) { s.env["SERVE_TRACING_PLUGIN_DIR"] = s.dir }, check: "file", text: `there is no plugin "echo"`,
+		next: "export SERVE_TRACING_PLUGIN_DIR="},
+	{name: "missing plugin folder", fault: set("SERVE_TRACING_PLUGIN_DIR", "/nosuch"), check: "file", text: "/nosuch (there is no such folder)", next: "ls -l /nosuch",
 		mend: func(_ *testing.T, s *setUp) { s.env["SERVE_TRACING_PLUGIN_DIR"] = s.path("plugins") }},
 	{name: "misspelt path", fault: set(envPlugins, "./plugins/ehco"), check: "file", text: "there is no such file",
 		next: "export SERVE_TRACING_EXPORTER_PLUGIN=./plugins/echo"},
@@ -346,6 +348,13 @@ var brokenSetUps = []brokenSetUp{
 		next: "export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"},
 	{name: "wrong path", fault: func(t *testing.T, s *setUp) { s.otlp(t, http.StatusNotFound) }, check: "span", text: "404",
 		next: "servetrace plugin run ", stays: true},
+	{name: "path twice", fault: func(t *testing.T, s *setUp) {
+		mux := http.NewServeMux()
+		mux.Handle("/v1/traces", answering(http.StatusOK))
+		back := httptest.NewServer(mux)
+		t.Cleanup(back.Close)
+		s.env[envPlugins], s.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = "otlp", back.URL+"/v1/traces"
+	}, check: "span", text: "/v1/traces is appended to OTEL_EXPORTER_OTLP_ENDPOINT", next: `export OTEL_EXPORTER_OTLP_ENDPOINT="${OTEL_EXPORTER_OTLP_ENDPOINT%`},
 	{name: "rejected", plugins: []string{"testplugin-permanent"}, fault: set(envPlugins, "testplugin-permanent"),
 		check: "span", text: "the back end does not know this token", next: "servetrace plugin run ", stays: true},
 	{name: "crash", plugins: []string{"testplugin-crash:1"}, fault: set(envPlugins, "crash=testplugin-crash:1"),
@@ -422,6 +431,9 @@ func TestDoctorOfAService(t *testing.T) {
 		{"last error", sampler, host.Stats{Ended: 1, Accepted: 1, Exporters: with(func(x *host.ExporterStats) {
 			x.LastError, x.LastErrorTime = "UNAVAILABLE: no listener", time.Now()
 		})}, "service", "UNAVAILABLE: no listener", 0},
+		{"advice", sampler, host.Stats{Ended: 1, Accepted: 1, Exporters: with(func(x *host.ExporterStats) {
+			x.LastError, x.LastErrorTime = "write https:// in OTEL_EXPORTER_OTLP_ENDPOINT", time.Now()
+		})}, "service", "write https://", 0},
 		{"dropped", sampler, host.Stats{Ended: 1, Accepted: 1, Exporters: with(func(x *host.ExporterStats) { x.Accepted, x.Dropped = 1, map[string]uint64{"max_age": 1} })}, "", "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -447,7 +459,7 @@ func TestDoctorOfAService(t *testing.T) {
 			if first.Check != c.check || !strings.Contains(first.Text, c.text) || got.Warnings != c.warnings || code == exitOK != (c.check == "") {
 				t.Errorf("exit code %d, %d warnings, the first error is %+v; want %s: …%s…, %d warnings", code, got.Warnings, first, c.check, c.text, c.warnings)
 			}
-			if c.check != "" && first.Next == "" {
+			if c.check != "" && (first.Next == "" || strings.HasPrefix(first.Next, "servetrace status")) {
 				t.Errorf("no next command for %+v", first)
 			}
 		})

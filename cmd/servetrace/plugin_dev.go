@@ -67,7 +67,12 @@ func newPluginDev(s settings, environ []string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return l.run(cmd.Context(), list[1:], environ)
+			err = l.run(cmd.Context(), list[1:], environ)
+			if cmd.Context().Err() != nil && errors.Is(err, context.Cause(cmd.Context())) {
+				l.say("stopped")
+				return nil // a signal is the ordinary end
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -95,6 +100,9 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 	l := &devLoop{
 		s: s, out: &lockedWriter{w: cmd.OutOrStdout()}, config: f.config, name: f.plugin,
 		build: goBuild{folder: folder, file: cmp.Or(f.file, filepath.Join(folder, filepath.Base(folder)))},
+	}
+	if module, err := l.build.command(cmd.Context(), "env", "GOMOD"); err == nil && strings.TrimSpace(module) == os.DevNull {
+		return nil, usagef("FOLDER %s: there is no go.mod in it or above it; type go mod init there, or write a plugin with servetrace plugin new", folder)
 	}
 	if f.config != "" {
 		if l.config, err = filepath.Abs(f.config); err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/servetrace/servetrace/internal/servicefile"
 	"github.com/servetrace/servetrace/internal/unread"
 	"github.com/servetrace/servetrace/relay"
+	"github.com/servetrace/servetrace/tracing"
 )
 
 const relayLong = `Take spans by OTLP from programs in any language, and give them to the plugins
@@ -182,6 +183,10 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	r := relayProcess{log: relayLog(queue, cfg), logQueue: queue, hangups: hangups}
 	for _, text := range cfg.Tracing.Warnings {
 		r.log.Warn("setting is not used", "setting", text)
+	}
+	if s.getenv(tracing.EnvSamplingRatio) != "" {
+		r.log.Warn("setting is not used", "setting", tracing.EnvSamplingRatio+": a relay takes every span that is sent to it; "+
+			"set the ratio in the sending program (OTEL_TRACES_SAMPLER), or use the processor sample")
 	}
 	if s.getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)

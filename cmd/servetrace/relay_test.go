@@ -406,17 +406,19 @@ func fillPipe(t *testing.T, path string) {
 }
 
 // TestRelayWarnsOfMisspeltVariables: a variable that nothing reads is in the log, when the
-// plugin has been ready. Variables of the program that has started the relay are not.
+// plugin has been ready, and the sampling ratio of services at once. Variables of the program that has started the relay are not.
 func TestRelayWarnsOfMisspeltVariables(t *testing.T) {
 	t.Setenv("SERVE_RELAY_LINGR", "1s")
 	t.Setenv("SERVE_RELAY_READ_TIMEOUT", "20s")
+	t.Setenv("SERVE_TRACING_SAMPLING_RATIO", "0")
 	t.Setenv("SERVE_TRACING_RELAY_BINARY", "/opt/servetrace")
 	t.Setenv("RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH", "servetrace_ray:span_processors")
 	r := startRelay(t, "record", "--socket", filepath.Join(shortTempDir(t), "relay.sock"))
 	r.waitLog(t, `level=WARN msg="setting is not used" setting="SERVE_RELAY_LINGR: neither the relay nor a running plugin reads this variable; did you mean SERVE_RELAY_LINGER?"`)
+	r.waitLog(t, `level=WARN msg="setting is not used" setting="SERVE_TRACING_SAMPLING_RATIO: a relay takes every span that is sent to it;`)
 	r.stop(t)
-	if n := strings.Count(r.log.String(), "level=WARN"); n != 1 {
-		t.Errorf("%d warnings, want 1", n)
+	if n := strings.Count(r.log.String(), "level=WARN"); n != 2 {
+		t.Errorf("%d warnings, want 2", n)
 	}
 }
 

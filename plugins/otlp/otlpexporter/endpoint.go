@@ -193,7 +193,7 @@ func (e *endpoint) pathHint() string {
 		return fmt.Sprintf("%s is used as it is, and most receivers want /%s at its end; %s gets that appended",
 			EnvTracesEndpoint, tracesPath, EnvEndpoint)
 	case !e.asIs && strings.HasSuffix(e.url.Path, tracesPath+"/"+tracesPath):
-		return fmt.Sprintf("/%s is appended to this setting: omit it there, or use %s", tracesPath, EnvTracesEndpoint)
+		return fmt.Sprintf("/%s is appended to %s: omit it there, or use %s", tracesPath, e.from, EnvTracesEndpoint)
 	}
 	return ""
 }

@@ -254,7 +254,7 @@ func TestWarnings(t *testing.T) {
 			"set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use port 4317"},
 		{[]string{EnvTracesEndpoint + "=http://a"}, EnvTracesEndpoint + ": http://a/: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is used as it is, " +
 			"and most receivers want /v1/traces at its end; OTEL_EXPORTER_OTLP_ENDPOINT gets that appended"},
-		{[]string{EnvEndpoint + "=http://a/v1/traces"}, EnvEndpoint + ": http://a/v1/traces/v1/traces: /v1/traces is appended to this setting: " +
+		{[]string{EnvEndpoint + "=http://a/v1/traces"}, EnvEndpoint + ": http://a/v1/traces/v1/traces: /v1/traces is appended to " + EnvEndpoint + ": " +
 			"omit it there, or use OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
 		{[]string{EnvHeaders + "=x-key="}, EnvHeaders + `: header "x-key" has an empty value`},
 		{[]string{EnvHeaders + "=Content-Type=text/plain"}, EnvHeaders + `: header "content-type" is set by the client and is ignored`},
