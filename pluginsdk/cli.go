@@ -55,17 +55,19 @@ func greeting(env Env, spec Spec) string {
 	if spec.Description != "" {
 		fmt.Fprintf(&b, ": %s", spec.Description)
 	}
+	list := spec.listVariable() + "=" + program(env, spec)
 	purpose := "an exporter plugin of servetrace. It does nothing on its own: a service\nstarts it, and sends it the service's spans."
 	if spec.isProcessor() {
 		purpose = "a processor plugin of servetrace. It does nothing on its own: a service\nstarts it, and exports the service's spans as it returns them."
+		list += " " + exporterVariable + "=console" // without an exporter, tracing is off
 	}
 	fmt.Fprintf(&b, `
 
 This is %s Name it where the service starts:
 
-    %s=%s your-service
+    %s your-service
 
-`, purpose, spec.listVariable(), program(env, spec))
+`, purpose, list)
 	return b.String()
 }
 

@@ -286,7 +286,7 @@ func TestProcessorPluginDescribes(t *testing.T) {
 	})
 	for args, wants := range map[string][]string{
 		"--describe": {`"kind": "processor"`},
-		"--help":     {"This is a processor plugin of servetrace.", "SERVE_TRACING_PROCESSOR_PLUGIN=/plugins/test your-service"},
+		"--help":     {"This is a processor plugin of servetrace.", "SERVE_TRACING_PROCESSOR_PLUGIN=/plugins/test SERVE_TRACING_EXPORTER_PLUGIN=console your-service"},
 	} {
 		var stdout bytes.Buffer
 		err := pluginsdk.Run(t.Context(), pluginsdk.Env{Args: []string{"/plugins/test", args}, Stdout: &stdout}, processorSpec)

@@ -97,7 +97,7 @@ func parseJSON(text []byte) ([]request, error) {
 			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				at = int(syntax.Offset)
 			}
-			return nil, fmt.Errorf("line %d: not JSON (%w); for protobuf, set --format %s", lineAt(text, at), err, formatProto)
+			return nil, fmt.Errorf("line %d: not JSON (%w); for the log of a service, redirect its standard error; for protobuf, set --format %s", lineAt(text, at), err, formatProto)
 		}
 		end := int(documents.InputOffset())
 		one, err := parseDocument(document)

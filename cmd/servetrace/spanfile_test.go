@@ -105,8 +105,8 @@ func TestWrongFiles(t *testing.T) {
 		return `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"x",` + member + `}]}]}]}`
 	}
 	for _, c := range []struct{ text, format, want string }{
-		{"{\n\n x", formatJSON, "line 3: not JSON (invalid character 'x' looking for beginning of object key string); for protobuf, set --format proto"},
-		{"{}\n{", formatJSON, "line 2: not JSON (unexpected EOF); for protobuf, set --format proto"},
+		{"{\n\n x", formatJSON, "line 3: not JSON (invalid character 'x' looking for beginning of object key string); for the log of a service, redirect its standard error; for protobuf, set --format proto"},
+		{"{}\n{", formatJSON, "line 2: not JSON (unexpected EOF); for the log of a service, redirect its standard error; for protobuf, set --format proto"},
 		{span(`"traceId":"` + id + `"`), formatJSON, `the document that begins in line 1: span "x": traceId: must be 32 hexadecimal digits`},
 		{span(`"spanId":"00"`), formatJSON, `the document that begins in line 1: span "x": spanId: must be 16 hexadecimal digits`},
 		{span(`"parentSpanId":"zzzzzzzzzzzzzzzz"`), formatJSON, `the document that begins in line 1: span "x": parentSpanId: must be 16 hexadecimal digits`},
