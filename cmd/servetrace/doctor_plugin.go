@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -149,28 +150,31 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// meantPlugin matches the similar name in the host's error about a bare name.
+var meantPlugin = regexp.MustCompile(`; did you mean (\S+)\? Else build it there`)
+
 // nextOfMissing returns the command for a plugin that was not found: a list with a
 // plugin of a similar name, or in the working folder.
 func (p *pluginCheck) nextOfMissing() string {
 	where := p.static.Where
 	other := "./" + where
-	if _, err := os.Stat(where); err != nil || strings.Contains(where, "/") {
-		dirs := p.cfg.PluginDirs
-		if strings.Contains(where, "/") {
-			dirs = []string{filepath.Dir(where)}
-		}
+	if strings.Contains(where, "/") {
+		entries, _ := os.ReadDir(filepath.Dir(where)) // a folder that cannot be read has no similar name
 		var names []string
-		for _, dir := range dirs {
-			entries, _ := os.ReadDir(dir) // a folder that cannot be read has no similar name
-			for _, e := range entries {
-				names = append(names, e.Name())
-			}
+		for _, e := range entries {
+			names = append(names, e.Name())
 		}
 		near := spelling.Nearest(filepath.Base(where), names)
 		if near == "" {
 			return ""
 		}
 		other = strings.TrimSuffix(where, filepath.Base(where)) + near
+	} else if _, err := os.Stat(where); err != nil {
+		meant := meantPlugin.FindStringSubmatch(p.static.Err.Error())
+		if meant == nil {
+			return ""
+		}
+		other = meant[1]
 	}
 	return "export " + host.EnvPlugins + "=" + shellWord(entryNamed(p.cfg.Plugins, where, other))
 }
