@@ -11,9 +11,9 @@ import (
 )
 
 // MainByName is [Main] for an executable with several plugins, which share their packages.
-// It runs the plugin with the last part of the command's path as Spec.Name: links to the
-// executable have the names of the plugins. Under any other name, the arguments
-// "install FOLDER" copy the executable to a folder and make the links.
+// It runs the plugin with a Spec.Name equal to the last part of the command's path. So
+// links to the executable must have the names of the plugins. Under any other name, the
+// arguments "install FOLDER" copy the executable to a folder and make the links.
 func MainByName(specs ...Spec) {
 	for _, spec := range specs {
 		if len(os.Args) > 0 && filepath.Base(os.Args[0]) == spec.Name {

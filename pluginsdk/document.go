@@ -18,12 +18,12 @@ import (
 // key is not in the document keeps its value, so set defaults before. An empty
 // document changes nothing.
 //
-// The constructors of a plugin share the document. DecodeConfig ignores keys at
-// the top of the document that v has no field for. After all constructors have
-// run, the SDK reports each key that no constructor decodes, except "processors"
-// and "exporter" without a value. A document for a plugin whose constructors
-// decode none is refused. A map takes all keys. In a Setup that a test has made,
-// an unknown key at the top is an error at once.
+// The constructors of a plugin share the document. DecodeConfig ignores keys at the top of
+// the document that v has no field for. After all constructors have run, the SDK reports
+// each key that no constructor decodes, except "processors" and "exporter" without a
+// value. A document for a plugin whose constructors decode none is refused. If v is a map,
+// it takes all keys. In a Setup that a test has made, an unknown key at the top is an
+// error at once.
 //
 // Decoding is strict: unknown keys, repeated keys and values of another type are
 // errors. DecodeConfig returns all of them joined, each a [*ConfigError] with the
@@ -126,8 +126,8 @@ func isPlainKey(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
 }
 
-// unread returns a ConfigError for each key that no constructor decodes. It ignores keys
-// that any plugin may have, if they have no value.
+// unread returns a ConfigError for each key that no constructor decodes. It ignores the
+// keys "processors" and "exporter" if they have no value.
 func (r *documentReaders) unread(document []byte) error {
 	root, err := yamlfile.Parse(document)
 	r.mu.Lock()

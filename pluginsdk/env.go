@@ -14,29 +14,30 @@ type Env struct {
 	// Environ is the environment in the form of os.Environ. Run does not read the
 	// environment of the process.
 	Environ []string
-	// Stdin is read to its end, and the bytes are discarded. At the end Run ends too,
-	// because the host has ended or no longer needs the plugin. nil: it is not read. Run
-	// closes it at the end if it is an io.Closer.
+	// Stdin is read to its end, and the bytes are discarded. At the end Run ends too, because
+	// the host has ended or no longer needs the plugin. If nil, it is not read. Run closes it
+	// at the end if it is an io.Closer.
 	Stdin io.Reader
 	// Handshake receives one line when the socket is open. Required under a host.
 	Handshake io.Writer
-	// Stdout becomes Setup.Stdout and receives the output of flags such as --help. Nil:
-	// the value of Stderr.
+	// Stdout becomes Setup.Stdout and receives the output of flags such as --help. If nil,
+	// Stderr is used.
 	Stdout io.Writer
-	// Stderr receives messages for a user that runs the plugin by hand, and the log if Log
-	// is nil. Nil: discarded.
+	// Stderr receives messages for a user that runs the plugin by hand, and the log if Log is
+	// nil. If nil, they are discarded.
 	Stderr io.Writer
-	// Log receives the log. Nil: the value of Stderr.
+	// Log receives the log. If nil, Stderr is used.
 	Log io.Writer
 
-	// shaken is called after the handshake, before any constructor. May be nil.
+	// shaken is called after the handshake, before any constructor. It may be nil.
 	shaken func()
-	// setenv sets a granted variable in the process, for libraries. Nil: only
-	// Setup.Getenv returns it.
+	// setenv sets a granted variable in the process, for libraries. If nil, only Setup.Getenv
+	// returns the variable.
 	setenv func(name, value string) error
-	// orphaned is closed when the parent process has changed. Nil: not watched.
+	// orphaned is closed when the parent process has changed. It is nil if the parent is not
+	// watched.
 	orphaned <-chan struct{}
-	// drainTimeout is for tests. Zero: the constant of that name.
+	// drainTimeout replaces the constant of the same name in tests, unless it is zero.
 	drainTimeout time.Duration
 }
 

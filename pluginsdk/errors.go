@@ -80,7 +80,8 @@ func (e *partialError) Error() string {
 
 // asPartial returns the Partial that err wraps. It returns nil if there is none. It also
 // returns nil if err holds another error too, because then more spans than the rejected
-// spans were not delivered. A Permanent or RetryAfter around a Partial does not matter.
+// spans were not delivered. It also returns nil for a Partial inside a Permanent or a
+// RetryAfter.
 func asPartial(err error) *partialError {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // errors.As would also search joined errors
@@ -121,8 +122,8 @@ func Rejected(err error) (spans int, message string, ok bool) {
 
 // ConfigError is the error of a constructor about one setting.
 type ConfigError struct {
-	// Path is the name of a variable, or a path in the configuration
-	// ("headers.x-api-key"). Empty: the whole configuration.
+	// Path is the name of a variable, or a path in the configuration ("headers.x-api-key").
+	// It is empty if the error is about the whole configuration.
 	Path string
 	// Err states the value seen and the values allowed. Required.
 	Err error

@@ -118,8 +118,8 @@ func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (cont
 const mostForAnswer = 500 * time.Millisecond
 
 // inTimeToAnswer returns ctx with a deadline that is earlier by a tenth of the remaining
-// time. So the plugin can report that its back end does not answer, before the host ends
-// the call without a reason.
+// time, at most by mostForAnswer. So the plugin can report that its back end does not
+// answer, before the host ends the call without a reason.
 func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -161,8 +161,8 @@ const (
 // nothing.
 func watchParent(parent int) <-chan struct{} {
 	gone := make(chan struct{})
-	// This call comes before Getppid. If the parent is still the same after it, its process
-	// id was not reused.
+	// This call comes before Getppid. If the parent is still the same after the call, its
+	// process id was not reused.
 	awaitEnd := processEnd(parent)
 	go func() {
 		defer close(gone)
@@ -182,9 +182,10 @@ func watchParent(parent int) <-chan struct{} {
 const childTimeout = 500 * time.Millisecond
 
 // killChildren kills the plugin's children if the host has ended and cannot kill them. It
-// finds children outside of the process group by the socket folder in their environment. It
-// signals the group if the plugin leads it. Then it removes the folder. It ignores a folder
-// that no servetrace host has made, because other processes may share it.
+// finds children outside of the process group by the socket folder in their environment.
+// Then it removes the folder. It ignores a folder that no servetrace host has made,
+// because other processes may share it. At the end it kills the process group, this
+// process included, if the plugin leads it.
 func killChildren(parent int, why ending, socketDir string) {
 	grace := time.Duration(0)
 	if why == hostGone || why == signalled { // the kernel may have sent the signal
@@ -207,6 +208,6 @@ func killChildren(parent int, why ending, socketDir string) {
 		}
 	}
 	if unix.Getpgrp() == os.Getpid() {
-		_ = unix.Kill(-os.Getpid(), unix.SIGKILL) // this also kills this process
+		_ = unix.Kill(-os.Getpid(), unix.SIGKILL)
 	}
 }

@@ -54,8 +54,8 @@ func (m message) DeleteAttributes(keys ...attribute.Key) {
 //
 // Ids, times and kind cannot be edited. Events and links can be edited and added, but not
 // removed. Values that were read may be kept. The span itself may be used only by the
-// goroutine of its batch, and only as long as the batch. Two Spans are equal if they are
-// views of the same span of the same batch.
+// goroutine of its batch, and only while the batch is valid. Two Spans are equal if they
+// are views of the same span of the same batch.
 //
 // The zero Span must not be used.
 type Span struct{ message }
@@ -254,7 +254,8 @@ const (
 	otlpOK    = 1
 	otlpError = 2
 
-	// Two bits: the parent, or the target of a link, is remote, and that bit is known.
+	// flagRemote reports that the parent of a span, or the target of a link, is remote. It is
+	// valid only with flagRemoteKnown.
 	flagRemoteKnown = 1 << 8
 	flagRemote      = 1 << 9
 )
@@ -287,7 +288,8 @@ func unixNano(t time.Time) uint64 {
 	return uint64(max(0, t.UnixNano()))
 }
 
-// unixTime converts OTLP's nanoseconds. A time after 2262 becomes the latest possible time.
+// unixTime converts OTLP's nanoseconds. A time after 2262 becomes the latest time that an
+// int64 can hold.
 func unixTime(nanos uint64) time.Time {
 	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
 }

@@ -18,27 +18,27 @@ type Spec struct {
 	// Name is the plugin's short name: lower-case letters, digits and dashes, beginning
 	// with a letter. Required.
 	Name string
-	// Version is the plugin's version, in any form. Empty: the version of the main
+	// Version is the plugin's version, in any form. If empty, it is the version of the main
 	// module in the build information.
 	Version string
-	// Description is one line for people, shown by --help and by hosts. Empty: none.
+	// Description is one line for people, shown by --help and by hosts. It may be empty.
 	Description string
 	// Env lists the environment variables that the plugin reads. A host starts it with a
 	// small environment and grants only the variables named here. An entry is a name
-	// ("DD_SITE"), or a prefix of three characters or more that ends in an underscore,
-	// and a star ("DD_*"). Nil: none.
+	// ("DD_SITE"), or a prefix of three characters or more that ends in an underscore, and a
+	// star ("DD_*"). Nil means none.
 	Env []string
-	// EnvAtStart requests the granted variables in the environment that the process
-	// starts with, for a library that reads them before main. The host then starts the
-	// plugin twice: once for Describe, and once to use it. False: [Main] sets the
-	// variables before the constructors run, which suffices for most libraries.
+	// EnvAtStart requests the granted variables in the environment that the process starts
+	// with, for a library that reads them before main. The host then starts the plugin twice:
+	// once for Describe, and once to use it. If false, [Main] sets the variables before the
+	// constructors run, which suffices for most libraries.
 	EnvAtStart bool
-	// Limits bound one Export or Process call. Zero: the host's defaults.
+	// Limits bound the Export or Process calls. Zero means the host's defaults.
 	Limits Limits
-	// Processors construct the processors, in the order in which they see each batch.
-	// They run before the exporter. Nil: none.
+	// Processors construct the processors, in the order in which they see each batch. They
+	// run before the exporter. Nil means none.
 	Processors []NewProcessor
-	// Exporter constructs the exporter. Nil: the plugin is a processor plugin, which a
+	// Exporter constructs the exporter. If nil, the plugin is a processor plugin, which a
 	// host runs before all exporters. Then Processors must have an element.
 	Exporter NewExporter
 }

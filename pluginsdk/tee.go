@@ -203,7 +203,8 @@ func (t *tee) all(f func(i int, exporter Exporter)) {
 	calls.Wait()
 }
 
-// guard calls f in its own goroutine, in which a panic would end the process.
+// guard calls f and converts a panic to an error. f runs in a goroutine of its own, in
+// which a panic would end the process.
 func (t *tee) guard(i int, f func() error) error { return guard(t.log, t.name(i), f) }
 
 // recall returns the final answers to a batch, or nil.

@@ -54,8 +54,8 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 	widenSocket(socket)
 	a := &Attachment{socket: socket}
 	a.life, a.end = context.WithCancelCause(context.Background())
-	// The peer is checked already. The target is only the ":authority", which cannot be a
-	// path.
+	// The peer is checked already. So the connection needs no credentials. The target becomes
+	// only the ":authority" of calls, which cannot be a path.
 	a.client, err = grpc.NewClient("passthrough:///localhost", dialOptions(a.dial, insecure.NewCredentials())...)
 	if err != nil {
 		a.hangUp(errDropped)
@@ -83,8 +83,8 @@ func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// watchedConn ends the Attachment when gRPC closes the socket. gRPC does that after the
-// last call on it.
+// watchedConn ends the Attachment when gRPC closes the socket. gRPC closes it when the
+// connection fails, or after the last call if the other end accepts no more calls.
 type watchedConn struct {
 	net.Conn
 	a *Attachment
@@ -164,8 +164,8 @@ func (a *Attachment) hangUp(why error) {
 // maxSocketPath is the length of the longest path of a socket, without the final zero.
 const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// CheckSocket returns the reason for which path cannot be a plugin's socket, if the file
-// system shows one. The error is an *Error, as of Attach.
+// CheckSocket returns an *Error if the file system shows that path cannot be a plugin's
+// socket. It does not connect.
 func CheckSocket(path string) error {
 	if len(path) > maxSocketPath {
 		return attachError(ReasonNotSocket, path, "the path of the socket has %d bytes, want at most %d; choose a shorter path", len(path), maxSocketPath)

@@ -13,11 +13,11 @@ import (
 const timerSlack = time.Millisecond
 
 // inBackground calls start with the scheduling policy SCHED_BATCH and a large timer slack
-// for the processes that it starts. On a busy processor such a process does not interrupt
-// the service when it wakes up, and it wakes up less often. Its share of the CPU is the
-// same. inBackground changes only the calling thread, which the caller must have locked,
-// and restores it. If an operator has set a policy or a slack, or the kernel refuses the
-// change, the plugin has the settings of the service.
+// for the processes that it starts. On a busy CPU such a process does not interrupt the
+// service when it wakes up, and it wakes up less often. Its share of the CPU is the same.
+// inBackground changes only the calling thread, which the caller must have locked, and
+// restores it. If the thread already has another policy or a larger slack, or the kernel
+// refuses the change, the plugin inherits the setting of the service.
 func inBackground(start func() error) error {
 	if policy, ok := usualPolicy(); ok && setPolicy(policy|unix.SCHED_BATCH) {
 		defer setPolicy(policy) // a thread may always return to its old policy

@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Spawn describes the process to start. It does not depend on the handshake.
+// Spawn describes the process to start. It contains nothing about the handshake.
 type Spawn struct {
 	// Path is the path of the executable, Arg0 its argument 0, and Args the arguments
 	// after it.
@@ -87,7 +87,7 @@ type Child struct {
 
 // lifetime holds the facts about a process that has ended.
 type lifetime struct {
-	state         *os.ProcessState // nil: it was not started
+	state         *os.ProcessState // nil if it was not started
 	started, over time.Time
 	oom           oomKills
 }
@@ -222,8 +222,8 @@ func (c *Child) command(pipes *pipes) *exec.Cmd {
 	return cmd
 }
 
-// Kill kills the process and its group at once. A process that was not started yet will not
-// be started. Kill does not wait. The report has the why of the first call.
+// Kill kills the process and its group at once. A process that was not started yet will
+// not be started. Kill does not wait. The report shows the reason of the first call.
 func (c *Child) Kill(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,7 +315,8 @@ func openPipes() (*pipes, error) {
 	return p, nil
 }
 
-// closeAll closes the files that are not nil. Errors do not matter at the end of a pipe.
+// closeAll closes the files that are not nil. Errors do not matter, because the pipes are
+// no longer used.
 func closeAll(files ...*os.File) {
 	for _, f := range files {
 		if f != nil {

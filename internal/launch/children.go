@@ -13,11 +13,11 @@ import (
 // their end by SIGKILL.
 const descendantsGrace = 500 * time.Millisecond
 
-// killDescendants kills the processes that the ended process pid has started with
-// the folder in their environment and that have left its group, and reaps descendants
-// that have become children of this process. It calls killed, if not nil, with their
-// number. It blocks for a little more than descendantsGrace at most. If the kernel delays
-// the read of another process's environment for longer, the read continues without it.
+// killDescendants kills the processes that the ended process pid has started with the
+// folder in their environment and that have left its group, and reaps descendants that
+// have become children of this process. It calls killed, if not nil, with their number. It
+// blocks for a little more than descendantsGrace at most. If the kernel delays the read of
+// a process's environment for longer, killDescendants returns and the search continues.
 func killDescendants(folder string, pid int, killed func(descendants int, err error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), descendantsGrace)
 	ended := make(chan struct{})
@@ -36,8 +36,8 @@ func killDescendants(folder string, pid int, killed func(descendants int, err er
 	}
 }
 
-// markOf returns the mark of the processes of a plugin with one of these private
-// folders: go-plugin names a folder in it to the plugin.
+// markOf returns the mark of the processes of a plugin with one of these private folders.
+// The value of the variable is a folder inside the private folder.
 func markOf(folders ...string) proctree.Mark {
 	return proctree.Mark{Variable: wire.EnvSocketDir, Is: func(value string) bool {
 		for _, folder := range folders {

@@ -31,7 +31,7 @@ const (
 	ReasonArchitecture
 	// ReasonNotPlugin means that the program ran, but not as a plugin.
 	ReasonNotPlugin
-	// ReasonVersion means a plugin with another protocol or version.
+	// ReasonVersion means a plugin with another protocol or protocol version.
 	ReasonVersion
 	// ReasonTimeout means that the handshake, or the connection after it, did not come in
 	// time.
@@ -74,7 +74,7 @@ type Error struct {
 	// Report describes the end of the process. It is nil if there was no process, or if the
 	// process could not be ended.
 	Report *Report
-	// attach: Path is a socket.
+	// attach is set if Path is a socket.
 	attach bool
 }
 

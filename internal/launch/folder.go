@@ -13,9 +13,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Folder is the private folder of one process. It holds the socket, the copy of a
-// pinned executable, and a file that is locked as long as this host lives, so that
-// Sweep of another host leaves the folder alone.
+// Folder is the private folder of one process. It holds the socket, the copy of a pinned
+// executable, and a file that is locked while this host uses the folder. The lock prevents
+// that Sweep of another host removes the folder.
 type Folder struct {
 	// Path is absolute. It is so short that a socket can be in a folder inside it.
 	Path string
@@ -23,7 +23,7 @@ type Folder struct {
 }
 
 // NewFolder makes a folder in the first of dirs that allows it, otherwise in the temporary
-// folder or in memory. The caller must call Remove.
+// folder, /tmp or /dev/shm. The caller must call Remove.
 func NewFolder(dirs []string) (*Folder, error) {
 	var errs []error
 	for _, base := range socketBases(dirs) {
@@ -52,8 +52,9 @@ func socketBases(dirs []string) []string {
 	return bases
 }
 
-// maxSocketBase leaves room in the 104 bytes of a socket's path for
-// "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM".
+// maxSocketBase is the length of the longest base. After it,
+// "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM" fits into the 104 bytes of a
+// socket's path.
 const maxSocketBase = 34
 
 // newFolderIn makes a folder in base. Until the folder is locked, Sweep of another host may
@@ -75,7 +76,7 @@ func newFolderIn(base string) (*Folder, error) {
 	}
 }
 
-// errTaken is the error if Sweep of another host was faster.
+// errTaken is the error if Sweep of another host has locked or removed the file first.
 var errTaken = errors.New("taken for a folder of a dead host")
 
 func lockNew(path string) (*os.File, error) {
@@ -87,7 +88,7 @@ func lockNew(path string) (*os.File, error) {
 		return nil, err
 	}
 	if err := lock(f); err != nil {
-		_ = f.Close() // empty
+		_ = f.Close() // the file is empty
 		return nil, err
 	}
 	return f, nil

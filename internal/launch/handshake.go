@@ -16,8 +16,8 @@ type handshake struct {
 	protocol  string
 }
 
-// parseHandshake parses a line. It reports false if the line is no handshake, or has
-// characters that cannot be shown, because errors contain its fields.
+// parseHandshake parses a line. It reports false if the line is no handshake. It also
+// reports false for characters that cannot be shown, because errors contain the fields.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := strings.Split(line, "|")
 	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") || printable.Text(line) != line {
@@ -39,7 +39,7 @@ func parseHandshake(line string) (h handshake, ok bool) {
 }
 
 // lineReader passes only the handshake line to go-plugin, which expects it as the first
-// line. It ends when the process has ended.
+// line. Its Read returns io.EOF when the process has ended.
 type lineReader struct {
 	done <-chan struct{}
 	line chan []byte // capacity 1: the handshake, once

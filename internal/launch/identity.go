@@ -9,8 +9,8 @@ import (
 
 // Identity identifies a state of an executable without its content. Two values are equal
 // (==) if the path leads to the same file, with the same size, times and mode, through the
-// same folders and links, with the same owners and modes. As long as the value does not
-// change, the result of Check does not change. The zero value means that there is no file.
+// same folders and links, with the same owners and modes. The value does not cover
+// Trust.Imports and access control lists. The zero value means that there is no file.
 type Identity struct {
 	dev, inode   uint64
 	size         int64

@@ -105,7 +105,8 @@ const pluginName = "traces"
 // *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
-// await waits at most until ctx ends for open, which may block in the kernel.
+// await calls open, which may block in the kernel. It waits for open until killGrace after
+// the end of ctx.
 func await(ctx context.Context, run *processRunner) (*Process, error) {
 	type outcome struct {
 		p   *Process
@@ -160,7 +161,7 @@ func open(ctx context.Context, run *processRunner) (*Process, error) {
 		err = context.Cause(ctx) // killed after the handshake
 	}
 	if err == nil {
-		err = run.socket.refusal() // go-plugin returns another error instead
+		err = run.socket.refusal() // go-plugin does not return this error
 	}
 	if err != nil {
 		run.child.giveUp()
@@ -189,7 +190,7 @@ func clientConfig(run *processRunner) *goplugin.ClientConfig {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: run.folder.Path},
-		Logger:           hclog.NewNullLogger(), // errors.go and output.go report more
+		Logger:           hclog.NewNullLogger(), // errors.go and pluginlog.go report more
 		StartTimeout:     time.Hour,             // the end of ctx kills the process
 		SyncStdout:       run.out.writer("stdout"),
 		SyncStderr:       run.out.writer("stderr"),
@@ -207,7 +208,7 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 		grpc.WithInitialConnWindowSize(wire.WindowBytes),
 		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
 		grpc.WithMaxHeaderListSize(maxHeaderBytes),
-		// The start timeout and the deadline of a call are the limits.
+		// A dial is limited only by the start timeout and the deadlines of calls.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: noLimit}),
 		grpc.WithIdleTimeout(0), // an idle connection could not be dialled again
 		grpc.WithDisableRetry(), // the host retries, and gRPC would keep the bytes for a retry
@@ -282,8 +283,8 @@ func (p *Process) Exit() string { return p.run.exit() }
 // Leaving returns false: a process that accepts no more calls closes its socket.
 func (p *Process) Leaving() bool { return false }
 
-// Kill kills the process and its group at once. It does not wait. The report has the why of
-// the first call. The text continues the words "killed:".
+// Kill kills the process and its group at once. It does not wait. The report shows the
+// reason of the first call, after the word "killed:".
 func (p *Process) Kill(why string) { p.run.child.Kill(why) }
 
 // Dump sends SIGQUIT to a process that does not answer. It also sends SIGCONT, because the
@@ -331,8 +332,8 @@ func (p *Process) Stop(ctx context.Context) error {
 // until its output has been read.
 const killGrace = time.Second
 
-// controllerTimeout bounds the call that asks the plugin to end. After it, the end of
-// standard input asks the same.
+// controllerTimeout bounds the call that asks the plugin to end. After that, the end of
+// standard input asks the plugin to end.
 const controllerTimeout = 200 * time.Millisecond
 
 // askToEnd asks a plugin to end in two ways. A server of go-plugin knows only the call. A

@@ -19,12 +19,12 @@ import (
 // exactly the bytes that were hashed, in the plugin's private folder. One goroutine
 // at a time uses it.
 //
-// The copy lies in memory that no process can write to any more, this process
-// included, and belongs to the plugin alone after its start. It takes as much memory
-// as the file has bytes, per process. The kernel cannot drop it like the pages of a
-// file on disk, and counts it with the host's control group. A file that the kernel
-// runs by an interpreter is copied to a file of the folder instead, because the
-// interpreter opens it again: other processes of this user could still change that.
+// The copy lies in memory that no process can write to any more, this process included,
+// and belongs to the plugin alone after its start. It takes as much memory as the file has
+// bytes, per process. The kernel cannot drop it like the pages of a file on disk, and
+// counts it with the host's control group. A file that the kernel runs by an interpreter
+// is copied to a file of the folder instead, because the interpreter opens the file again.
+// Other processes of this user could still change that file.
 type program struct {
 	cmd  Command
 	path string
@@ -59,7 +59,7 @@ func (p *program) prepare(folder *Folder) error {
 		return err
 	}
 	if err := seal(memory); err != nil || !isELF(memory) {
-		defer func() { _ = memory.Close() }() // copied
+		defer func() { _ = memory.Close() }() // its content is copied
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
 	// The kernel names the process by the last part of its path. Without this link, the name
@@ -72,7 +72,8 @@ func (p *program) prepare(folder *Folder) error {
 	return nil
 }
 
-// executable returns the path of a copy: in the folder, under the file's own name.
+// executable returns the path of a copy in the folder. The copy has the file's own name,
+// except if that name is reserved in the folder.
 func (f *Folder) executable(path string) string {
 	name := filepath.Base(path)
 	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // go-plugin's
@@ -102,7 +103,7 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 	if memory == nil || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ELOOP) {
 		return "", false
 	}
-	defer func() { _ = memory.Close() }() // copied
+	defer func() { _ = memory.Close() }() // its content is copied
 	name := p.path
 	_ = os.Remove(name) // if the removal fails, the copy fails too
 	err = p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)

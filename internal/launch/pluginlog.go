@@ -25,7 +25,8 @@ const (
 	// readBuffer is the size of a read, in bytes.
 	readBuffer = 64 << 10
 	// pipeBytes is the size of a pipe after the first flood, if the kernel allows it. All
-	// pipes of a user together have a limit (pipe-user-pages-soft), so it is not set before.
+	// pipes of a user together have a limit (pipe-user-pages-soft), so a pipe without a flood
+	// keeps its size.
 	pipeBytes = 1 << 20
 	// floodPause follows each read while more is printed than is logged.
 	floodPause = 10 * time.Millisecond
@@ -249,8 +250,8 @@ type entry struct {
 	cut    bool   // the line is longer than maxLine
 }
 
-// logLines logs lines. If escapes make a line longer, the additional bytes count for the
-// rate limit.
+// logLines logs lines. If escapes make a line longer, the additional bytes count against
+// the rate limit.
 func (o *pluginLog) logLines(lines []entry) {
 	grown := 0
 	for _, e := range lines {
@@ -347,7 +348,7 @@ func (o *pluginLog) lastLine() string {
 // threadsLacking are messages of Go and C programs that cannot start a thread.
 var threadsLacking = []string{"newosproc", "pthread_create failed", "Resource temporarily unavailable"}
 
-// lackedThreads reports whether the output has such a message.
+// lackedThreads reports whether the output contains one of these messages.
 func (o *pluginLog) lackedThreads() bool {
 	text := string(o.kept())
 	return slices.ContainsFunc(threadsLacking, func(words string) bool { return strings.Contains(text, words) })

@@ -144,7 +144,7 @@ func (p *printout) end() {
 	_ = p.from.SetReadDeadline(time.Now()) // fails if it is closed already
 	select {
 	case <-p.done:
-	case <-time.After(stuckGrace): // in a system call, which ends when the reader reads
+	case <-time.After(stuckGrace): // run is in a write, which ends when the reader reads
 	}
 	p.drop()
 	if n := p.dropped.Load(); n > 0 {
@@ -153,8 +153,8 @@ func (p *printout) end() {
 }
 
 // drop counts the lines in the buffer and in the pipe as dropped, and closes the pipe. It
-// does not wait for more output. So a plugin that still prints gets EPIPE, and can report
-// its batches as not delivered.
+// does not wait for more output. After the close, a plugin that still prints gets EPIPE,
+// and can report its batches as not delivered.
 func (p *printout) drop() {
 	p.dropped.Add(p.held.Swap(0))
 	if conn, err := p.from.SyscallConn(); err == nil {

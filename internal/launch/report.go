@@ -20,12 +20,12 @@ import (
 // page. It contains no secrets, see Command.Secrets. It belongs to the caller.
 type Report struct {
 	// Exit describes the end of the process in a few words: "exit status 2", "signal: killed
-	// (by this host: it did not answer)". Two ends of the same kind have the same text.
-	// Empty: there was no process.
+	// (by this host: it did not answer)". Two ends of the same kind have the same text. It is
+	// empty if there was no process.
 	Exit string
 	// ExitCode is the exit status, or -1 if a signal ended the process.
 	ExitCode int
-	// Signal is the name of the signal that ended it, "SIGSEGV", or empty.
+	// Signal is the name of the signal that ended the process, "SIGSEGV", or empty.
 	Signal string
 	// CoreDumped reports whether the kernel has written a core dump, or passed it on.
 	CoreDumped bool
@@ -36,10 +36,10 @@ type Report struct {
 	// Killed is the reason why this host killed the process, or empty.
 	Killed string
 	// Stack is the last Go panic, SIGQUIT dump, Python traceback or similar text that the
-	// process printed, with later lines, at most 64 KiB. Empty: there was none.
+	// process printed, with later lines, at most 64 KiB. It is empty if there was none.
 	Stack string
 	// StackTime is the time at which Stack began. If it is long before the end, the process
-	// has survived it. Zero: there is no Stack.
+	// has survived it. It is zero if there is no Stack.
 	StackTime time.Time
 	// Output is the end of the output on descriptors 1 and 2, at most 64 KiB, as printed.
 	// It includes lines that were not logged.
@@ -84,7 +84,7 @@ func (a *Attachment) Report() Report { return Report{} }
 // Suppressed returns 0, because this host does not read the output of the other process.
 func (a *Attachment) Suppressed() uint64 { return 0 }
 
-// Unprinted returns 0, for the same reason.
+// Unprinted returns 0, because this host does not print the output of the other process.
 func (a *Attachment) Unprinted() uint64 { return 0 }
 
 func (p *processRunner) report() Report {
@@ -214,7 +214,7 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 	return text.WriteTo(w)
 }
 
-// ended returns text with exactly one line break at its end.
+// ended returns text with a line break at its end.
 func ended(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
 // oomKills is the result of the kernel's count of out-of-memory kills in the cgroup of a

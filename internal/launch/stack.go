@@ -11,7 +11,7 @@ const maxKeptStack = 64 << 10
 
 // stackAge is the time during which later lines belong to a stack. A process that prints
 // for longer did not die at that point. It has logged a traceback, and the next stack
-// replaces it.
+// replaces that traceback.
 const stackAge = 10 * time.Second
 
 // stackStarts are the beginnings of the first lines of stacks. cause is set if the line

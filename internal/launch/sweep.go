@@ -35,7 +35,8 @@ const sweepAge = 24 * time.Hour
 //
 // A locked file in the folder shows that the host lives: the kernel unlocks it at the end
 // of the host, and the lock is visible from other containers. Sweep does not touch folders
-// of other users, folders of living hosts including this one, and other names.
+// of other users, folders of running hosts including this host, and files with other
+// names.
 //
 // If the locked file was deleted, it is unknown whether the host lives, so no process is
 // killed. Such a folder is removed if no visible process has the id in its name or the
@@ -122,7 +123,7 @@ func claim(path string) (*Folder, error) {
 		return nil, err
 	}
 	if err := lock(f); err != nil {
-		_ = f.Close() // empty
+		_ = f.Close() // the file is empty
 		return nil, err
 	}
 	return &Folder{Path: path, lock: f}, nil

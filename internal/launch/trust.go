@@ -30,7 +30,7 @@ type Trust struct {
 
 // Check returns the reason for which path cannot be a plugin's executable: its kind or
 // permissions, other users that can change it, or a digest that differs from the pin. With
-// a pin it reads the whole file. The error is an *Error, as of Start. Check is safe for
+// a pin it reads the whole file. The error is an *Error, as from Start. Check is safe for
 // concurrent use, and blocks until the disk answers.
 func Check(path string, trust Trust) error {
 	if err := look(path, trust); err != nil || len(trust.Digest) == 0 {
@@ -98,7 +98,8 @@ func (t Trust) imports(path string) error {
 	return nil
 }
 
-// notExecutable explains why this process must not execute an executable file.
+// notExecutable explains why this process must not execute a file that has an execute
+// permission.
 func notExecutable(path string, info fs.FileInfo) error {
 	if mountedNoexec(path) {
 		return launchError(ReasonNotExecutable, path,
@@ -113,8 +114,8 @@ func notExecutable(path string, info fs.FileInfo) error {
 		os.Getuid(), info.Mode().Perm(), owner, quote(path))
 }
 
-// copyPinned copies the file at path from src to dst, and returns an error if the copied
-// bytes differ from the pin.
+// copyPinned copies src to dst, and returns an error if the copied bytes differ from the
+// pin. path is only for the error.
 func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error {
 	hash := sha256.New()
 	if _, err := io.CopyBuffer(io.MultiWriter(hash, dst), onlyReader{src}, make([]byte, copyChunk)); err != nil {
@@ -127,7 +128,7 @@ func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error 
 	return nil
 }
 
-// copyChunk is the size of a read.
+// copyChunk is the size of a read, in bytes.
 const copyChunk = 256 << 10
 
 // onlyReader hides the method WriteTo, so that the copy uses the buffer.
@@ -141,8 +142,8 @@ func self() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 // trusts reports whether an owner is this user or root.
 func (u user) trusts(uid uint32) bool { return uid == 0 || uid == u.uid }
 
-// The advice in errors besides permissions, for an executable and for a folder with
-// modules.
+// The end of the advice in errors, after a command that changes the owner or the
+// permissions. The first text is for an executable, the second for a folder with modules.
 const (
 	orElse        = "or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 	orElseImports = "or use another folder, or set SERVE_TRACING_PLUGIN_WRITABLE=allow"

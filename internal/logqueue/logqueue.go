@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxBytes bounds the bytes of waiting lines. As many again may be in the current
-	// write.
+	// maxBytes bounds the bytes of waiting lines. The current write may contain as many bytes
+	// again.
 	maxBytes = 1 << 20
 	// closeTimeout bounds how long Close waits until all lines are written.
 	closeTimeout = 3 * time.Second
@@ -152,8 +152,8 @@ func (q *Queue) WaitWritten(limit time.Duration) bool {
 	}
 }
 
-// WaitWrittenSeldom is like WaitWritten for callers in a request. After a timeout it
-// does not wait again for seldomPause.
+// WaitWrittenSeldom is WaitWritten for a caller that a request waits for. After a timeout
+// it does not wait again for seldomPause.
 func (q *Queue) WaitWrittenSeldom() {
 	q.mu.Lock()
 	skip := time.Now().Before(q.noWaitBefore)

@@ -20,8 +20,9 @@ type attributeIndex struct {
 }
 
 // A place is the position of one attribute. All fields are offsets from the start of the
-// message: of the attribute's field, and of the key and the value in it. value is -1 if the
-// value has several pieces or comes before the key. Then the attribute must be read again.
+// message: of the attribute's field, and of the key and the value in it. value is -1 if
+// the attribute does not have the form of plainKeyValue. Then the attribute must be read
+// again.
 type place struct{ start, key, keyEnd, value, end int32 }
 
 // places are the indexes of the first and the last attribute with a key, or -1.

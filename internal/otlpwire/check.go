@@ -9,11 +9,11 @@ import (
 )
 
 // Check reads all messages of an encoded ExportTraceServiceRequest, to the innermost
-// value, and returns the number of its spans and how many of them are larger than
-// maxSpan bytes. The error names the offset of the first fault: bytes that are no
-// protobuf, a known field of another type, text that is not UTF-8, an id of the wrong
-// length, or messages nested deeper than 100 levels. Servers written with the stock
-// libraries refuse a whole request for each of them. Unknown fields are allowed.
+// value, and returns the number of its spans and how many of them are larger than maxSpan
+// bytes. The error names the offset of the first fault: bytes that are no protobuf, a
+// known field of another type, text that is not UTF-8, an id of the wrong length, or
+// messages nested deeper than 100 levels. Servers written with the stock libraries refuse
+// a whole request because of a single such fault. Unknown fields are allowed.
 func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
 	c := checker{req: req, maxSpan: maxSpan}
 	err = c.check(0, len(req), formRequest, 0)
@@ -98,7 +98,8 @@ func (c *checker) check(pos, end int, of formID, depth int) error {
 }
 
 // isPlain reports whether a KeyValue is valid and has the usual form: a key and then a
-// value, which is a text, a bool, an integer or a double. Most bytes of a request are such.
+// value, which is a text, a bool, an integer or a double. Most bytes of a request belong
+// to such a KeyValue.
 func isPlain(kv []byte) bool {
 	if len(kv) < 2 || kv[0] != field.KeyValueKey<<3|2 || kv[1] >= 0x80 {
 		return false

@@ -7,9 +7,9 @@ import (
 )
 
 // CheckPatched checks the result of ApplyPatch for a batch and a patch, and returns the
-// number of its spans. It accepts the same results as Check if Check accepts the batch.
-// It does not read a field that the patch keeps in its message again. The cost is linear
-// in the bytes of patch and result.
+// number of its spans. It accepts the same results as Check if Check accepts the batch. It
+// does not read again a field that the patch keeps in its message. The cost is linear in
+// the bytes of patch and result.
 func CheckPatched(batch, patch, result []byte) (spans int, err error) {
 	c := patchChecker{checker: checker{req: result, maxSpan: math.MaxInt}, batch: batch, splices: part{patch, 0}.fields()}
 	err = c.message(0, len(result), formRequest, 0, &original{cursor: part{batch, 0}.fields()})
@@ -22,8 +22,8 @@ type patchChecker struct {
 	checker // of the patched batch
 	batch   []byte
 	splices cursor
-	// The bytes from..to of the patched batch are kept. They begin at offset at of the
-	// batch. after is the end of their splice, and last is set if there is no splice.
+	// The bytes from..to of the patched batch are kept. They begin at offset at of the batch.
+	// after is the splice that follows them; last is set if there is none.
 	from, to, at int
 	after        splice
 	last         bool
@@ -55,10 +55,11 @@ func (c *patchChecker) nextKept() int {
 	return len(c.batch) - c.at
 }
 
-// original walks a message of the batch before the patch. Its offsets are of the batch.
+// original walks a message of the batch before the patch. Its offsets are offsets in the
+// batch.
 type original struct {
 	cursor
-	more bool // it is at a field
+	more bool // the cursor is at a field
 }
 
 // find moves to the first field that ends after an offset, and reports whether there is

@@ -24,9 +24,9 @@ type Decoded struct {
 	DroppedLinks      uint32
 }
 
-// Decode reads all fields of the span into d in one walk, without the edits. It reuses
-// the memory of d.Attributes. All texts are parts of one copy of the span, so they do
-// not refer to the request.
+// Decode reads all fields of the span into d in one walk, and ignores the edits. It reuses
+// the memory of d.Attributes. All texts are parts of one copy of the span, so they do not
+// refer to the request.
 func (s Span) Decode(d *Decoded) {
 	p := s.part()
 	texts := spanText{string(p.raw), p.base}

@@ -1,8 +1,7 @@
 // Package otlpwire reads, edits, counts and splits the bytes of an OTLP
-// ExportTraceServiceRequest without decoding it to objects, and writes OTLP messages.
-// It is the only package that does so; its neighbour sdkspan encodes the SDK's spans
-// with its Writer. This package links no OpenTelemetry SDK, so that a plugin does not
-// either.
+// ExportTraceServiceRequest without decoding it to objects, and writes OTLP messages. It
+// is the only package that does so; its neighbour sdkspan encodes the SDK's spans with its
+// Writer. This package links no OpenTelemetry SDK, so that a plugin need not link it.
 //
 // The life of a Request:
 //

@@ -73,7 +73,7 @@ func (r *Request) editOf(o owner) *edit {
 	return r.editAt(i)
 }
 
-// editAt returns the edit of an entry's field edit, or nil if there is none.
+// editAt returns the edit for the value i of a field such as entry.edit, or nil if i is 0.
 func (r *Request) editAt(i int32) *edit {
 	if i == 0 {
 		return nil

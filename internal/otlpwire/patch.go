@@ -15,7 +15,7 @@ const (
 	spliceRemove = 2
 	spliceInsert = 3
 
-	spliceHead = 12 // tags, lengths and numbers of a Splice, seldom longer
+	spliceHead = 12 // bytes for the tags, lengths and numbers of a Splice, seldom more
 )
 
 // MaxPatched is the largest request that ApplyPatch makes, in bytes.
@@ -30,11 +30,12 @@ type keptRange struct {
 // keptRanges lists the kept ranges of a patch, in the order of the request.
 type keptRanges struct {
 	list  []keptRange
-	bytes int // sum of the list
+	bytes int // sum of the lengths in list
 }
 
-// add records that b is kept, after inserted bytes in the whole patch. It returns false if
-// b is not raw[at:], or comes before bytes that are already kept.
+// add records that b is kept. inserted is the number of bytes that the whole patch inserts
+// before b. add returns false if b is not raw[at:], or comes before bytes that are already
+// kept.
 func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
 	if len(b) == 0 {
 		return true
@@ -58,7 +59,7 @@ func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
 	return true
 }
 
-// move adds n to the inserted bytes before all ranges from index first on.
+// move adds n to the field before of all ranges from index first on.
 func (k *keptRanges) move(first, n int) {
 	for i := first; i < len(k.list); i++ {
 		k.list[i].before += n
@@ -120,10 +121,10 @@ func appendNumber(dst []byte, num protowire.Number, n int) []byte {
 }
 
 // ApplyPatch applies an encoded Patch of the plugin contract to a batch, appends the
-// result to dst and returns the longer slice. It allocates only to grow dst, once. After
-// an error, it returns dst unchanged: the patch is malformed, reaches past the end of the
-// batch, or makes a batch of more than MaxPatched bytes. CheckPatched checks the result,
-// which may be any bytes. dst must not overlap batch or patch.
+// result to dst and returns the longer slice. It allocates only to grow dst, once. It
+// returns dst unchanged and an error if the patch is malformed, reaches past the end of
+// the batch, or makes a batch of more than MaxPatched bytes. CheckPatched checks the
+// result, which may be any bytes. dst must not overlap batch or patch.
 func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
 	// Each splice is longer than the bytes that it inserts.
 	result := slices.Grow(dst, min(len(batch)+len(patch), MaxPatched))

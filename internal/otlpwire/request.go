@@ -18,8 +18,8 @@ import (
 type Request struct {
 	raw      []byte
 	entries  [ofEvent][]entry // of resources, scopes and spans, in the order of the bytes
-	dropped  int              // spans
-	released bool             // set after edits: all spans then count as dropped
+	dropped  int              // number of dropped spans
+	released bool             // Release was called after edits; all spans then count as dropped
 
 	*storage
 	merged [ofSpan]mergedMessage // the resource and the scope that were read last, merged from their pieces
@@ -111,9 +111,9 @@ type entry struct {
 const maxRequest = 1<<31 - 1
 
 // Parse finds the spans of req. The Request and everything read from it refer to req,
-// which must not change meanwhile. Malformed bytes outside of spans, resources and
-// scopes are an error that names the offset. Faults inside are found when they are
-// read, see Err. Parse makes a fixed number of allocations.
+// which must not change meanwhile. Malformed bytes outside of spans, resources and scopes
+// are an error that names the offset. A fault inside a span, a resource or a scope is
+// found when it is read, see Err. Parse makes a fixed number of allocations.
 func Parse(req []byte) (*Request, error) {
 	if len(req) > maxRequest {
 		return nil, fmt.Errorf("request of %d bytes: at most %d are read", len(req), maxRequest)

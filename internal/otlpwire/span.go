@@ -67,7 +67,7 @@ func (s Span) Links() iter.Seq[Link] {
 	return func(yield func(Link) bool) { s.children(ofLink, func(v View) bool { return yield(Link{v}) }) }
 }
 
-// children calls yield for the span's events or links until it returns false.
+// children calls yield for the span's events or links until yield returns false.
 func (s Span) children(k kind, yield func(View) bool) {
 	known := int32(len(s.r.added))
 	c := s.part().fields()

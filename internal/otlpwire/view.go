@@ -95,8 +95,8 @@ func (v View) SetAttribute(kv attribute.KeyValue) {
 	v.record(attrEdit{key: string(kv.Key), start: start, end: end, at: v.r.firstOffset(v, string(kv.Key))})
 }
 
-// DeleteAttribute removes every attribute with this key. If there is none, the message
-// counts as unedited.
+// DeleteAttribute removes every attribute with this key. If there is none, it records no
+// edit.
 func (v View) DeleteAttribute(key string) {
 	if e := edited(v, key); e != nil {
 		e.start, e.end = 0, 0

@@ -40,7 +40,8 @@ func (w *Writer) Bytes() []byte { return w.buf[w.pos:] }
 // Len returns the number of bytes written.
 func (w *Writer) Len() int { return len(w.buf) - w.pos }
 
-// Message makes the bytes written since Len was end the content of field num.
+// Message writes the head of field num. Its content is the bytes that were written since
+// Len returned end.
 func (w *Writer) Message(num, end int) { w.head(num, w.Len()-end) }
 
 // Uint writes a varint field, unless v is zero. Protobuf omits zeros.
@@ -103,7 +104,7 @@ func (w *Writer) keyValue(kv *attribute.KeyValue) {
 	w.key(kv, end)
 }
 
-// key writes the head of the value that was written since Len was end, and the key.
+// key writes the head of the value that was written since Len returned end, and the key.
 func (w *Writer) key(kv *attribute.KeyValue, end int) {
 	w.Message(field.KeyValueValue, end)
 	w.Text(field.KeyValueKey, string(kv.Key))
@@ -239,5 +240,6 @@ func PartialSuccess(rejected int, message string) []byte {
 // oneByte is the smallest number with a varint of more than one byte.
 const oneByte = 0x80
 
-// SizeField returns the size of a field with a number of at most 15 and n bytes of content.
+// SizeField returns the size of a field with a field number of at most 15 and n bytes of
+// content.
 func SizeField(n int) int { return 1 + protowire.SizeBytes(n) }

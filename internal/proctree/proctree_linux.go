@@ -18,10 +18,11 @@ import (
 const maxRounds = 10
 
 // Kill sends SIGKILL to every process with the mark, waits until they have ended, and
-// searches again, because they may have forked meanwhile. It returns the number of
-// killed processes. It blocks until a search finds none, or ctx ends. It returns an
-// error if ctx ends, or if a process cannot be killed, for example because it now runs
-// as another user. Kill is safe for concurrent use.
+// searches again, because they may have forked meanwhile. It returns the number of killed
+// processes. It blocks until a search finds none, ctx ends, or maxRounds is reached. In
+// the last two cases it returns an error. It also returns an error if a process cannot be
+// killed, for example because it now runs as another user. Kill is safe for concurrent
+// use.
 func Kill(ctx context.Context, mark Mark) (int, error) {
 	killed := 0
 	for range maxRounds {

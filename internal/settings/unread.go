@@ -13,9 +13,9 @@ import (
 // settings of the runtime.
 var stockPlugins = []string{"SERVE_CONSOLE_FORMAT", "SERVE_CONSOLE_OUTPUT", "SERVE_DATADOG_MODE", "SERVE_RAY_CONTEXT"}
 
-// rayVariables maps the variables that configure tracing in Ray Serve and on Anyscale
-// to their counterparts here, with the form of the value if it differs. Other variables
-// of these families have none.
+// rayVariables maps the variables that configure tracing in Ray Serve and on Anyscale to
+// their counterparts here, with the form of the value if it differs. The other variables
+// of Ray and Anyscale have no counterpart.
 var rayVariables = map[string]string{
 	"ANYSCALE_TRACING_EXPORTER_IMPORT_PATH":  "SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION",
 	"ANYSCALE_TRACING_SAMPLING_RATIO":        "SERVE_TRACING_SAMPLING_RATIO",
@@ -135,9 +135,9 @@ func isKubernetes(name, value string, values map[string]string) bool {
 	return isHost || values[service+host] != ""
 }
 
-// nearest returns the known names that may have been meant by name. This is the name that
-// differs by a few letters. If there is none, these are the names that contain all words of
-// name and the fewest other words.
+// nearest returns the known names that may have been meant by name. It prefers the known
+// name that differs by a few letters. If there is none, it returns the names that contain
+// all words of name and the fewest other words.
 func nearest(name string, known []string) []string {
 	if one := spelling.Nearest(name, known); one != "" {
 		return []string{one}

@@ -18,13 +18,14 @@ type analysis struct {
 	gaps map[*node][]interval
 }
 
-// gapShare is the smallest part of a trace's duration that counts as a gap: 1/gapShare.
+// gapShare sets the length of the shortest gap: 1/gapShare of the trace's duration.
 const gapShare = 20
 
 // Analyse finds the critical path of the trace, and its gaps. The critical path is the
-// chain of spans that the end of the trace waited for. Each moment of it counts for the
-// deepest span. A gap is a twentieth of the trace or longer, in a span that has
-// children, without a child. Both need all spans of the trace.
+// chain of spans that the end of the trace waited for. Each moment of the path counts for
+// the deepest span. A gap is a time in which none of a span's children ran, of at least a
+// twentieth of the trace. A span without children has no gap. Path and gaps need all spans
+// of the trace.
 //
 // A child may outlive its parent, as a replica's span does below a router's. So the time
 // of a child includes the time of its descendants.

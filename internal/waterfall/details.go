@@ -338,7 +338,7 @@ func isCallAttribute(key attribute.Key) bool {
 	return strings.HasPrefix(string(key), "http.") || strings.HasPrefix(string(key), "rpc.")
 }
 
-// hideDuplicates adds keys to hidden if another shown attribute contains their values.
+// hideDuplicates adds keys to hidden if other attributes show their values.
 func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
 	for _, same := range duplicates {
 		first := ""

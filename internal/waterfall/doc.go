@@ -12,7 +12,7 @@
 //  4. Draw returns the drawing for a terminal.
 //
 // The texts of a span are not trusted: each form escapes them. The package reads no file
-// and keeps no trace but in a Recent.
+// and keeps no trace except in a Recent.
 //
 // Open span.go first, then tree.go, analysis.go and draw.go. details.go draws the lines
 // below a span, text.go escapes its texts, and terminal.go detects the terminal.

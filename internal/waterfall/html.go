@@ -32,7 +32,7 @@ const (
 )
 
 // WritePage appends a page of HTML with the traces. It has its own style and needs no
-// other file and no script. Attributes fold away below their span.
+// other file and no script. Attributes are folded below their span.
 func WritePage(to *bytes.Buffer, title string, traces []Trace) {
 	fmt.Fprintf(to, `<!DOCTYPE html>
 <html lang="en">

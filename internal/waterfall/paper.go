@@ -2,9 +2,9 @@ package waterfall
 
 // Look holds the capabilities of a terminal.
 type Look struct {
-	// width is the number of cells in a line, at least 1.
+	// Width is the number of cells in a line, at least 1.
 	Width int
-	// colour allows SGR sequences. ascii restricts the output to ASCII.
+	// Colour allows SGR sequences. ASCII restricts the output to ASCII.
 	Colour, ASCII bool
 }
 
@@ -57,7 +57,7 @@ func (l Look) cells(s string) int {
 	return cells
 }
 
-// paper is the output buffer of a drawing. It cuts lines at look.width.
+// paper is the output buffer of a drawing. It cuts lines at Width.
 type paper struct {
 	Look
 	buf []byte

@@ -26,7 +26,7 @@ const (
 type Recent struct {
 	mu     sync.Mutex
 	traces map[trace.TraceID]*list.Element
-	// order has each *history, the most recently added first.
+	// order has each *History, the most recently added first.
 	order list.List
 	spans int // of all traces
 }
@@ -53,7 +53,7 @@ func (h *History) find(id trace.SpanID) (past, bool) {
 	return p, ok
 }
 
-// children counts, for each span, its remembered children that are not in here.
+// children counts, for each span, its remembered children that are not in the map here.
 func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil

@@ -23,9 +23,9 @@ const (
 	maxWidth = 1000
 )
 
-// LookOf returns the capabilities of an output. If out is a terminal, it uses the
-// terminal's own. Otherwise it uses the arguments terminal and columns (0: unknown). getenv
-// returns the variables above.
+// LookOf returns the capabilities of an output. If out is a terminal, it uses the width of
+// that terminal. Otherwise it uses the arguments terminal and columns; columns is 0 if the
+// width is unknown. getenv returns the variables above.
 func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns int) Look {
 	dumb := getenv(EnvTerm) == "dumb"
 	l := Look{Width: defaultWidth, ASCII: dumb || !utf8Locale(getenv)}

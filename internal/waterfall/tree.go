@@ -16,7 +16,8 @@ type node struct {
 	start    int64
 	up       *node
 	children []*node
-	// lost reports that the parent belongs to this process, and has not been seen.
+	// lost reports that the node has no parent here although its parent belongs to the same
+	// process.
 	lost bool
 	// drawn reports that the node has a row.
 	drawn bool
@@ -26,7 +27,7 @@ type node struct {
 type row struct {
 	*node
 	depth int
-	// more reports that a sibling follows. rails has the same for the ancestors from depth 1
+	// more reports that a sibling follows. rails reports this for the ancestors from depth 1
 	// up to the drawn depth.
 	more  bool
 	rails []bool
@@ -38,10 +39,10 @@ type row struct {
 func (r row) isFar() bool { return r.depth > len(r.rails)+1 }
 
 // arrange sorts the spans of a trace for drawing. Each span comes after its parent, and
-// siblings are sorted by their start. Each span appears once, even if its ids are wrong. If
-// several spans have the same id, the first span gets the children. In a cycle of parents,
-// the span that started first becomes a root. If a parent was drawn earlier, its known
-// ancestors appear, too. rails are at most most-1 deep.
+// siblings are sorted by their start. Each span appears once, even if its ids are wrong.
+// If several spans have the same id, the first span gets the children. In a cycle of
+// parents, the span that started first becomes a root. If a parent was drawn earlier, its
+// known ancestors appear, too. The field rails has at most most-1 members.
 func arrange(spans []*Span, before *History, most int) []row {
 	nodes, byID := graft(spans, before)
 	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(a.start, b.start) })

@@ -3,8 +3,9 @@
 //
 // Its life: pluginsdk.Main performs the handshake. processors.Configured and
 // otlpexporter.New read the variables of OpenTelemetry's specification and the plugin's
-// configuration. Each batch is a single call to the back end, and its answer is the
-// answer to the host. The plugin opens no port, retries nothing and keeps no span.
+// configuration. Each batch is a single call to the back end, and the back end's answer
+// becomes the answer to the host. The plugin opens no port, retries nothing and keeps no
+// span.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=./otlp my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=./otlp OTEL_EXPORTER_OTLP_ENDPOINT=https://collector:4318 my-service

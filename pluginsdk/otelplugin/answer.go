@@ -55,7 +55,7 @@ func asPartialSuccess(err error) (rejected int, message string, ok bool) {
 	if !count.IsValid() || !count.CanInt() || !text.IsValid() || text.Kind() != reflect.String {
 		return 0, "", false
 	}
-	// No rejected items, but a message: this is a warning of the collector.
+	// If no items were rejected, the message is a warning of the collector.
 	return int(max(0, count.Int())), cmp.Or(text.String(), "the back end gave no reason"), true
 }
 

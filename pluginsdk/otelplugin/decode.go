@@ -162,13 +162,15 @@ func status(f *otlpwire.Decoded) sdktrace.Status {
 	return sdktrace.Status{Code: codes.Unset, Description: f.Message}
 }
 
-// Bits of OTLP's flags: the parent is remote, and the remote bit is valid.
+// Bits of OTLP's flags. flagRemote reports that the parent is remote. It is valid only
+// with flagRemoteKnown.
 const (
 	flagRemoteKnown = 1 << 8
 	flagRemote      = 1 << 9
 )
 
-// unixTime converts OTLP's nanoseconds. Times beyond the year 2262 are capped.
+// unixTime converts OTLP's nanoseconds. A time after 2262 becomes the latest time that an
+// int64 can hold.
 func unixTime(nanos uint64) time.Time {
 	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
 }

@@ -103,8 +103,8 @@
 //
 //   - A chunk fits the queue of sdktrace.NewBatchSpanProcessor and is flushed before the
 //     processor delivers it by itself, so ForceFlush returns the exporter's error. If the
-//     deadline passes during a flush, the next batch starts with a flush, so that its
-//     spans have room.
+//     deadline passes during a flush, the next batch starts with a flush, so that the
+//     queue has space for its spans.
 //   - An error reported to otel.Handle while a batch is processed counts as an error of
 //     that batch, whatever its origin: spans may be sent twice, but are not lost. A handler
 //     that the author has set before still gets all errors.

@@ -73,9 +73,9 @@ func chunkSizeFor(all []sdktrace.SpanProcessor) int {
 // batch replays b in chunks. Between OnStart and OnEnd it passes each span to edit, if
 // edit is not nil. After each chunk it flushes the processors and passes the chunk's
 // result and number of spans to judge. An error of judge ends the batch. If a previous
-// batch has left spans in the queues because its deadline passed, they are flushed
-// first. Otherwise the processors could have no room for this batch and silently drop
-// it.
+// batch has left spans in the queues because its deadline passed, they are flushed first.
+// Otherwise the queues could be too full for this batch, and the processors could silently
+// drop it.
 func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liveSpan, pluginsdk.Span), judge func(spans int, err error) error) error {
 	d := newDecoder(b)
 	played, all := 0, 0

@@ -85,7 +85,7 @@ const (
 	onResource
 	onEvent
 	onLink
-	places // their number
+	places // the number of places
 )
 
 var placeNames = map[string]place{"span": onSpan, "resource": onResource, "event": onEvent, "link": onLink}

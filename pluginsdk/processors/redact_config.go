@@ -10,7 +10,7 @@ import (
 
 // RedactConfig configures [Redact]. The zero value applies all built-in rules.
 type RedactConfig struct {
-	// Name of the processor in the delivery accounting. Empty: "redact".
+	// Name is the name in the delivery accounting. Empty means "redact".
 	Name string `yaml:"name"`
 	// BlockedKeys are globs. The values of attribute keys that match are redacted, in
 	// addition to [BlockedKeys]: "*ssn*". Case is ignored.
@@ -30,8 +30,8 @@ type RedactConfig struct {
 	Without []string `yaml:"without"`
 }
 
-// BlockedKeys returns the built-in globs of keys with values to redact. The
-// slice is the caller's.
+// BlockedKeys returns the built-in globs of keys with values to redact. The caller owns
+// the slice.
 func BlockedKeys() []string {
 	return []string{
 		"*password*", "*passwd*", "*passphrase*", "pwd", "*.pwd", "*_pwd", "pass", "*.pass", "*_pass", "*secret*", "*credential*",

@@ -130,8 +130,8 @@ func isCard(text string, start, end int) bool {
 
 // redactRules is a compiled RedactConfig. It is safe for concurrent use.
 type redactRules struct {
-	blocked, ignored *regexp.Regexp // for keys; nil: no rules
-	secretNames      *regexp.Regexp // of assignments
+	blocked, ignored *regexp.Regexp // globs for keys; nil if there are none
+	secretNames      *regexp.Regexp // names of secret values in assignments
 	patterns         []pattern
 	blockedValues    []*regexp.Regexp
 	allowed          []*regexp.Regexp

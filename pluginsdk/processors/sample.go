@@ -97,8 +97,8 @@ func (c KeepConfig) keeps(span pluginsdk.Span) bool {
 	return code == codes.Error
 }
 
-// randomness returns the randomness of the trace, which all samplers compute in the same
-// way.
+// randomness returns the randomness of the trace, as OpenTelemetry's specification defines
+// it.
 func randomness(span pluginsdk.Span) uint64 {
 	if state := span.TraceState(); state.Len() > 0 {
 		if r, ok := explicitRandomness(state.Get("ot")); ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Sizes on the heap, in bytes, of 64-bit machines.
+// Sizes on the heap of 64-bit machines, in bytes.
 const (
 	snapshotBytes = 416 // the SDK's copy of an ended span
 	keyValueBytes = 64
 	eventBytes    = 72
 	linkBytes     = 96
-	memberBytes   = 32 // a member of a trace state, in bytes
+	memberBytes   = 32 // a member of a trace state
 )
 
 // Gist is the summary of a span for a queue before the encoder.

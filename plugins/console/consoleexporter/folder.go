@@ -52,8 +52,9 @@ type spanFile struct {
 	writing *sync.Mutex
 }
 
-// Write appends a span. If the disk is full, it removes the bytes that were written. It
-// holds writing, so that no other batch writes after these bytes meanwhile.
+// Write appends a span. If a write fails after a part of the span, as on a full disk, it
+// removes that part. It holds the mutex writing, so that no other batch writes after that
+// part meanwhile.
 func (f spanFile) Write(span []byte) (int, error) {
 	f.writing.Lock()
 	defer f.writing.Unlock()

@@ -67,8 +67,8 @@ func newAgent(address *url.URL, timeout time.Duration) *agent {
 
 var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// checkReachable returns nil if an agent answers. The tracer would start even without an
-// agent.
+// checkReachable returns nil if an agent answers with a status below 500. The tracer would
+// start even without an agent.
 func (a *agent) checkReachable(ctx context.Context) error {
 	status, _, err := a.call(ctx, http.MethodGet, infoPath, nil, nil)
 	if status > 0 && status < http.StatusInternalServerError {
@@ -99,8 +99,8 @@ const maxAnswer = 1 << 20
 func (a *agent) call(ctx context.Context, method, path string, header http.Header, body []byte) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	// net/http can rewind a bytes.Reader. With the header Idempotency-Key, which
-	// dd-trace-go sets, it sends the request again after a stale connection.
+	// net/http can rewind a bytes.Reader. If dd-trace-go has set the header Idempotency-Key,
+	// net/http sends the request again after a stale connection.
 	req, err := http.NewRequestWithContext(ctx, method, a.base.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))

@@ -55,9 +55,10 @@ func (c *capture) take() (payloads []payload, filteredSpans int, readErr error) 
 
 var _ http.RoundTripper = (*encoder)(nil)
 
-// RoundTrip acts as the agent for the tracer. It keeps payloads of traces and
-// statistics, and answers them with the agent's last sampling rates. Telemetry is sent
-// to the agent if the operator enables it. Other requests are forwarded to the agent.
+// RoundTrip acts as the agent for the tracer. It keeps payloads of traces and statistics,
+// and answers them with the agent's last sampling rates. It discards requests to other
+// hosts, and telemetry if the operator does not enable it. Other requests are forwarded to
+// the agent.
 func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	e.mu.Lock()
 	n := e.serves
@@ -169,7 +170,7 @@ func (h *health) Count(name string, value int64, tags []string, _ float64) error
 	return nil
 }
 
-// noRates is the answer before the agent's first.
+// noRates is the answer to the tracer before the agent's first answer.
 var noRates = []byte("{}")
 
 // rates holds the sampling rates of the agent's last answer, in JSON.

@@ -206,8 +206,8 @@ func refuseOff(s pluginsdk.Setup) error {
 	return errors.Join(faults...)
 }
 
-// warnOfOthers warns of variables without effect. It does not warn if the value is the
-// plugin's behaviour anyway.
+// warnOfOthers warns of variables without effect. It does not warn if the value is false,
+// because the plugin behaves like that anyway.
 func warnOfOthers(s pluginsdk.Setup) {
 	for _, variable := range withoutEffect {
 		value := s.Getenv(variable.name)

@@ -46,7 +46,7 @@ type delivery struct {
 	payloads []payload // not yet accepted by the agent
 	filtered int       // spans dropped by Datadog's samplers
 	rejected int       // spans that cannot be delivered
-	reason   string    // of rejected
+	reason   string    // reason of the last rejection
 	// taken reports that the agent accepted a payload, or refused one for its size alone.
 	// refused is the error of a payload that the agent refused for good.
 	taken   bool

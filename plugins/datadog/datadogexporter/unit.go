@@ -8,10 +8,10 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// unit has the spans of a batch that become one chunk of Datadog. These are spans of a
-// trace that are below the same missing parent, or below a root.
+// unit has the spans of a batch that become one chunk of Datadog. These are all spans of a
+// trace below the same missing parent, or all roots of a trace with the spans below them.
 type unit struct {
-	outer spanKey // the missing parent; its span id is zero for a root
+	outer spanKey // the missing parent; its span id is zero for roots
 	// spans are sorted: each parent comes before its children.
 	spans []unitSpan
 }

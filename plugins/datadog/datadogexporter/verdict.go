@@ -92,7 +92,7 @@ func (c outerContext) SamplingDecision() uint32 {
 	return drop
 }
 
-// Priority sets the priority, unless it is nil.
+// Priority returns the priority, or nil if the tracer decides.
 func (c outerContext) Priority() *float64 {
 	if c.priority == nil {
 		return nil
@@ -101,9 +101,9 @@ func (c outerContext) Priority() *float64 {
 	return &p
 }
 
-// sampledAt returns the sampling probability in OpenTelemetry's tracestate member. "th"
-// is the threshold; its hexadecimal digits follow the point. Datadog uses the
-// probability as the span's weight.
+// sampledAt returns the sampling probability in OpenTelemetry's tracestate member. "th" is
+// the threshold, as the hexadecimal digits of a fraction. Datadog uses the probability as
+// the span's weight.
 func sampledAt(member string) (float64, bool) {
 	for field := range strings.SplitSeq(member, ";") {
 		value, found := strings.CutPrefix(field, "th:")

@@ -113,8 +113,8 @@ func (e *coded) Error() string { return e.status.Message() }
 // GRPCStatus lets pluginsdk read the code and the details.
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
-// success returns the result of a successful answer, which may be partial. An answer
-// that is not OTLP still means delivered, because of its status.
+// success returns the result of a successful answer, which may be partial. An answer that
+// is not OTLP still means delivered, because of its status, except if it is a web page.
 func (a *answers) success(r reply, server string) error {
 	if r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<") {
 		// A server that answers a POST of spans with a web page has not accepted them.
@@ -157,7 +157,7 @@ func (a *answers) warnNotOTLP(r reply, server string, why error) {
 	})
 }
 
-// partial returns the result of a partial success, or warns if none was rejected.
+// partial returns the result of a partial success, or warns if no span was rejected.
 func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	rejected, message := of.GetRejectedSpans(), of.GetErrorMessage()
 	if rejected <= 0 && message == "" {

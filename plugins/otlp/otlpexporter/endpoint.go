@@ -25,7 +25,7 @@ type endpoint struct {
 	// asIs reports that nothing was appended to the URL.
 	asIs   bool
 	target string
-	// host is the machine, with its port if it has one, as in a URL. Empty for a Unix
+	// host is the machine, with its port if it has one, as in a URL. It is empty for a Unix
 	// socket.
 	host string
 	// authorization is the header with the URL's user and password, or "".
@@ -40,7 +40,8 @@ func (e *endpoint) port() string {
 	return port
 }
 
-// endpoint reads the endpoint for the protocol. It is unusable if there is an error.
+// endpoint reads the endpoint for the protocol. If it records a fault, the result is
+// unusable.
 func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint {
 	otherwise := value{"http://localhost:4318", fromDefault}
 	if protocol == protocolGRPC {

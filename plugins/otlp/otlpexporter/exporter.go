@@ -172,8 +172,8 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 	return errors.Join(e.connection.client.Stop(ctx), e.connection.close())
 }
 
-// callTimeout returns the timeout of a call, and the variable that sets it. The timeout
-// ends a little before the host's deadline, so that the host gets the reason.
+// callTimeout returns the timeout of a call, and the name of the setting behind it. The
+// timeout ends a little before the host's deadline, so that the host gets the reason.
 func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()

@@ -98,9 +98,9 @@ func (a *adviser) cutOr(format string) string {
 // cutText is the common text for a connection that the server has closed.
 const cutText = "cut the connection before it answered"
 
-// cut describes a closed connection. A server that requires another certificate reports it
-// after the handshake. If the client is already writing then, it only sees that the
-// connection is closed.
+// cut describes a closed connection. A server that requires another certificate reports
+// this after the handshake. If the client is already writing then, the client only sees
+// that the connection is closed.
 func (a *adviser) cut() string {
 	switch {
 	case a.settings.endpoint.secure:

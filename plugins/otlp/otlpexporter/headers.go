@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// headerBatchID is the header with the batch's id. A relay that gets one of its own
-// batches refuses it.
+// headerBatchID is the header with the batch's id. The servetrace relay refuses a batch
+// that it has sent itself.
 const headerBatchID = "servetrace-batch-id"
 
 // reservedHeaders lists headers that describe the message or the connection. The client
