@@ -52,6 +52,16 @@ func readPage(t *testing.T, path string) string {
 // prose returns a page without its fenced blocks.
 func prose(page string) string { return fence.ReplaceAllString(page, "") }
 
+// TestPagesSayWhereTheCloneIs: a page whose commands need the clone explains its variable.
+func TestPagesSayWhereTheCloneIs(t *testing.T) {
+	for _, page := range pages(t) {
+		text := readPage(t, page)
+		if strings.Contains(text, "$SERVETRACE_CLONE/") && !strings.Contains(prose(text), "`$SERVETRACE_CLONE`") {
+			t.Errorf("%s uses $SERVETRACE_CLONE: write that it is [your clone](../README.md)", page)
+		}
+	}
+}
+
 func TestIndexLinksEveryPage(t *testing.T) {
 	text := readPage(t, index)
 	for _, page := range pages(t) {
