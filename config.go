@@ -32,9 +32,10 @@ const (
 )
 
 // Config holds the operator's settings of a service. LoadConfig, LoadConfigFile and
-// ConfigFromEnv return valid ones. The zero Config is invalid, because its Tracing is.
+// ConfigFromEnv return a valid Config. The zero Config is invalid, because the zero
+// tracing.Config is invalid.
 type Config struct {
-	// Host holds the settings of the plugins and of the queue before them.
+	// Host holds the settings of the plugins and of the queue before the plugins.
 	Host host.Config
 	// Tracing holds the settings of sampling, propagation and the resource. If tracing
 	// is disabled, no plugin starts.
@@ -42,7 +43,7 @@ type Config struct {
 	// Serving holds the settings of the HTTP proxy, the gRPC proxy and the apps.
 	Serving serving.Config
 	// Admin holds the settings of the admin listener, with the status page and the
-	// metrics. Zero: there is no listener.
+	// metrics. If it is zero, there is no listener.
 	Admin admin.Config
 	// LogLevel is the lowest level that Run logs. Default and zero: info. Ignored if
 	// Run is given a logger.
@@ -50,10 +51,11 @@ type Config struct {
 	// LogFormat is the format of the log. Default and empty: LogText. Ignored if Run is
 	// given a logger.
 	LogFormat LogFormat
-	// File is the service file that was read, for the log. Empty if there was none.
+	// File is the path of the service file that was read. Empty if no file was read.
 	File string
-	// SpanFolder is the folder for span files of the console plugin, for the log. It is
-	// set if the service file enables tracing and names no plugin.
+	// SpanFolder is the default folder for span files of the console plugin, which Run
+	// creates. It is set if the service file enables tracing without a plugin, and the
+	// output is not set elsewhere.
 	SpanFolder string
 
 	// readApps reads the apps' settings from the file again. Nil if there was no file.
@@ -94,9 +96,10 @@ func (f LogFormat) check() error {
 	return fmt.Errorf("%s=%q: want %s or %s", EnvLogFormat, string(f), LogText, LogJSON)
 }
 
-// checkListeners returns an error if two listeners have the same address: otherwise the
-// second to listen would blame another process. It ignores the default address for
-// gRPC, because only the apps decide whether there is a gRPC listener.
+// checkListeners returns an error if two listeners have the same address. Otherwise the
+// error of the second listener would name another process as the cause. It ignores the
+// default address for gRPC, because only the apps decide whether there is a gRPC
+// listener.
 func (c Config) checkListeners() error {
 	listeners := []struct{ addr, variable string }{
 		{cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr), serving.EnvHTTPPort},
@@ -122,7 +125,8 @@ func (c Config) checkListeners() error {
 	return errors.Join(faults...)
 }
 
-// overlap reports whether the two hosts include the same address. It looks up no names.
+// overlap reports whether the two hosts include the same address. It resolves no name
+// except localhost.
 func overlap(a, b string) bool {
 	local := func(host string) string {
 		if host == "localhost" {
@@ -134,7 +138,8 @@ func overlap(a, b string) bool {
 	return local(a) == local(b) || all(a) || all(b)
 }
 
-// withSharedSettings returns c with the settings copied that several parts share.
+// withSharedSettings returns c with the settings of the host that depend on the settings
+// of tracing.
 func (c Config) withSharedSettings() Config {
 	if c.Tracing.DisabledBy != "" {
 		c.Host.Plugins = ""
@@ -144,7 +149,7 @@ func (c Config) withSharedSettings() Config {
 	return c
 }
 
-// silent is above every level of a log line.
+// silent is above the level of every log line.
 const silent = slog.Level(math.MaxInt)
 
 // parseLevel parses a value of OTEL_LOG_LEVEL.

@@ -32,24 +32,24 @@
 //	pluginsdk       runs the processors and the exporter in the plugin's process,
 //	                such as plugins/otlp, which sends the batch to the vendor.
 //
-// The types that hold or view a span on that way, after the OpenTelemetry SDK's own
-// (trace.Span until it ends, then sdktrace.ReadOnlySpan). Of them, three mean one span:
-// spans.Span, pluginsdk.Span and otlpwire.Span.
+// The list has the types that hold or view spans on that way. The SDK's own types are not
+// in it: trace.Span until the span ends, then sdktrace.ReadOnlySpan. Three types stand
+// for one span: spans.Span, pluginsdk.Span and otlpwire.Span.
 //
-//	spans.Span        a span of a family until its end, around the SDK's
+//	spans.Span        a span of the server until its end, around a trace.Span
 //	pipeline.shard    ended spans that wait to be encoded (host/internal/pipeline)
 //	sdkspan.Encoder   the bytes of the open batch, by resource and scope
 //	pipeline.batch    the bytes of a sealed batch, with its references
 //	pipeline.Item     a batch in one exporter's queue
 //	pipeline.lease    gRPC's reference to a batch
 //	wire.Outgoing     the bytes as a message of the codec, in the host
-//	wire.Incoming     the same in the plugin
+//	wire.Incoming     the bytes as a message of the codec, in the plugin
 //	pluginsdk.Batch   a batch in the plugin, around otlpwire.Request
 //	otlpwire.Request  reads and edits the bytes
 //	pluginsdk.Span    one span of a batch, around otlpwire.Span
 //	otlpwire.Span     a view of the span's place in the request
 //
-// Two detours have types of their own. The result of a processor plugin is in a
+// Two other ways have types of their own. The result of a processor plugin is in a
 // pipeline.Answer until it is a batch. Spans that the relay takes by gRPC come as a
 // wire.Lent, and a pipeline.consumer merges them into batches.
 //
@@ -58,12 +58,12 @@
 //
 // The host serves any Go program with an OpenTelemetry SDK, without this package and
 // without serving: examples/any-program. A service: examples/hello. A plugin:
-// plugins/console. The allowed imports are a table in internal/archtest, held by a
-// test.
+// plugins/console. A table in internal/archtest lists the allowed imports, and a test
+// checks them.
 //
 // A deployment may run in other processes. The router then sends a call by handle through
-// serving/internal/callclient, and serving/internal/callserver gives it to the router
-// there (proto/servetrace/serve/v1).
+// serving/internal/callclient, and serving/internal/callserver gives the call to the
+// router of that process (proto/servetrace/serve/v1).
 //
 // Programs in other languages send OTLP to the command servetrace relay (package relay),
 // which passes the bytes to a host. The folder python has the package for Ray Serve and

@@ -24,9 +24,9 @@ func (c Config) newLog(w io.Writer) *slog.Logger {
 	return slog.New(tracing.NewLogHandler(handler))
 }
 
-// startLog starts the default log of a service: standard error behind a queue. It also
-// makes it the default log of user code. end restores the previous default and writes
-// the queued lines.
+// startLog starts the default log of a service, which writes to standard error through a
+// queue. The log is also the default log of user code. end restores the previous default
+// and writes the queued lines.
 func (c Config) startLog() (own *slog.Logger, queue *logqueue.Queue, end func()) {
 	to := io.Discard
 	if stderr := stdio.Stderr(); stderr != nil {
@@ -41,8 +41,8 @@ func (c Config) startLog() (own *slog.Logger, queue *logqueue.Queue, end func())
 	}
 }
 
-// dropNotice returns the log line with the number of dropped lines. It is logged at every
-// level, unless logging is off.
+// dropNotice returns the log line with the number of dropped lines. The level of the line
+// is at least WARN, and high enough for the log to write it.
 func (c Config) dropNotice(dropped uint64) []byte {
 	var line bytes.Buffer
 	c.newLog(&line).Log(context.Background(), max(c.LogLevel, slog.LevelWarn),
@@ -53,8 +53,8 @@ func (c Config) dropNotice(dropped uint64) []byte {
 var initialHandler = slog.Default().Handler()
 
 // setDefaultLog makes own the default of the packages slog and log, until restore is
-// called. If the program has already set a default, it does nothing. queue is the queue of
-// own.
+// called. If the program has already set a default, setDefaultLog does nothing. queue is
+// the queue of own.
 func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	before := slog.Default()
 	if before.Handler() != initialHandler {
@@ -74,8 +74,9 @@ func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 // fatalTimeout bounds the time that log.Fatal waits until its line is written.
 const fatalTimeout = time.Second
 
-// flushHandler is the log handler of user code. After a line with an error, it waits a
-// little until the line is written, because the program may call os.Exit next.
+// flushHandler is the log handler of user code. After a line at level ERROR or above, it
+// waits a short time until the line is written, because the program may call os.Exit
+// next.
 type flushHandler struct {
 	slog.Handler
 	queue *logqueue.Queue

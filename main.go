@@ -16,21 +16,21 @@ import (
 //
 //	func main() { servetrace.Main(app) }
 //
-// It adds the flags --http ADDRESS, --grpc ADDRESS and --config FILE to those of
-// package flag and parses the command line, which must have no arguments. It
-// reads the settings with LoadConfigFile, lets the flags override them, and calls
-// Run. It returns after a stop without an error. Otherwise it prints the error to
-// standard error and ends the process: with status 2 if the command line is
-// wrong, and with status 1 after any other error.
+// It adds the flags --http ADDRESS, --grpc ADDRESS and --config FILE to the flags of
+// package flag and parses the command line, which must have no arguments. It reads the
+// settings with LoadConfigFile, lets the flags override them, and calls Run. It returns
+// after a stop without an error. Otherwise it prints the error to standard error and ends
+// the process: with status 2 if the command line is wrong, and with status 1 after any
+// other error.
 //
 // A program with flags of its own, or with options of Run, calls MainFunc.
 func Main(apps ...*serving.App) {
 	MainFunc(func(*Config) ([]*serving.App, error) { return apps, nil })
 }
 
-// MainFunc is Main for a program that makes its apps from flags or settings. It
-// calls build once, after it has parsed the command line and read the settings.
-// The program defines its flags with package flag before. build may change the
+// MainFunc is Main for a program that makes its apps from flags or settings. It calls
+// build once, after it has parsed the command line and read the settings. The program
+// defines its flags with package flag before it calls MainFunc. build may change the
 // settings; an error of build ends the process with status 1.
 func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 	var f commandLine
@@ -49,7 +49,8 @@ func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 	}
 }
 
-// address returns a function that assigns the value of a flag to an address.
+// address returns a function that checks the value of a flag for an address and stores it
+// in to.
 func address(to *string) func(string) error {
 	return func(value string) error {
 		if value != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// reloads runs a reload in the background, one at a time. No signal handler waits for a
-// plugin, or for user code that handles a new configuration.
+// reloads runs a reload in the background, one at a time. So the loop that handles
+// signals does not wait for a plugin, or for user code that handles a new configuration.
 type reloads struct {
 	texts  reloadTexts
 	reload func(context.Context) error
@@ -121,7 +121,8 @@ func reloadErrorArgs(err error) (args []any) {
 	return args
 }
 
-// stop cancels the current reload and waits for it, at most for reloadGrace.
+// stop cancels the current reload and waits until it ends, ctx ends or reloadGrace has
+// passed. The error is always nil.
 func (r *reloads) stop(ctx context.Context) error {
 	r.cancel(errStopping)
 	select {

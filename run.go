@@ -36,11 +36,12 @@ type options struct {
 	ready func(net.Addr)
 }
 
-// WithLogger sets the logger of the service and its plugins. The default logs to
-// standard error, from Config.LogLevel on, in the format of Config.LogFormat, through
-// tracing.NewLogHandler: lines that user code logs with a request's context have the
-// ids of request and trace. The default never blocks a request: it has a queue that
-// drops lines if they are read too slowly, and logs their number.
+// WithLogger sets the logger of the service and its plugins. The default logs to standard
+// error, from Config.LogLevel on, in the format of Config.LogFormat, through
+// tracing.NewLogHandler: lines that user code logs with a request's context have the ids
+// of request and trace. The default has a queue, so that a request does not wait for the
+// reader of the log. If lines are read too slowly, it drops lines and logs their number.
+// Only a line of user code at level ERROR may wait, at most 100 ms.
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
@@ -63,15 +64,15 @@ func WithReady(f func(addr net.Addr)) Option {
 //
 // After a stop the error lists the requests that were cut off. Undelivered spans are
 // logged as an error, but not returned. A second signal cuts the stop short, and the
-// error is then ErrForced. A third signal ends the process by its default action.
+// error then wraps ErrForced. A third signal ends the process by its default action.
 // Signals within 100 ms of the first count as the same signal, because GNU timeout, for
 // example, signals the process and its group.
 //
-// While it runs, Run sets OpenTelemetry's global provider, propagator and error
-// handler. It also sets the default of package slog and the output of package log,
-// except if WithLogger is given or the program has set a default. Only one Run at a
-// time makes sense in a process: tracers that user code took from OpenTelemetry before
-// the first Run stay bound to it.
+// While it runs, Run sets OpenTelemetry's global provider, propagator and error handler.
+// It also sets the default of package slog and the output of package log, except if
+// WithLogger is given or the program has set a default. Only one Run at a time makes
+// sense in a process: tracers that user code took from OpenTelemetry before the first Run
+// stay bound to the first Run.
 func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) error {
 	o := options{ready: func(net.Addr) {}}
 	for _, opt := range opts {
@@ -215,8 +216,8 @@ func (s *service) startAdmin(ctx context.Context, recent *host.Recent) error {
 	return server.Start(ctx)
 }
 
-// startTracing starts the host, if there is a plugin, and returns the provider that
-// owns it. From then on SIGHUP reloads plugins.
+// startTracing starts the host, if there is a plugin, and returns the provider that owns
+// the host. It also starts the goroutine that reloads plugins.
 func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	if !s.host.Enabled() {
 		s.closers = append(s.closers, func(context.Context) error {
@@ -243,9 +244,8 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 }
 
 // handleErrors makes the log OpenTelemetry's global error handler until stop. Until the
-// caller calls handled, errors are dropped. In this time the provider is built, and the SDK
-// reads the sampler from the environment again. ConfigFromEnv has already reported its
-// errors.
+// caller calls handled, errors are dropped: the SDK reads the sampler from the
+// environment again, and ConfigFromEnv has already reported errors in it.
 func (s *service) handleErrors() (handled func()) {
 	before := otel.GetErrorHandler()
 	s.closers = append(s.closers, func(context.Context) error {
@@ -365,8 +365,8 @@ func (s *service) stop() error {
 	return errors.Join(append(errs, context.Cause(s.signals.forced))...)
 }
 
-// drain shuts the server down. Health checks fail first, then requests in progress
-// finish, within the shutdown timeout.
+// drain shuts the server down. Requests in progress may finish within the draining period
+// and the shutdown timeout together.
 func (s *service) drain(ctx context.Context) error {
 	timeout := s.cfg.Serving.ShutdownTimeout
 	if timeout == 0 {

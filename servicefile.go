@@ -24,7 +24,7 @@ const EnvConfig = "SERVE_CONFIG"
 //
 // A program with a flag for the file passes its value as path. For a flag with another
 // setting, pass a getenv that returns the flag's value for the setting's variable, so
-// that all rules apply. Or change the Config.
+// that the value is checked. Or change the Config.
 //
 // The file is read once, with two exceptions: the configurations of plugins are read
 // again whenever a plugin is configured, and the apps' settings at SIGHUP. getenv is
@@ -91,7 +91,7 @@ func appsOf(file *servicefile.File) []serving.AppConfig {
 }
 
 // read returns the parsed service file and the settings without the plugins'
-// configurations. The error joins all errors of both.
+// configurations. The error joins all errors of the file and of the settings.
 func read(path string, data []byte, getenv func(string) string) (*servicefile.File, Config, error) {
 	file := servicefile.Parse(path, data, getenv)
 	file.Try(func(getenv func(string) string) error {

@@ -24,9 +24,9 @@ const (
 // plugin got and the answer does not have.
 const HeaderMissed = "Servetrace-Missed-Spans"
 
-// ServeCapture serves captures at /-/capture, by [host.OpenCapture].
-// Clients that can reach the listener can read spans then, so call it only if
-// Config.Capture is set.
+// ServeCapture serves captures at /-/capture. capture opens a capture, as
+// [host.OpenCapture] does. Clients of the listener can then read spans, so call it only
+// if Config.Capture is set.
 func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)) {
 	s.additions.capture.Store(&capture)
 }
@@ -34,12 +34,12 @@ func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)
 // serveCapture answers with the batches of the plugin in the query, as they come: each is
 // an ExportTraceServiceRequest behind its length in 4 bytes, as the Collector's file
 // exporter writes. The answer ends after the seconds of the query, or before the batch
-// that exceeds its bytes.
+// that exceeds the bytes of the query.
 func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
 	seconds, err := numberOf(r, "seconds", captureSeconds, maxCaptureSeconds)
 	limit, limitErr := numberOf(r, "bytes", captureBytes, maxCaptureBytes)
 	open := a.capture.Load()
-	site := r.Header.Get("Sec-Fetch-Site") // of browsers
+	site := r.Header.Get("Sec-Fetch-Site") // only browsers send it
 	switch {
 	case open == nil:
 		http.Error(w, "captures are off: set "+EnvCapture+"=true and start the service again", http.StatusForbidden)
@@ -97,7 +97,8 @@ func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http
 	return missed
 }
 
-// numberOf returns a number of the query.
+// numberOf returns a number of the query, from 1 to most, or otherwise if the query does
+// not have it.
 func numberOf(r *http.Request, name string, otherwise, most int64) (int64, error) {
 	text := r.FormValue(name)
 	if text == "" {

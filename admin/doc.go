@@ -13,12 +13,12 @@
 //
 //  1. ConfigFromEnv reads the settings, NewServer builds the Handler.
 //  2. Start listens and returns an error if it cannot. From then on it answers.
-//  3. Each request uses a snapshot of the statistics (host.Host.Stats). All requests
-//     together take at most fifty snapshots a second, because the host's OnEnd waits
-//     meanwhile. An answer is complete before it is sent, so a slow client blocks only
-//     its own connection.
-//     The server also reads them every five seconds, for rates and five minutes of history.
-//  4. Shutdown closes it. Requests in progress have a short time to finish.
+//  3. A request for the status or the metrics uses a snapshot of the statistics
+//     (host.Host.Stats). All requests together take at most fifty snapshots a second,
+//     because the host's OnEnd waits during a snapshot. Such an answer is complete before
+//     it is sent, so a slow client blocks only its own connection. The server also takes
+//     a snapshot every five seconds, for rates and five minutes of history.
+//  4. Shutdown closes the listener. Requests in progress have a short time to finish.
 //
 // A program with its own server mounts Handler; a program with its own registry
 // registers NewCollector. A component that starts after the listener adds its metrics

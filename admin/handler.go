@@ -36,23 +36,23 @@ type Option struct{ apply func(*options) }
 type options struct {
 	hosts     []string
 	profiles  bool
-	additions *additions // additions *additions // filled by a Server; nil without one
+	additions *additions // filled by a Server; empty without a Server
 }
 
 // additions are the parts of the status that only a Server shows. Each may be added after
 // the Server was made.
 type additions struct {
 	registry    *prometheus.Registry
-	deployments atomic.Pointer[func() []Deployment]                        // nil if there are none
+	deployments atomic.Pointer[func() []Deployment]                        // nil if there are no deployments
 	dropped     atomic.Pointer[func() uint64]                              // nil if the log never drops lines
-	relay       atomic.Pointer[func() Relay]                               // nil if there is none
-	sampling    atomic.Pointer[Sampling]                                   // nil if nothing is sampled
+	relay       atomic.Pointer[func() Relay]                               // nil if there is no relay
+	sampling    atomic.Pointer[Sampling]                                   // nil if the process does not sample
 	capture     atomic.Pointer[func(plugin string) (*host.Capture, error)] // nil if captures are not allowed
-	traces      atomic.Pointer[func() [][]byte]                            // nil if there are none to show
+	traces      atomic.Pointer[func() [][]byte]                            // nil if the page shows no traces
 }
 
-// WithHosts sets host names, without port, by which requests are answered. Requests by
-// localhost and by IP addresses are always answered. Default: none.
+// WithHosts adds host names, without port, that requests may have in their Host header.
+// localhost and IP addresses are always allowed. Default: no names.
 func WithHosts(names ...string) Option {
 	return Option{func(o *options) { o.hosts = append(o.hosts, names...) }}
 }
@@ -106,7 +106,7 @@ type snapshots struct {
 // because ending spans wait while a snapshot is taken.
 const freshFor = 20 * time.Millisecond
 
-// stats returns a snapshot and its time. The caller must not change it.
+// stats returns a snapshot and its time. The caller must not change the snapshot.
 func (s *snapshots) stats() (host.Stats, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,8 @@ func writeJSON(w http.ResponseWriter, s *snapshots) {
 	write(w, "application/json", append(text, '\n'))
 }
 
-// write sends a whole answer. It fails only if the client has disconnected.
+// write sends a whole answer. It ignores errors, because a write fails only if the client
+// has disconnected.
 func write(w http.ResponseWriter, kind string, text []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
@@ -238,7 +239,8 @@ func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // allowsHost reports whether requests for this Host header are answered. In a DNS
 // rebinding attack, a foreign page's own name resolves to this machine, and the browser
-// sends that name. An IP address cannot be redirected. HTTP/1.0 sends no host.
+// sends that name. An IP address cannot be redirected. An empty host is allowed, because
+// HTTP/1.0 sends none.
 func (g guard) allowsHost(hostport string) bool {
 	name := hostport
 	if host, _, err := net.SplitHostPort(hostport); err == nil {

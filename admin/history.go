@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// sampleEvery is the time between two samples. historyFor is the time that they
-	// cover.
+	// sampleEvery is the time between two samples. historyFor is the time that the kept
+	// samples cover.
 	sampleEvery = 5 * time.Second
 	historyFor  = 5 * time.Minute
-	// rateOver is the shortest time for a rate.
+	// rateOver is the shortest time over which a rate is measured.
 	rateOver = 10 * time.Second
 )
 
-// moment holds counts of each plugin by its name.
+// moment is a sample: the counts of each plugin at a time, by the plugin's name.
 type moment struct {
 	at         time.Time
 	done, lost map[string]uint64
@@ -92,7 +92,7 @@ const (
 )
 
 // spark returns the picture of the last five minutes of a plugin as SVG, and a text with
-// the same meaning. It is empty before the second sample.
+// the same meaning. Both are empty before the second sample.
 func (h history) spark(name string) (svg, text string) {
 	list, most, lost := h.intervals(name)
 	if len(list) == 0 {

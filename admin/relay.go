@@ -8,15 +8,17 @@ type Relay struct {
 	Endpoints []string `json:"endpoints"`
 	// Connections counts the open connections by protocol, "grpc" or "http".
 	Connections map[string]int `json:"connections"`
-	// Requests counts the answered requests by protocol and gRPC code; for HTTP, too.
+	// Requests counts the answered requests by protocol and gRPC code. HTTP requests are
+	// counted by gRPC code, too.
 	Requests map[string]map[string]uint64 `json:"requests"`
 	// Spans counts the spans that were taken, by protocol.
 	Spans map[string]uint64 `json:"spans"`
 	// Closed counts the connections that a limit closed, by reason: "peer" (another
 	// user), "connections" or "bytes".
 	Closed map[string]uint64 `json:"closed"`
-	// Lost counts the spans that senders lost before the relay had them, as they report
-	// it, by reason: "queue_full", "shutdown", "encode", "refused" or "other".
+	// Lost counts the spans that senders lost before the relay had the spans, as the
+	// senders report, by reason: "queue_full", "shutdown", "encode", "refused" or
+	// "other".
 	Lost map[string]uint64 `json:"lost"`
 	// Senders are the programs with open connections, at most twenty: the programs that
 	// were pushed back most often are first, then the programs with most spans.
@@ -56,7 +58,8 @@ var (
 var relayMetrics = []*metric{relayConnections, relayRequests, relaySpans, relayClosed, relayLost}
 
 // ShowRelay adds a relay to the status and the metrics. relay is called once per answer,
-// possibly concurrently, and must not block. It returns an error if it was called before.
+// possibly concurrently, and must not block. ShowRelay returns an error if it was called
+// before.
 func (s *Server) ShowRelay(relay func() Relay) error {
 	s.additions.relay.Store(&relay)
 	return s.Register(relayCollector(relay))

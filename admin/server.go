@@ -26,8 +26,8 @@ const (
 	maxHeaderBytes = 16 << 10
 	// listenTimeout bounds the lookup of a host name.
 	listenTimeout = 2 * time.Second
-	// grace is how long Shutdown waits for answers in progress, so that a client cannot
-	// delay a stop.
+	// grace is the time for which Shutdown waits for answers in progress, so that a
+	// client cannot delay a stop.
 	grace = 250 * time.Millisecond
 )
 
@@ -40,16 +40,16 @@ type Server struct {
 	http      *http.Server
 	done      sync.WaitGroup
 	stop      chan struct{} // ends the samples
-	once      sync.Once     // of closing stop
+	once      sync.Once     // closes stop
 
 	mu      sync.Mutex
 	bound   net.Addr
 	started bool
 }
 
-// NewServer returns a server for cfg.Addr that is not started. For stats, see
-// [Handler]. Later errors are logged to log. It returns the error of cfg.Validate, or
-// an error if there is no address.
+// NewServer returns a server for cfg.Addr that is not started. For stats, see [Handler].
+// Errors after the start are logged to log. NewServer returns the error of cfg.Validate,
+// or an error if there is no address.
 func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, error) {
 	if !cfg.Enabled() {
 		return nil, fmt.Errorf("admin listener: no address: set %s", EnvPort)
@@ -88,7 +88,8 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 
 // Start listens, and answers requests in the background. It blocks while it looks up a
 // host name and binds the port: until ctx ends, and two seconds at most. It returns an
-// error if the address is not available, or if Start or Shutdown was called before.
+// error if the address is not available, or if the server was started or shut down
+// before.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +157,8 @@ func (s *Server) ShowSampling(sampling Sampling) {
 	s.additions.sampling.Store(&sampling)
 }
 
-// ShowLog adds the number of dropped log lines to the status and the metrics. dropped
-// is called once per answer, possibly concurrently, and must not block. It returns an
+// ShowLog adds the number of dropped log lines to the status and the metrics. dropped is
+// called once per answer, possibly concurrently, and must not block. ShowLog returns an
 // error if it was called before.
 func (s *Server) ShowLog(dropped func() uint64) error {
 	s.additions.dropped.Store(&dropped)

@@ -128,7 +128,7 @@ type Spans struct {
 	PushedBack uint64 `json:"pushed_back,omitempty"`
 }
 
-// Queue is memory in bytes.
+// Queue is the memory of waiting spans and its limit, in bytes.
 type Queue struct {
 	Bytes      int64 `json:"bytes"`
 	LimitBytes int64 `json:"limit_bytes"`
@@ -171,7 +171,8 @@ type Plugin struct {
 	Function string `json:"function,omitempty"`
 	// Digest is the pinned SHA-256 of the executable.
 	Digest string `json:"digest,omitempty"`
-	// PID is the running process. 0 if there is none or the plugin is attached.
+	// PID is the id of the running process. 0 if there is no process or the plugin is
+	// attached.
 	PID int `json:"pid"`
 	// PluginVersion and SDK are reported by the plugin.
 	PluginVersion string `json:"plugin_version,omitempty"`
@@ -181,7 +182,8 @@ type Plugin struct {
 	Starts    uint64    `json:"starts"`
 	Crashes   uint64    `json:"crashes"`
 	LastCrash time.Time `json:"last_crash,omitzero"`
-	// Changed: the executable on disk is not the running one. SIGHUP replaces it.
+	// Changed reports that the executable on disk is not the running executable. SIGHUP
+	// replaces it.
 	Changed bool `json:"changed"`
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string `json:"granted"`
@@ -255,7 +257,7 @@ type PluginSpans struct {
 	Spooled   uint64 `json:"spooled,omitempty"`
 	Delivered uint64 `json:"delivered"`
 	// Passed counts spans that a processor passed on. Bypassed counts spans that went on
-	// without it, by reason. Both are omitted for an exporter.
+	// without the processor, by reason. Both are omitted for an exporter.
 	Passed   *uint64           `json:"passed,omitempty"`
 	Bypassed map[string]uint64 `json:"bypassed,omitempty"`
 	// Rejected counts spans that the plugin rejected finally, by gRPC code or
@@ -265,8 +267,8 @@ type PluginSpans struct {
 	Filtered map[string]uint64 `json:"filtered"`
 	// Dropped counts spans that the host dropped, by reason.
 	Dropped map[string]uint64 `json:"dropped"`
-	// Waiting counts spans in the service. InFlight counts the waiting spans that were
-	// sent and are not answered yet.
+	// Waiting counts spans that wait for the plugin, in flight or not. InFlight counts
+	// the waiting spans that were sent and are not answered yet.
 	Waiting  uint64 `json:"waiting"`
 	InFlight uint64 `json:"in_flight"`
 }

@@ -13,7 +13,7 @@ import (
 const shownTraces = 10
 
 // drawTraces draws the newest traces of encoded requests, which are ordered oldest first.
-// It reads as many requests as it needs.
+// It reads only the newest requests that it needs.
 func drawTraces(requests [][]byte) template.HTML {
 	var spans []*waterfall.Span
 	var groups []*waterfall.Group

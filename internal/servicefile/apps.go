@@ -14,8 +14,8 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// App holds the operator's settings of an application of the program. A field that is
-// empty or nil is not in the file.
+// App holds the operator's settings of an application of the program. A field is empty or
+// nil if the file does not have its key.
 type App struct {
 	Name, RoutePrefix string
 	Deployments       []Deployment
@@ -70,8 +70,8 @@ func (r reader) deployment(node *yaml.Node, path string) {
 	}
 }
 
-// item has the values of one item of a list. Each value has the form in which a variable
-// would have it.
+// item has the values of one item of a list. Each value has the form of an environment
+// variable.
 type item struct {
 	texts map[string]string // by key
 	place string            // position of the item's name in the file, or else of the item

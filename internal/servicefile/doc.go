@@ -1,11 +1,11 @@
 // Package servicefile reads the service file: YAML in the shape of Anyscale's service
 // files, with the settings of one process.
 //
-// The file is a layer under the environment. Each of its keys has an environment
-// variable, and the value in the file is the variable's value if the environment has
-// none. So the readers of the environment are the only readers of values, and a setting
-// means the same in both places. The table in keys.go maps keys to variables;
-// docs/reference/service-file.md is made from it.
+// The file is a layer under the environment. Most keys have an environment variable, and
+// the value in the file is the variable's value if the environment has none. So the
+// readers of the environment read these values, too, and a setting means the same in both
+// places. The table in keys.go maps keys to variables; docs/reference/service-file.md is
+// made from it.
 //
 // The life of a file:
 //

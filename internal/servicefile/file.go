@@ -182,8 +182,8 @@ func (f *File) Try(read func(getenv func(string) string) error) {
 	})
 }
 
-// item returns the value in the form of its variable. If the variable is a list by plugin,
-// the plugin's name comes first.
+// item returns the value in the form of its variable. If the variable is a list with
+// items for single plugins, each item begins with the plugin's name.
 func (v value) item() string {
 	if v.key.join == "" {
 		return v.text
@@ -234,8 +234,9 @@ func (f *File) of(variable string) (text string, from *value) {
 // DefaultPlugin is the plugin that runs if the file enables tracing and names none.
 const DefaultPlugin = "console"
 
-// join returns a list by plugin: the items of the environment, and the file's items of all
-// other plugins. A value for all plugins in the environment overrides the file.
+// join returns the value of a variable with items for single plugins: the items of the
+// environment, and the file's items of all other plugins. A value for all plugins in the
+// environment overrides the file.
 func (f *File) join(variable, own string) string {
 	items := []string{own}
 	for _, v := range f.values {
@@ -246,7 +247,8 @@ func (f *File) join(variable, own string) string {
 	return strings.Join(items, ",")
 }
 
-// names reports whether a list by plugin has an item for the plugin, or for all plugins.
+// names reports whether a list with items for single plugins has an item for the plugin,
+// or for all plugins.
 func names(list, join, plugin string) bool {
 	if strings.TrimSpace(list) == "" {
 		return false

@@ -79,13 +79,13 @@ func list(sep string) form {
 	}, schema: schema{"type": []string{"string", "array", "null"}, "items": schema{"type": "string"}}}
 }
 
-// targets is the form of the places of deployments.
+// targets is the form of the targets of remote deployments.
 var targets = form{
 	says: `a list of texts, such as ["Model=dns:///model:9100"], or one text`, read: list(",").read, schema: list(",").schema,
 }
 
-// word returns the form of one of some words, in any case. words has the variable's value
-// for each word.
+// word returns the form of a word out of a list, in upper or lower case. words maps each
+// word to the variable's value.
 func word(says string, words map[string]string) form {
 	return form{says: says, read: func(node *yaml.Node) (string, bool) {
 		text, ok := readText(node)

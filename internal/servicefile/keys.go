@@ -21,7 +21,8 @@ const (
 	pathUserConfig = pathDeployment + ".user_config"
 )
 
-// EnvPlugins is the variable of the list of plugins, which the file's switch disables.
+// EnvPlugins is the variable of the list of plugins. The file has no value for it if
+// tracing_config.enabled is false.
 const EnvPlugins = "SERVE_TRACING_EXPORTER_PLUGIN"
 
 // OpenTelemetry's variables that affect the values of keys.
@@ -49,7 +50,7 @@ type Key struct {
 	form form
 	// secret is set if the value is a credential. Settings does not show it.
 	secret bool
-	// atMost bounds the default by another key.
+	// atMost describes a bound on the default that depends on another key.
 	atMost string
 	// join separates a plugin's name and its value in a variable that is a list with
 	// an item for each plugin.

@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// Parse returns a service file with the content data. The environment env overrides its
-// values. The File has all valid values, and Err returns the errors.
+// Parse returns a service file with the content data. The environment env overrides the
+// values of the file. The File has all valid values, and File.Err returns the errors.
 func Parse(name string, data []byte, env func(string) string) *File {
 	f := &File{Name: name, env: env, faults: faults{file: name}}
 	root, err := yamlfile.Parse(data)
@@ -40,8 +40,8 @@ const (
 // reader reads the nodes of a file with the help of the table of keys.
 type reader struct{ f *File }
 
-// section reads a mapping with keys of the table. pattern is the path with NAME in place of
-// a plugin's name, and without indices.
+// section reads a mapping with keys of the table. pattern is the path with NAME in place
+// of a plugin's name, and [] in place of an index.
 func (r reader) section(node *yaml.Node, path, pattern string) {
 	known := below(pattern)
 	if node.Kind != yaml.MappingNode {
@@ -212,8 +212,8 @@ func (r reader) entries(node *yaml.Node, path string) []entry {
 	return list
 }
 
-// plain reports whether a configuration has no aliases, merges and repeated keys. It
-// adds an error for each.
+// plain reports whether a configuration has no aliases, no merges and no repeated keys.
+// It adds an error for each.
 func (r reader) plain(node *yaml.Node, path string) bool {
 	before := len(r.f.faults.list)
 	switch node.Kind {

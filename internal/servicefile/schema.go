@@ -11,8 +11,8 @@ import (
 type schema map[string]any
 
 // Schema returns the JSON Schema (draft 2020-12) of service files, for editors. It has
-// every key of the table, and the keys of other programs with their reason. The values
-// of a plugin's configuration are not described.
+// every key of the table, and the keys of other programs with the reason why they are not
+// read. The values of a plugin's configuration are not described.
 func Schema() ([]byte, error) {
 	root := section()
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"

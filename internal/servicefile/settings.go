@@ -14,7 +14,8 @@ const FromDefault = "default"
 
 // Setting is the value of one key and its origin.
 type Setting struct {
-	// Key is its path. Variable overrides it; empty if there is none.
+	// Key is the path of the key. Variable is the variable that overrides the key, or
+	// empty.
 	Key      string `json:"key"`
 	Variable string `json:"variable,omitempty"`
 	// Value is the value in effect, in the form of the variable; empty for none.
@@ -23,9 +24,9 @@ type Setting struct {
 	From string `json:"from"`
 }
 
-// Settings returns the settings for all keys of the table, in its order. For NAME it has
-// the keys that are set for each plugin of the file, and for applications the keys that
-// are set. The value of a configuration is its length, because it may hold secrets.
+// Settings returns the settings for all keys of the table, in its order. For each plugin
+// and for each application in the file, it returns only the keys that are set. The value
+// of a configuration is its length, because it may hold secrets.
 func (f *File) Settings() []Setting {
 	var list []Setting
 	for _, k := range keys {
@@ -77,7 +78,7 @@ func (f *File) setting(k Key) Setting {
 	if k.atMost != "" {
 		is.Value += ", at most " + k.atMost
 	}
-	if k.Variable == "" { // the switch
+	if k.Variable == "" { // tracing_config.enabled
 		if by := disabledBy(f.env); by != "" {
 			return Setting{Key: k.Path, Variable: by, Value: "false", From: "environment " + by}
 		}
@@ -87,7 +88,7 @@ func (f *File) setting(k Key) Setting {
 		return is
 	}
 	if k.Path == pathFunction && f.find(pathFunction) == nil {
-		return is // the list of exporter_plugin has it
+		return is // the setting exporter_plugin shows the list
 	}
 	own, here := strings.TrimSpace(f.env(k.Variable)), f.find(k.Path)
 	text, from := f.of(k.Variable)

@@ -67,8 +67,8 @@ func explainKey(e *Error, top place) *Error {
 	return UnknownKey(at.path, at.node, keys)
 }
 
-// find returns the key or the value at the position of e, in p or below it. It does not
-// follow aliases.
+// find returns the key, or the value if key is false, at the position of e, in p or below
+// p. It does not follow aliases.
 func find(p place, e *Error, key bool) (place, bool) {
 	here := func(n *yaml.Node) bool { return n.Line == e.Line && n.Column == e.Column }
 	for p.typ != nil && p.typ.Kind() == reflect.Pointer && !decodesItself(p.typ) {
@@ -141,9 +141,9 @@ type field struct {
 	typ  reflect.Type
 }
 
-// Keys returns the keys that a struct of type t decodes, in the order of its fields. other
-// is true if t accepts further keys. This is so for every type that is not a struct, or
-// that decodes itself.
+// Keys returns the keys that a struct of type t decodes, in the order of its fields.
+// other is true if t accepts further keys: t has an inline map, is not a struct, or
+// decodes itself.
 func Keys(t reflect.Type) (keys []string, other bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -20,8 +20,8 @@ func Flow(node *yaml.Node) []byte {
 	return append(w.out, '\n')
 }
 
-// maxKey is the length in bytes from which a key needs a question mark before it. The
-// parser allows 1024 bytes for other keys.
+// maxKey is the length in bytes above which flowWriter writes a question mark before a
+// key. The parser allows 1024 bytes for a key without it.
 const maxKey = 500
 
 type flowWriter struct {
@@ -79,7 +79,7 @@ func (w *flowWriter) goTo(line int) {
 
 func (w *flowWriter) add(text string) { w.out = append(w.out, text...) }
 
-// scalarText returns a scalar as flow style has it.
+// scalarText returns the text of a scalar in flow style.
 func scalarText(n *yaml.Node) string {
 	const quotes = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	tagged := n.Style&yaml.TaggedStyle != 0
@@ -93,7 +93,7 @@ func scalarText(n *yaml.Node) string {
 	return Quote(n.Value)
 }
 
-// tagOf returns a tag as a document has it.
+// tagOf returns the tag of a node in the form in which a document has it.
 func tagOf(n *yaml.Node) string {
 	if strings.HasPrefix(n.Tag, "!") {
 		return n.Tag
