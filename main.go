@@ -17,11 +17,10 @@ import (
 //	func main() { servetrace.Main(app) }
 //
 // It adds the flags --http ADDRESS, --grpc ADDRESS and --config FILE to the flags of
-// package flag and parses the command line, which must have no arguments. It reads the
+// package flag. It parses the command line, which must have no arguments. It reads the
 // settings with LoadConfigFile, lets the flags override them, and calls Run. It returns
 // after a stop without an error. Otherwise it prints the error to standard error and ends
-// the process: with status 2 if the command line is wrong, and with status 1 after any
-// other error.
+// the process. The status is 2 if the command line is wrong, and 1 after any other error.
 //
 // A program with flags of its own, or with options of Run, calls MainFunc.
 func Main(apps ...*serving.App) {

@@ -38,7 +38,7 @@ type options struct {
 
 // WithLogger sets the logger of the service and its plugins. The default logs to standard
 // error, from Config.LogLevel on, in the format of Config.LogFormat, through
-// tracing.NewLogHandler: lines that user code logs with a request's context have the ids
+// tracing.NewLogHandler. Lines that user code logs with a request's context have the ids
 // of request and trace. The default has a queue, so that a request does not wait for the
 // reader of the log. If lines are read too slowly, it drops lines and logs their number.
 // Only a line of user code at level ERROR may wait, at most 100 ms.
@@ -71,7 +71,7 @@ func WithReady(f func(addr net.Addr)) Option {
 // While it runs, Run sets OpenTelemetry's global provider, propagator and error handler.
 // It also sets the default of package slog and the output of package log, except if
 // WithLogger is given or the program has set a default. Only one Run at a time makes
-// sense in a process: tracers that user code took from OpenTelemetry before the first Run
+// sense in a process. Tracers that user code took from OpenTelemetry before the first Run
 // stay bound to the first Run.
 func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) error {
 	o := options{ready: func(net.Addr) {}}

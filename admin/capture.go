@@ -31,7 +31,7 @@ func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)
 	s.additions.capture.Store(&capture)
 }
 
-// serveCapture answers with the batches of the plugin in the query, as they come: each is
+// serveCapture answers with the batches of the plugin in the query, as they come. Each is
 // an ExportTraceServiceRequest behind its length in 4 bytes, as the Collector's file
 // exporter writes. The answer ends after the seconds of the query, or before the batch
 // that exceeds the bytes of the query.

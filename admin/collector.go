@@ -176,7 +176,7 @@ type collector struct{ stats func() host.Stats }
 // NewCollector returns the metrics of a host, for a program's own registry.
 // docs/reference/metrics.md lists them. stats is the method Stats of a [host.Host]. It is
 // called once per scrape, so all metrics of a scrape are of the same moment, and their
-// sums match. The number of series is bounded: by the plugins in the list and formerly in
+// sums match. The number of series is bounded by the plugins in the list and formerly in
 // it, gRPC's codes, the host's reasons and states, and 64 processors per plugin. The
 // collector is safe for concurrent use if stats is.
 func NewCollector(stats func() host.Stats) prometheus.Collector { return collector{stats} }

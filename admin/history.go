@@ -17,7 +17,8 @@ const (
 	rateOver = 10 * time.Second
 )
 
-// moment is a sample: the counts of each plugin at a time, by the plugin's name.
+// moment is a sample: the counts of each plugin at one point in time, by the plugin's
+// name.
 type moment struct {
 	at         time.Time
 	done, lost map[string]uint64

@@ -27,7 +27,7 @@ type Relay struct {
 
 // RelaySender describes the open connections of a program.
 type RelaySender struct {
-	// Name is the process on a Unix socket, or else the address.
+	// Name is the process of the program if it uses a Unix socket, otherwise its address.
 	Name        string `json:"name"`
 	Connections int    `json:"connections"`
 	// Requests counts the answered requests. PushedBack counts the requests for which

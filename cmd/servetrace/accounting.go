@@ -15,7 +15,7 @@ import (
 
 type accounting struct {
 	plugin         string // name of the plugin in the list, and the name that it reports
-	processor      bool   // the plugin returns the spans
+	processor      bool   // a processor plugin, which returns the spans
 	spans, batches int    // number of spans to send, and of batches sent
 	delivered      int
 	filtered       map[string]int // by processor

@@ -40,7 +40,7 @@ type benchSubject struct {
 // benchWarm is the time for a plugin to warm up, which is not measured.
 const benchWarm = 500 * time.Millisecond
 
-// measureAll starts the plugins and measures them by turns.
+// measureAll starts the plugins and measures them in turn.
 func measureAll(ctx context.Context, subjects []*benchSubject, requests []request, f benchFlags, report *progress.Report, output *os.File) error {
 	for _, x := range subjects {
 		var logged bytes.Buffer
@@ -110,8 +110,8 @@ func (x *benchSubject) measure(ctx context.Context, turn time.Duration, calls in
 	return context.Cause(ctx)
 }
 
-// call sends the next batch. It returns false if the plugin asks to send the batch later,
-// because a host would pause then.
+// call sends the next batch. It returns false after an error that is not final, because a
+// host would pause then.
 func (x *benchSubject) call(ctx context.Context) bool {
 	x.mu.Lock()
 	batch := x.batches[x.next%len(x.batches)]

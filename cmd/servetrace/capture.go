@@ -99,7 +99,7 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 		if err != nil {
 			return usagef("--file: %w", err)
 		}
-		defer func() { _ = file.Close() }() // an error of the content was reported by the write
+		defer func() { _ = file.Close() }() // each write has reported its error
 		out = file
 	}
 	report := progress.Start(cmd.ErrOrStderr(), "capture", f.duration)
@@ -183,8 +183,8 @@ func (r *recording) next() ([]byte, error) {
 // mostBatch bounds a batch of a capture. No host sends a larger batch.
 const mostBatch = 64 << 20
 
-// captured counts the batches that were written, and their spans. end is the cause of an
-// end before the end of the capture.
+// captured counts the batches that were written, and their spans. end is the error that
+// ended the recording too early, or nil.
 type captured struct {
 	batches, spans int
 	end            error
@@ -229,7 +229,7 @@ func (r *recording) copyTo(w io.Writer, format string, report func(spans int)) (
 	}
 }
 
-// write writes a batch.
+// write writes a batch in the format and counts it.
 func (c *captured) write(w io.Writer, batch []byte, format string) error {
 	spans, err := otlpwire.CountSpans(batch)
 	line := append(binary.BigEndian.AppendUint32(nil, uint32(len(batch))), batch...)

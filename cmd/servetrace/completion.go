@@ -7,7 +7,7 @@ import (
 )
 
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// Cannot fail, except for an unknown flag, or a flag that has values already.
+	// Cannot fail, except for an unknown flag, or a flag that has completions already.
 	// TestCommandsCompleteTheirFlags checks all of them.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }

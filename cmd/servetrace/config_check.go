@@ -86,8 +86,8 @@ type checked struct {
 	unread     []variables.Variable
 }
 
-// reference is a reference in a plugin's configuration. Missing is the reason if it
-// cannot be resolved here.
+// reference is a reference in a plugin's configuration, such as ${env:NAME}. Missing is
+// the reason if it cannot be resolved here.
 type reference struct {
 	Plugin    string `json:"plugin"`
 	Reference string `json:"reference"`

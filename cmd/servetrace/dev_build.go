@@ -22,7 +22,7 @@ type goBuild struct {
 	more   []string // further files to watch
 
 	watched []string // folders and files, from the last build
-	seen    prints   // of the last build
+	seen    prints   // when the last build began
 	built   bool     // this command has built the file
 }
 
@@ -34,14 +34,14 @@ type filePrint struct {
 	modified time.Time
 }
 
-// aside returns a folder beside the built file. It has the previous build, which has the
-// same name, and a build in progress.
+// aside returns a folder beside the built file. It has the previous build, under the name
+// of the built file, and a build in progress.
 func (b *goBuild) aside() string { return filepath.Join(filepath.Dir(b.file), ".servetrace-dev") }
 
 func (b *goBuild) before() string { return filepath.Join(b.aside(), filepath.Base(b.file)) }
 
-// run builds the package. The file is replaced in one step, so that a service never sees
-// half of it. Without debugging data a link takes half of the time.
+// run builds the package. A rename puts the file in its place, so that a service never
+// sees half of it. Without debugging data, the linker takes half of the time.
 func (b *goBuild) run(ctx context.Context) error {
 	b.seen = b.look()
 	partial := b.before() + ".new"
@@ -75,8 +75,8 @@ func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
 const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .Replace (not .Replace.Version))}}{{$.Dir}}
 {{with .Replace}}{{.GoMod}}{{else}}{{.GoMod}}{{end}}{{end}}{{end}}{{end}}`
 
-// watch adds the folders of the package and of the packages that it imports. A change
-// since the last build counts if its folder was watched then.
+// watch sets the watched folders: of the package, and of the packages that it imports. A
+// change since the last build counts if its folder was watched then.
 func (b *goBuild) watch(ctx context.Context) {
 	text, err := b.command(ctx, "list", "-deps", "-f", localPackages, ".")
 	if err != nil {
@@ -92,7 +92,8 @@ func (b *goBuild) watch(ctx context.Context) {
 	}
 }
 
-// look returns the prints of all files that are watched, except tests and hidden files.
+// look returns the prints of all files that are watched, except tests, hidden files,
+// backups and the built file.
 func (b *goBuild) look() prints {
 	found := prints{}
 	add := func(path string, info fs.FileInfo, err error) {

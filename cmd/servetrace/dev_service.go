@@ -30,8 +30,8 @@ type devService struct {
 // serviceGrace is the time for the program to end after SIGTERM.
 const serviceGrace = 30 * time.Second
 
-// start starts a program with the plugin of the loop, and sets the loop's service. ended
-// is called with the cause when the program ends.
+// start starts a program with the plugin of the loop, and sets l.at, the address of its
+// status. ended is called with the cause when the program ends.
 func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) (started bool, err error) {
 	_, entry, err := entryOf(l.build.file)
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = environ
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = launch.DeathPact() // in a group of its own: Ctrl-C is one signal for it, by stop
+	cmd.SysProcAttr = launch.DeathPact() // a process group of its own, so that Ctrl-C reaches the program only through stop
 	starts := make(chan error)
 	d.running.Go(func() { // ends with the program
 		runtime.LockOSThread()
@@ -87,7 +87,7 @@ func (d *devService) stop() {
 
 // lastBatch is the last batch that the plugin got in the service.
 type lastBatch struct {
-	begun bool // follow runs
+	begun bool // follow was started
 
 	mu    sync.Mutex
 	batch []byte
@@ -102,7 +102,9 @@ func (b *lastBatch) get() []byte {
 // followPause is the time between two captures.
 const followPause = 500 * time.Millisecond
 
-// follow captures batches until ctx ends. It reports the first error of each kind.
+// follow captures batches until ctx ends. It reports an error that differs from the last
+// reported error. It reports none in the first five seconds, because the service may be
+// starting.
 func (b *lastBatch) follow(ctx context.Context, l *devLoop) {
 	said := ""
 	for began := time.Now(); ctx.Err() == nil; {

@@ -53,8 +53,8 @@ func readLog(log []byte) (remarks []string, to address) {
 	return remarks, to
 }
 
-// backEnd connects to the address of the back end. If that fails, the plugin explains the
-// failure in its answer to the span.
+// backEnd connects to the address of the back end. If that fails, but the plugin answered
+// the span without an error, the finding is only a warning.
 func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	to := p.trial.address
 	if to.Endpoint == "" {
@@ -85,8 +85,9 @@ func (p *pluginCheck) backEnd(ctx context.Context) finding {
 // probeTimeout bounds the lookup of a name, and a connection.
 const probeTimeout = 3 * time.Second
 
-// probe looks up the name in an address and connects. It begins TLS if the plugin does. It
-// checks no certificate, because the plugin may trust other authorities.
+// probe looks up the name in an address and connects. It begins TLS if the plugin uses
+// TLS without a proxy. It checks no certificate, because the plugin may trust other
+// authorities.
 func probe(ctx context.Context, to address) (fact string, err error) {
 	network, at, secure := target(to)
 	if at == "" {

@@ -10,9 +10,9 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// remedies are the forms of advice in the errors of this repository, each with the command
-// that carries out the advice. No command contains the value of a variable, which may be a
-// secret. The first match counts.
+// remedies are the forms of advice in the errors of this repository, each with the
+// command that carries out the advice. No command contains the current value of a
+// variable, because it may be a secret. The first match counts.
 var remedies = []struct {
 	advice *regexp.Regexp
 	next   string
@@ -78,7 +78,7 @@ func editor(path string, line int) string {
 	return "${EDITOR:-vi} " + at + shellWord(path)
 }
 
-// entryNamed returns the list of plugins, with another path for the item where.
+// entryNamed returns the list of plugins, with the path other in place of the path where.
 func entryNamed(list, where, other string) string {
 	items := strings.Split(list, ",")
 	if i, before := entryAt(items, where); i >= 0 {
@@ -87,8 +87,8 @@ func entryNamed(list, where, other string) string {
 	return strings.Join(items, ",")
 }
 
-// withoutEntry returns the list of plugins without an item, and the item. It is empty if
-// the list does not have it.
+// withoutEntry returns the list of plugins without the item for where, and the item. item
+// is empty if the list does not have it.
 func withoutEntry(list, where string) (rest, item string) {
 	items := strings.Split(list, ",")
 	bare := slices.Clone(items)
@@ -102,7 +102,8 @@ func withoutEntry(list, where string) (rest, item string) {
 	return strings.Join(slices.Delete(slices.Clone(items), i, i+1), ","), strings.TrimSpace(items[i])
 }
 
-// entryAt returns the index of the item with a place, or -1, and the text before the place.
+// entryAt returns the index of the item with the path where, or -1, and the text before
+// the path.
 func entryAt(items []string, where string) (i int, before string) {
 	for i, item := range items {
 		if before, found := strings.CutSuffix(strings.TrimSpace(item), where); found && (before == "" || strings.HasSuffix(before, "=")) {

@@ -42,7 +42,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 type pluginCheck struct {
 	d            *doctor
 	cfg          host.Config
-	static, live host.Inspection // without and with a start
+	static, live host.Inspection // without and with a start of the plugin
 	trial        trial
 }
 
@@ -86,7 +86,7 @@ var (
 	ofVersion = []launch.Reason{launch.ReasonVersion}
 )
 
-// startError returns the error of the start, if it has one.
+// startError returns the error of the plugin's start. failing is false if there is none.
 func (p *pluginCheck) startError() (misfit *launch.Error, failing bool) {
 	for _, err := range []error{p.static.Err, p.live.Err} {
 		if misfit, ok := errors.AsType[*launch.Error](err); ok {
@@ -115,7 +115,7 @@ func (p *pluginCheck) file(context.Context) finding {
 	return finding{Result: passed, Text: text}
 }
 
-// nextOfFile returns the command that mends a file that cannot be used.
+// nextOfFile returns the next command for a file that cannot be used.
 func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 	path := shellWord(p.static.Path)
 	switch {
@@ -129,8 +129,8 @@ func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 	return cmp.Or(nextOfFile(misfit.Err.Error()), "head -c 100 "+path)
 }
 
-// nextOfFolder returns the command for a bare name that no folder has: the folder
-// "plugins" below a folder, if that has the plugin, or a list of the folders.
+// nextOfFolder returns the command for a bare name that no folder has. It sets the folder
+// "plugins" below a folder, if that one has the plugin. Otherwise it lists the folders.
 func (p *pluginCheck) nextOfFolder() string {
 	var words []string
 	for _, dir := range p.cfg.PluginDirs {
@@ -153,8 +153,9 @@ func isFile(path string) bool {
 // meantPlugin matches the similar name in the host's error about a bare name.
 var meantPlugin = regexp.MustCompile(`; did you mean (\S+)\? Else build it there`)
 
-// nextOfMissing returns the command for a plugin that was not found: a list with a
-// plugin of a similar name, or in the working folder.
+// nextOfMissing returns the command for a plugin that was not found. It sets the list,
+// with the file of that name in the working folder, or with a similar name. It is empty
+// if there is neither.
 func (p *pluginCheck) nextOfMissing() string {
 	where := p.static.Where
 	other := "./" + where
@@ -273,7 +274,7 @@ func (p *pluginCheck) configuration(ctx context.Context) finding {
 	return f
 }
 
-// span reports the receipt for the marked span.
+// span reports the plugin's answer to the marked span.
 func (p *pluginCheck) span(context.Context) finding {
 	v := p.trial
 	code := func(err error) string { return v.answer.Code + ": " + err.Error() }
@@ -325,8 +326,8 @@ func (v trial) next() string {
 	return nextIn(v.answer.Err.Error())
 }
 
-// receive starts and configures the plugin, sends it the marked span, and ends it. It reads
-// the plugin's log after its end, so that no line is missing.
+// receive starts and configures the plugin, sends the marked span to an exporter, and
+// ends the plugin. It reads the plugin's log after the end, so that no line is missing.
 func (p *pluginCheck) receive(ctx context.Context) (v trial) {
 	d, cfg, name := p.d, p.cfg, p.live.Name
 	var log bytes.Buffer

@@ -40,7 +40,7 @@ type report struct {
 
 	w     io.Writer
 	marks map[result]string
-	err   error // of w
+	err   error // of writes to w
 }
 
 func (r *report) add(f finding) {

@@ -92,13 +92,13 @@ func (d *doctor) list(ctx context.Context, cfg servetrace.Config) bool {
 	return true
 }
 
-// nextOfOff returns the command that configures a plugin, if there is none.
+// nextOfOff returns the next command if there are no plugins.
 func (d *doctor) nextOfOff(cfg servetrace.Config) string {
 	by, _, _ := strings.Cut(cfg.Tracing.DisabledBy, "=")
 	switch {
 	case by != "":
 		return "unset " + by
-	case cfg.Host.Plugins != "": // only folders
+	case cfg.Host.Plugins != "": // the list has only folders without plugins
 		return "ls -l " + shellWord(cfg.Host.Plugins)
 	case d.path != "":
 		return editor(d.path, 0)
@@ -106,7 +106,7 @@ func (d *doctor) nextOfOff(cfg servetrace.Config) string {
 	return "export " + host.EnvPlugins + "=console"
 }
 
-// rareRatio is the ratio below which a short test may show no trace.
+// rareRatio is the largest ratio at which a short test may show no trace.
 const rareRatio = 0.1
 
 func (d *doctor) sampling(cfg servetrace.Config) {

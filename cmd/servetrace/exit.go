@@ -30,7 +30,8 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// lossError is the loss of spans by a relay that a signal has stopped: exit code 1.
+// lossError is the error of a relay that lost spans at its stop: exit code 1, also after
+// a signal.
 type lossError struct{ err error }
 
 func (e lossError) Error() string { return "spans were lost: " + e.err.Error() }

@@ -47,7 +47,7 @@ func readFile(ctx context.Context, what, name string, stdin io.Reader, limit int
 	return data, nil
 }
 
-// readAll is readFile without an end by ctx.
+// readAll is readFile without ctx.
 func readAll(name string, stdin io.Reader, limit int64) ([]byte, error) {
 	from := stdin
 	if name != "-" || stdin == nil {

@@ -1,4 +1,4 @@
-// Command servetrace is the command line of servetrace. It answers
+// Command servetrace is the command line of servetrace. Its commands are:
 //
 //	servetrace version
 //	servetrace doctor
@@ -20,10 +20,10 @@
 //  4. An error goes to standard error, and exitCode (exit.go) returns its exit code.
 //
 // Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. The checks of
-// doctor have files of their own: doctor_NAME.go. A command has no
-// rules about plugins of its own: host.Inspect resolves settings, plugintest.Check holds
-// the contract, and admin.Status describes a running service. docs/reference/cli.md is
-// the reference, and a test holds it equal to the command tree. Open root.go first.
+// doctor have files of their own: doctor_NAME.go. No command has rules of its own about
+// plugins: host.Inspect resolves settings, plugintest.Check checks the contract, and
+// admin.Status describes a running service. docs/reference/cli.md is the reference, and a
+// test compares it with the command tree. Open root.go first.
 package main
 
 import (

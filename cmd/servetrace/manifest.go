@@ -37,7 +37,7 @@ type manifest struct {
 type group struct {
 	namespace, service string
 	port               int
-	slices             bool // found by EndpointSlices
+	slices             bool // clients find the pods by EndpointSlices
 	runs               []string
 }
 
@@ -189,7 +189,8 @@ func (m *manifest) readGroups() error {
 	return nil
 }
 
-// place sets the namespace of a release without one, and checks that it fits the Services.
+// place sets the namespace of the release if it has none, and checks that the release
+// fits the Services.
 func (m *manifest) place(release *helm.Release) error {
 	for _, g := range m.groups {
 		if g.service == release.Name {
@@ -204,7 +205,7 @@ func (m *manifest) place(release *helm.Release) error {
 	return nil
 }
 
-// usesSlices reports whether a Service is found by EndpointSlices.
+// usesSlices reports whether clients find the pods of a Service by EndpointSlices.
 func (m *manifest) usesSlices() bool {
 	return slices.ContainsFunc(m.groups, func(g group) bool { return g.slices })
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // writeJSON writes v as indented JSON. It escapes all characters that may control a
-// terminal; encoding/json escapes only the first 32 characters.
+// terminal; encoding/json escapes only the characters below U+0020.
 func writeJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

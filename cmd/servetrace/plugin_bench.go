@@ -149,7 +149,7 @@ func withoutProcessors(configs map[string]host.PluginConfig) (without map[string
 	for name, config := range configs {
 		var document map[string]any
 		if err := yaml.Unmarshal(config.Document, &document); err != nil || document["processors"] == nil {
-			continue // a file of the settings, or refused by the plugin
+			continue // it has no processors, is in a file of the settings, or is invalid
 		}
 		delete(document, "processors")
 		text, err := yaml.Marshal(document)

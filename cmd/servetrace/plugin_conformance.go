@@ -149,7 +149,7 @@ func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]p
 	return opts, nil
 }
 
-// writeReport writes the report as printable text, because it quotes the plugin.
+// writeReport writes the report as printable text, because it quotes the plugin's output.
 func writeReport(w io.Writer, report *plugintest.Report) error {
 	var text strings.Builder
 	if err := report.WriteText(&text); err != nil {

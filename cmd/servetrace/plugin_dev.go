@@ -149,7 +149,7 @@ func (l *devLoop) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(l.out, "dev: "+format+"\n", args...) // if it fails, the next write of the loop fails too
 }
 
-// run builds until ctx or the program ends.
+// run builds the plugin after each change, until ctx or the program ends.
 func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -208,7 +208,7 @@ func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 	before := l.text
 	if l.ran != nil && !sameRequests(l.ran, spans) {
 		if before, _, err = l.try(ctx, l.build.before(), spans); err != nil {
-			before = "" // it was not a plugin
+			before = "" // the previous build cannot run
 		}
 	}
 	l.text, l.ran = text, spans
@@ -227,8 +227,8 @@ func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 // devSpans bounds the spans of a batch that are sent after each build.
 const devSpans = 20
 
-// spans returns the spans for a build. If there is no batch of the service, it returns the
-// spans of the previous build.
+// spans returns the spans for a build: of --spans, of the service's last batch, or of the
+// previous build, or else a built-in span.
 func (l *devLoop) spans() []request {
 	switch batch := l.last.get(); {
 	case l.fixed != nil:

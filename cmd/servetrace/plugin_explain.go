@@ -73,7 +73,8 @@ type explained struct {
 	Path     string `json:"path,omitempty"`
 	Attached bool   `json:"attached,omitempty"`
 	Folder   string `json:"folder,omitempty"`
-	// Processor describes the place of a processor. Empty for an exporter.
+	// Processor describes the exporters and the failure mode of a processor. Empty for an
+	// exporter.
 	Processor string `json:"processor,omitempty"`
 	Digest    string `json:"digest,omitempty"`
 	Pin       string `json:"pin,omitempty"`

@@ -156,7 +156,7 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	if err != nil {
 		return err
 	}
-	cfg.AllowWritable = true // a service checks the folder
+	cfg.AllowWritable = true // a service checks the folder before it starts the plugin
 	if is := host.Inspect(ctx, cfg, false)[0]; is.Err != nil {
 		return fmt.Errorf("the file cannot run here, and is not installed: %w", is.Err)
 	}
@@ -212,7 +212,8 @@ func parseSource(text string) (source, error) {
 	return s, nil
 }
 
-// read returns the plugin's name and its bytes. It has verified their digest.
+// read returns the plugin's name and its bytes. It verifies the digest of the source, if
+// the source has one.
 func (s source) read(ctx context.Context, report *progress.Report) (name string, data []byte, err error) {
 	switch {
 	case s.oci:
@@ -233,7 +234,7 @@ func (s source) read(ctx context.Context, report *progress.Report) (name string,
 	return s.name, data, err
 }
 
-// verify compares the digest of data.
+// verify returns an error if data does not have the digest.
 func verify(where string, data []byte, digest string) error {
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != digest {
 		return fmt.Errorf("%s has the digest sha256:%x, and not sha256:%s: nothing is installed; get the file again, or ask its publisher", where, sum, digest)

@@ -51,7 +51,8 @@ func newPluginNew() *cobra.Command {
 	return cmd
 }
 
-// writePlugin writes the module and the next steps. info is of this binary.
+// writePlugin writes the module and the next steps. info is the build information of this
+// binary.
 func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
 	if err := s.settle(); err != nil {
 		return err

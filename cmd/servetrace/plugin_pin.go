@@ -54,8 +54,8 @@ func newPluginPin(s settings) *cobra.Command {
 	return cmd
 }
 
-// pathEntry returns the entry for a path. The entry has no name, because a folder has no
-// name.
+// pathEntry returns the entry for a path. The entry has no name, because an entry for a
+// folder must have none.
 func pathEntry(path string) (string, error) {
 	name, entry, err := entryOf(path)
 	if err != nil {

@@ -112,9 +112,8 @@ func (f runFlags) check() error {
 	return nil
 }
 
-// send starts a plugin, sends the requests and stops the plugin. The accounting is nil if it
-// did not become ready.
-// A processor plugin's results go to out.
+// send starts a plugin, sends the requests and stops the plugin. The accounting is nil if
+// the plugin did not become ready. A processor plugin's results go to out.
 func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer, opts ...host.Option) (acc *accounting, err error) {
 	session, err := openSession(ctx, cfg, logged, opts...)
 	if cause := over(ctx); err != nil && cause != nil {
@@ -135,7 +134,8 @@ func send(ctx context.Context, cfg host.Config, requests []request, out, logged 
 }
 
 // over returns the cause if ctx has ended, else nil. gRPC uses the clock, and may notice
-// the deadline a moment before ctx ends.
+// the deadline a moment before ctx ends. So over waits for the end of ctx after its
+// deadline.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()

@@ -162,7 +162,7 @@ func readRelay(path string, getenv func(string) string) (relay.Config, error) {
 	return cfg, errors.Join(file.Err(), err)
 }
 
-// run runs the relay until its context ends.
+// run runs the relay until the command's context or the server ends.
 func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error {
 	cfg, own, err := f.read(s)
 	if err != nil {
@@ -224,13 +224,13 @@ func readSettings(getenv func(string) string) {
 	_, _ = readRelay("", getenv)                 // as above
 }
 
-// memoryLimit is the size from which the garbage collector keeps the relay small. With the
-// default settings, all memory that the bounds of the relay allow fits into it.
+// memoryLimit is the soft limit of the Go runtime for the relay's memory, in bytes. With
+// the default settings, all memory that the bounds of the relay allow fits into it.
 const memoryLimit = 384 << 20
 
-// limitProcs lets the relay use half of the processors, at least one: the others are left to
-// the senders, and a goroutine wakes up fewer threads. The default of plugins stays a
-// quarter of all.
+// limitProcs sets the relay's GOMAXPROCS to half of the CPUs, at least one. The other
+// half is left to the senders, and a goroutine wakes up fewer threads. The default of
+// plugins stays a quarter of all CPUs.
 func limitProcs(cfg *host.Config) {
 	all := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(max(1, all/2))
@@ -337,7 +337,7 @@ func (r *relayProcess) wait(ctx context.Context) error {
 	}
 }
 
-// reload reloads the plugins at each hangup until ctx ends.
+// reload reloads the plugins at each SIGHUP until ctx ends.
 func (r *relayProcess) reload(ctx context.Context) {
 	for {
 		select {

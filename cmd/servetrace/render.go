@@ -90,7 +90,7 @@ func newRender(s settings) *cobra.Command {
 	return cmd
 }
 
-// label matches the names of Services.
+// label matches the names of Services and of namespaces.
 var label = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func (r *rendering) check() error {
@@ -127,7 +127,7 @@ func (r *rendering) valuesOf(m *manifest) helm.Values {
 	}
 }
 
-// pods returns the item of a Deployment.
+// pods returns the chart's values for one Deployment.
 func (r *rendering) pods(name string, remote map[string]string, ongoing int) helm.Values {
 	return helm.Values{
 		"name": name, "ingress": false, "port": 0, "runs": []string{}, "remote": remote,

@@ -39,7 +39,8 @@ type scaffold struct {
 	Kind   kind
 	Module string
 	Dir    string
-	// Replace is a clone of servetrace to build against; empty: see base.
+	// Replace is the folder of a clone of servetrace to build against. If it is empty,
+	// base chooses.
 	Replace string
 }
 
@@ -56,7 +57,7 @@ func (s scaffold) Setting() string {
 	return host.EnvPlugins + "=$PWD/" + s.Name
 }
 
-// pluginName is pluginsdk's rule for Spec.Name.
+// pluginName matches the names that pluginsdk allows as Spec.Name.
 var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 // longestName is the bound of the host for the name of a plugin.

@@ -8,8 +8,9 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// openSession starts the only plugin of cfg and configures it. The plugin's log goes
-// to logged. It becomes ready within the settings' time for a start, or not at all.
+// openSession starts the only plugin of cfg and configures it. The plugin's log goes to
+// logged. If the plugin does not become ready within SERVE_TRACING_START_TIMEOUT,
+// openSession returns an error.
 func openSession(ctx context.Context, cfg host.Config, logged io.Writer, opts ...host.Option) (*host.Session, error) {
 	list, err := inspectAll(ctx, cfg, false, io.Discard) // finds errors of the list and of its files
 	if err != nil {
@@ -29,9 +30,8 @@ func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.In
 	return list[0], hint(list[0])
 }
 
-// inspectAll asks the host about all plugins of cfg. It holds the plugins' log, and
-// writes it to logged if a plugin cannot be used. The host's own log about the list is
-// always written.
+// inspectAll asks the host about all plugins of cfg. It writes the log to logged if start
+// is false, or if a plugin cannot be used. Otherwise it drops the log.
 func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writer, opts ...host.Option) ([]host.Inspection, error) {
 	var kept bytes.Buffer
 	list := host.Inspect(ctx, cfg, start, append(opts, host.WithLogger(newLog(&kept)))...)

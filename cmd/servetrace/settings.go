@@ -26,8 +26,9 @@ const (
 	envTracesExporter = "OTEL_TRACES_EXPORTER"
 )
 
-// list returns the configuration of the host in a service with this environment. A list
-// that is not empty replaces SERVE_TRACING_EXPORTER_PLUGIN, and leaves the processors out.
+// list returns the configuration of the host in a service with this environment. If
+// plugins is not empty, it replaces SERVE_TRACING_EXPORTER_PLUGIN, and there are no
+// processors.
 func (s settings) list(plugins string) (host.Config, error) {
 	if plugins == "" {
 		return read(s.getenv)
@@ -38,8 +39,9 @@ func (s settings) list(plugins string) (host.Config, error) {
 	}))
 }
 
-// one returns the same with where as the only plugin. Its configuration is configFile, or
-// else the file for its name in SERVE_TRACING_PLUGIN_CONFIG.
+// one returns the configuration of the host with where as the only plugin. The plugin's
+// configuration is configFile, or else the file for its name in
+// SERVE_TRACING_PLUGIN_CONFIG.
 func (s settings) one(ctx context.Context, where, configFile string) (host.Config, error) {
 	name, entry, err := entryOf(where)
 	if err != nil {
@@ -121,8 +123,8 @@ func (s settings) with(other map[string]string) func(string) string {
 	}
 }
 
-// settingOf returns the entries of a setting for one plugin: entries with its name, with
-// the name all, and without a name.
+// settingOf returns the entries of a setting for one plugin: entries with its name, and
+// entries with the name all. If all is empty, it also returns entries without a name.
 func settingOf(setting, plugin, sign, all string) string {
 	var left []string
 	for item := range strings.SplitSeq(setting, ",") {

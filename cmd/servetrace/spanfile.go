@@ -35,7 +35,7 @@ type request struct {
 	data  []byte
 	spans int
 	trace string // the id of its only trace, if it is built in
-	// console reports that it is made of spans in the console exporter's JSON.
+	// console reports that the request is made of spans in the console exporter's JSON.
 	console bool
 }
 
@@ -57,8 +57,8 @@ func builtInSpan(name, service string, end time.Time) request {
 }
 
 // readSpans returns the requests in a file, except requests without spans; "-" is stdin.
-// what names the flag or the argument in errors.
-// A file without any span is an error. It returns when ctx ends.
+// what names the flag or the argument in errors. A file without any span is an error.
+// readSpans also returns when ctx ends.
 func readSpans(ctx context.Context, what, name, format string, stdin io.Reader) ([]request, error) {
 	text, err := readFile(ctx, what, name, stdin, math.MaxInt64-1)
 	if err != nil {

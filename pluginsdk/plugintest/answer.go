@@ -60,8 +60,8 @@ func (a Answer) String() string {
 
 const codeOK = "OK"
 
-// answerFaults describes the parts of an answer that cannot be read. A field is empty if
-// its part can be read.
+// answerFaults describes the faults in the parts of an answer. A field is empty if its
+// part has no fault.
 type answerFaults struct{ response, result, accounted, filtered string }
 
 func answerOfError(err error) Answer {

@@ -62,8 +62,8 @@ type checker struct {
 	verdicts []*verdict // in the order of the rules in the table
 	numbers  *numbering
 	seen     observations
-	// Each rule that runs holds state for reading, or for writing if it changes the state of
-	// the back end.
+	// A running rule locks state for reading, or for writing if the rule changes the
+	// state of the back end.
 	state sync.RWMutex
 
 	shake handshake // written by the rule handshake.line, and read by later rules

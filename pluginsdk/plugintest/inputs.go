@@ -14,8 +14,9 @@ func needsInput(t *trial, input Input) {
 	}
 }
 
-// provoke returns a batch for an input, and puts the back end into the state for it. The
-// caller must call restore, which restores the back end once.
+// provoke returns a batch for an input, and puts the back end into the state of WithState
+// for it, if there is one. The caller must call restore, which restores the back end
+// once.
 func provoke(t *trial, input Input) (b batch, restore func()) {
 	b = t.batch(1)
 	if request := t.suite.settings.inputs[input]; request != nil {
@@ -37,7 +38,7 @@ func provoke(t *trial, input Input) (b batch, restore func()) {
 }
 
 // answerTo sends the batch for an input, restores the back end, and expects the plugin to
-// live. It returns the answer.
+// deliver the next batch. It returns the answer.
 func answerTo(t *trial, input Input) Answer {
 	p := t.ready(asHost)
 	b, restore := provoke(t, input)

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// setAttributes makes the kernel kill the plugin with this process, because a plugin under
-// test may ignore SIGTERM. If offline, the plugin gets a network of its own, without an
-// active interface, and with counters of its own.
+// setAttributes makes the kernel kill the plugin when this process dies, because a plugin
+// under test may ignore SIGTERM. If offline, the plugin gets a network of its own,
+// without an active interface, and with counters of its own.
 func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	attr.Pdeathsig = syscall.SIGKILL
 	if !offline {
@@ -34,8 +34,8 @@ func noNamespaces(err error) bool {
 }
 
 // networkUse returns the number of packets that a process started offline has tried to
-// send: packets that left, and packets without a route. The kernel's own IPv6 packets do
-// not count, because they need an active interface.
+// send: packets that left, and packets without a route. The kernel itself sends no IPv6
+// packets there, because that needs an active interface.
 func networkUse(pid int) (attempts int, err error) {
 	v4, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/snmp", pid))
 	if err != nil {

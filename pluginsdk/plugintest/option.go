@@ -14,8 +14,8 @@ import (
 )
 
 // Option adjusts [Conformance], [Check], [Run] and [Diagnose]. If the same option is
-// given several times, the last counts, except for [WithEnv], [WithInput] and
-// [WithState].
+// given several times, the last counts. But [WithEnv], [WithInput] and [WithState] add to
+// the earlier ones.
 type Option func(*settings)
 
 type settings struct {

@@ -35,11 +35,11 @@ func (o *output) readStderr(r io.Reader) { o.read(r, false) }
 func (o *output) read(r io.Reader, stdout bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for first := stdout; ; {
-		line, err := lines.ReadSlice('\n') // a longer line counts as several
+		line, err := lines.ReadSlice('\n') // a line longer than the buffer counts as several
 		if len(line) > 0 {
 			text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")
 			if first {
-				o.first <- text // does not block, because standard output has one reader
+				o.first <- text // does not block, because it is the only text for this channel
 				first = false
 			}
 			o.add(text, stdout)
@@ -85,7 +85,7 @@ type buffer struct {
 	buf bytes.Buffer
 }
 
-// Write appends b.
+// Write appends p.
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -37,14 +37,14 @@ type Result struct {
 	// Detail is the reason for which a rule failed or was skipped, in one or more lines. It
 	// is empty for a rule that passed.
 	Detail string
-	// Option is the option of this package that was missing, so that the rule was skipped.
-	// Flag is the corresponding flag of "servetrace plugin test". Each is empty if there is
-	// none.
+	// Option is the option of this package because of which the rule was skipped: it was
+	// not given. Flag is the corresponding flag of "servetrace plugin test". Each is
+	// empty if there is none.
 	Option, Flag string
 	// Took is the duration of the rule.
 	Took time.Duration
 
-	untried bool // because a rule that it builds upon is broken
+	untried bool // skipped, because a rule that it builds upon is not kept
 }
 
 // inGo returns the detail with the missing option.

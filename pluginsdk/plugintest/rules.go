@@ -37,7 +37,8 @@ const (
 	processor                  // a processor plugin
 )
 
-// Rules that other rules build upon. Each list has only the last rule of a sequence.
+// Rules that other rules build upon. Each list has only the last rules of a sequence, and
+// rules adds the earlier ones.
 var (
 	shaken     = []string{"handshake.line"}
 	connected  = []string{"handshake.version", "handshake.plain", "handshake.socket"}
@@ -190,7 +191,8 @@ var table = []rule{
 		needs: processor, after: delivered, last: true, check: checkAccounted},
 }
 
-// rules returns the table, with complete lists after.
+// rules returns the table. The list after of each rule then also has the rules that it
+// builds upon indirectly.
 func rules() []rule {
 	all := slices.Clone(table)
 	before := map[string][]string{}

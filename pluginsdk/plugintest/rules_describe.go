@@ -29,8 +29,9 @@ func (a about) maxBytes() int {
 	return limit(a.response.GetLimits().GetMaxBatchBytes(), wire.DefaultMaxBatchBytes, wire.MaxMessageBytes)
 }
 
-// maxSpans returns the largest number of spans that a host sends at once: the limit of
-// SERVE_TRACING_BATCH_SPANS, or its default if the plugin declares none.
+// maxSpans returns the largest number of spans in a batch: the declared limit, but at
+// most the bound of SERVE_TRACING_BATCH_SPANS. It returns the default of this variable if
+// the plugin declares no limit.
 func (a about) maxSpans() int { return limit(a.response.GetLimits().GetMaxBatchSpans(), 2048, 1<<16) }
 
 // concurrency returns the number of concurrent calls that the suite makes. No host makes

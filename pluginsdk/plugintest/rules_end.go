@@ -168,8 +168,8 @@ func begin(p *subject, b batch) <-chan error {
 		outcome <- err
 	}()
 	<-sent
-	// The plugin has begun the call when it has answered later calls, and a moment has
-	// passed. A slow call takes longer than this moment.
+	// The suite assumes that the plugin has begun the call when the plugin has answered
+	// later calls, and a moment has passed. A slow call takes longer than this moment.
 	const moment = 100 * time.Millisecond
 	for range 3 {
 		p.t.must(p.session.health(p.t.ctx))

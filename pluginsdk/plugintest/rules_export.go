@@ -89,7 +89,8 @@ func encodeField(number int, content []byte) []byte {
 	return w.Bytes()
 }
 
-// malformed returns bytes that are no ExportTraceServiceRequest.
+// malformed returns several texts of bytes that are no ExportTraceServiceRequest, by
+// name.
 func malformed(good []byte) map[string][]byte {
 	inSpan := func(content []byte) []byte { return encodeField(1, encodeField(2, content)) }
 	return map[string][]byte{
@@ -259,8 +260,9 @@ func cancelAfter(ctx context.Context, after time.Duration) (context.Context, con
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// checkCut makes calls that are cut off, some of them concurrently, and expects the plugin
-// to live. With a Stuck input, the plugin must also have ended the call.
+// checkCut makes calls that are cut off, some of them concurrently, and expects the
+// plugin to live. With a Stuck input, the plugin must also end the call when it is cut
+// off.
 func checkCut(t *trial, cut cutter) {
 	const most, spans, size = 8, 64, 1 << 20
 	p, about := t.ready(asHost), t.suite.about

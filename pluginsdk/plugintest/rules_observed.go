@@ -7,7 +7,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// These rules check what the plugin answered during all other rules, so they run last.
+// These rules check the plugin's answers in all other rules, so they run last.
 
 func checkDiagnostics(t *trial) {
 	_, diagnostics := t.suite.seen.all()

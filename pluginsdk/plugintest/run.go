@@ -29,8 +29,8 @@ type Diagnostic struct {
 	// Error reports that the plugin cannot work with the configuration. Otherwise the
 	// diagnostic is a warning.
 	Error bool
-	// Path is a variable's name, or a path in the configuration. Empty: the whole
-	// configuration.
+	// Path is a variable's name, or a path in the configuration. It is empty if the
+	// diagnostic is about the whole configuration.
 	Path string
 	// Text describes the fault.
 	Text string
@@ -38,9 +38,9 @@ type Diagnostic struct {
 
 // Run starts a plugin as its main would, but in this process, with a real handshake,
 // socket and gRPC. It configures the plugin with [WithEnv], [WithConfig] and
-// [WithContext], as a host does. The plugin is ready when Run returns. At the end of
-// the test it is drained and ended, as on SIGTERM. If the plugin does not become ready,
-// the test fails at once; use [Diagnose] to test a refused configuration.
+// [WithContext], as a host does. The plugin is ready when Run returns. At the end of the
+// test, Run drains and ends the plugin, as on SIGTERM. If the plugin does not become
+// ready, the test fails at once; use [Diagnose] to test a refused configuration.
 //
 // Run does not change the process's environment. The plugin reads the variables that
 // it declares by Setup.Getenv.
@@ -114,17 +114,18 @@ func (p *Plugin) close() {
 func (p *Plugin) Warnings() []Diagnostic { return p.warnings }
 
 // Export sends a batch as a host does and returns the plugin's answer, which may be a
-// refusal. A processor plugin gets it by Process; its result is in [Plugin.Spans]. It
-// blocks until the plugin answers, ctx ends or the patience of [WithPatience] is over. It
-// returns an error if there was no answer, or if the request cannot be encoded.
+// refusal. A processor plugin gets the batch by Process, and [Plugin.Spans] has the
+// result. Export blocks until the plugin answers, ctx ends or the patience of
+// [WithPatience] is over. It returns an error if there was no answer, or if the request
+// cannot be encoded.
 func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServiceRequest) (Answer, error) {
 	return p.session.export(ctx, p.numbers.of(request))
 }
 
-// Spans returns all batches that reached the exporter so far, in order, as the
-// processors have left them; of a processor plugin, all batches that it has returned. The
-// caller owns the result. It includes batches that the exporter refused, but not batches
-// that a processor refused.
+// Spans returns the spans of all batches that reached the exporter so far, in order, as
+// the processors have left them. For a processor plugin, it returns the spans of all
+// results of the plugin. The caller owns the result. It includes batches that the
+// exporter refused, but not batches that a processor refused.
 func (p *Plugin) Spans() []*tracepb.ResourceSpans {
 	var all []*tracepb.ResourceSpans
 	encoded := p.plugin.inner.tap.seen()
@@ -146,9 +147,9 @@ func (p *Plugin) Flush(ctx context.Context) error {
 	return noneLeft(p.session.flush(ctx))
 }
 
-// Shutdown ends the plugin as a host does, by Shutdown and the end of standard input.
-// It returns when the plugin has ended, with the errors of Shutdown and of Run of
-// pluginsdk.
+// Shutdown ends the plugin as a host does, by Shutdown and the end of standard input. It
+// blocks until the plugin has ended, ctx ends or the patience of [WithPatience] is over.
+// It joins the errors of Shutdown and of pluginsdk.Run.
 func (p *Plugin) Shutdown(ctx context.Context) error {
 	_, err := p.session.shutdown(ctx)
 	p.plugin.CloseStdin()

@@ -38,7 +38,7 @@ type session struct {
 	// connect sets the fields below.
 	hangUp   func()        // closes the connection
 	stdio    chan struct{} // closed when the stream of GRPCStdio has ended
-	stdioErr error         // read after stdio is closed
+	stdioErr error         // must be read only after stdio is closed
 }
 
 func newSession(s *settings, seen *observations, conn grpc.ClientConnInterface) *session {
@@ -82,8 +82,8 @@ func (s *session) close() {
 	<-s.stdio
 }
 
-// call makes a call and waits for its answer, at most for the suite's patience. If the
-// error is a gRPC status, it is a *wire.Error.
+// call makes a call and waits for its answer, at most for the suite's patience. The error
+// wraps errNoAnswer after that time, and otherwise a *wire.Error.
 func call[Request, Response any](ctx context.Context, s *session, method func(context.Context, Request, ...grpc.CallOption) (Response, error), request Request) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.patience)
 	defer cancel()
@@ -197,8 +197,8 @@ func (s *session) health(ctx context.Context) error {
 	return nil
 }
 
-// release asks the plugin to end, as go-plugin's client does. A plugin that ends
-// before it answers returns no error.
+// release asks the plugin to end, as go-plugin's client does. If the plugin ends before
+// it answers, release returns nil.
 func (s *session) release(ctx context.Context) error {
 	if err := s.invoke(ctx, "/plugin.GRPCController/Shutdown"); codeOf(err) != wire.CodeRetry {
 		return err
@@ -244,7 +244,8 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 	return s.answer(b, data, response.Data, trailer, err), nil
 }
 
-// answer parses and records the answer to a batch with this encoding.
+// answer parses and records the answer to a batch. data is the encoded batch, and err is
+// the error of the call.
 func (s *session) answer(b batch, data, response []byte, trailer metadata.MD, err error) Answer {
 	var answer Answer
 	var faults answerFaults

@@ -24,7 +24,7 @@ type batch struct {
 	// id and attempt are sent as metadata; neither is sent if id is empty.
 	id      string
 	attempt int
-	// more has other metadata: keys and values by turns.
+	// more has other metadata: keys and values in turn.
 	more []string
 	// sent may be nil. It is called when the request has been written to the connection,
 	// before all later calls.
@@ -40,7 +40,7 @@ type numbering struct {
 
 func newNumbering() *numbering { return &numbering{run: rand.Uint64() | 1} }
 
-// take returns the first of n numbers.
+// take reserves some numbers that follow each other, and returns the first.
 func (n *numbering) take(numbers int) uint32 {
 	return n.last.Add(uint32(numbers)) - uint32(numbers) + 1
 }

@@ -107,7 +107,8 @@ func (t *trial) must(err error) {
 // skipf marks the rule as skipped and ends the goroutine.
 func (t *trial) skipf(format string, args ...any) { t.skipWithout("", "", format, args...) }
 
-// skipWithout is skipf because of a missing option, or the flag for this option.
+// skipWithout is skipf for a missing option. flag is the flag of the command for this
+// option, or empty.
 func (t *trial) skipWithout(option, flag, format string, args ...any) {
 	t.mu.Lock()
 	t.skipped = &skip{fmt.Sprintf(format, args...), option, flag}
@@ -156,7 +157,7 @@ func (t *trial) startEnviron() []string {
 }
 
 // knowsPlugin reports whether the rule may use the answer to Describe, because it builds
-// upon it. Other rules may run while the answer is written.
+// upon the rule describe.answered. Other rules may run while that rule writes the answer.
 func (t *trial) knowsPlugin() bool { return slices.Contains(t.rule.after, "describe.answered") }
 
 // start starts a plugin. It does not wait for the handshake.
