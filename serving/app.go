@@ -47,8 +47,8 @@ func WithRequestTimeout(d time.Duration) AppOption {
 	return AppOption{func(a *App) { a.timeout = &d }}
 }
 
-// NewApp builds an application. Names are made of letters, digits, "-", "_" and
-// "."; they appear in spans, logs and file names. [New] reports faults, together.
+// NewApp builds an application. Names are made of letters, digits, "-", "_" and "."; they
+// appear in spans, logs and file names. [New] reports all their faults together.
 func NewApp(name string, ingress *Deployment, opts ...AppOption) *App {
 	a := &App{name: name, prefix: "/", ingress: ingress}
 	for _, o := range opts {
@@ -97,8 +97,8 @@ func (a *App) check() error {
 	return errors.Join(faults...)
 }
 
-// maxNameLen bounds a name, so that a file name has room for the names of app, deployment
-// and replica.
+// maxNameLen bounds a name, so that the names of app, deployment and replica fit into one
+// file name.
 const maxNameLen = 63
 
 func validName(name string) bool {

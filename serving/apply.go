@@ -14,16 +14,16 @@ import (
 // JSON. Nil is no config; running replicas are not informed of that.
 //
 // It returns nil when every replica has taken the config. If a replica's Reconfigure
-// fails, panics, or has not returned when ctx ends, the error has the reason, and the
-// old config stays in force: replicas that have taken the new one get the old one again,
-// and have 10 s to take it. As in Ray Serve, the failed replica is replaced, because it
-// may have taken half of the config. Unlike there, its successor gets the config that
-// last worked, and the failed replica takes calls until then: no config can stop a
-// service.
+// fails, panics, or has not returned when ctx ends, the error has the reason, and the old
+// config stays in force: replicas that have taken the new one get the old one again, and
+// have 10 s to take it. As in Ray Serve, the failed replica is replaced, because it may
+// have taken half of the config. Unlike in Ray Serve, its successor gets the config that
+// last worked, and the failed replica takes calls until the successor runs. So no config
+// can stop a service.
 //
 // If no replica runs, because none has started yet or their starts have failed, the
 // config is for the replicas that start next. Reconfigure does not wait for them. A
-// deployment that is unavailable tries anew.
+// deployment that is unavailable tries to start replicas again.
 //
 // Safe for concurrent use; changes of a deployment are made one after the other.
 func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config any) error {
@@ -49,13 +49,13 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 }
 
 // Apply replaces the operators' settings of the apps, from [Config.Apps] or an earlier
-// Apply, by configs. A setting that configs lack is the code's again. Only differences
-// from before are changed, so a config of [Reconfigure] stays until configs change it.
+// Apply, by configs. A setting that is not in configs becomes the code's setting again.
+// Settings that are as before are not touched, so a config of [Reconfigure] stays until
+// configs change it.
 //
-// A fault in configs changes nothing; the error has all of them. User configs are taken
-// as Reconfigure does it, each deployment by itself. Other settings hold at once, except
-// route prefixes: a change of one is an error after all else was done. It returns when
-// all is done.
+// If configs have faults, nothing changes, and the error has all faults. User configs are
+// changed as by Reconfigure, for each deployment by itself. Other settings hold at once,
+// except route prefixes: if one differs, Apply returns an error after all other changes.
 //
 // [Reconfigure]: Server.Reconfigure
 func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {

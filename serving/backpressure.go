@@ -38,7 +38,7 @@ func WithBackpressure(status int, retryAfter time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.pressure = &backpressure{status, retryAfter} }}
 }
 
-// check returns every fault. Nil has none.
+// check returns all faults of b. A nil b has no fault.
 func (b *backpressure) check() error {
 	if b == nil {
 		return nil

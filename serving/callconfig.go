@@ -28,7 +28,7 @@ const (
 	EnvCallTLSIDs          = "SERVE_CALL_TLS_IDS" // default: any certificate of the CA
 )
 
-// envAPIPort is the port of the Kubernetes API at the host of envInPod.
+// envAPIPort is the variable with the port of the Kubernetes API. envInPod has the host.
 const envAPIPort = "KUBERNETES_SERVICE_PORT"
 
 // The values that a zero in [CallConfig] stands for, and the lower bound of
@@ -208,13 +208,13 @@ func (c CallConfig) withDefaults() CallConfig {
 
 // place describes the processes that run a deployment, as seen by this process.
 type place struct {
-	target string // address of the other processes that run it; empty: no other process runs it
+	target string // target of the other processes that run it; empty: this process runs it, or it is absent
 	source discovery.Source
 	absent bool // this process neither runs nor calls it
 }
 
-// places returns the place of each deployment that other processes run, too, or that is
-// absent. The error has all faults.
+// places returns the place of each deployment that this process does not run. The error
+// has all faults.
 func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]place, error) {
 	list := map[*Deployment]place{}
 	var faults []error

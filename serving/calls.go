@@ -15,7 +15,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// calls are the calls between this process and others. It does not change after New.
+// calls has the two sides of the calls between this process and others. Its fields do not
+// change after New.
 type calls struct {
 	cfg    CallConfig // with its defaults
 	places map[*Deployment]place
@@ -53,7 +54,7 @@ func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 	}, nil
 }
 
-// remote returns a deployment that other processes run.
+// remote returns the router for d, a deployment that other processes run.
 func (c *calls) remote(s *router.Shared, d *Deployment, config router.Config) *router.Deployment {
 	built := router.NewRemote(s, config)
 	built.Replicas = callclient.New(callclient.Config{

@@ -22,7 +22,7 @@ type callByHandle interface {
 	prepare() (argument, error)
 	// carry sends the argument to a process, and receives the results.
 	carry(x router.Exchange, arg argument) error
-	// begun reports whether the caller has a result.
+	// begun reports whether the caller has already received an item of a stream.
 	begun() bool
 }
 
@@ -96,7 +96,7 @@ type sender struct {
 // send sends the argument. A stream is sent in the background.
 func (s *sender) send(w *way, x router.Exchange, arg argument, in any) error {
 	if !arg.stream {
-		if w.idempotent { // it came with the offer
+		if w.idempotent { // the offer carried the argument
 			return nil
 		}
 		return ended(x.Send(arg.value, true))
@@ -113,8 +113,8 @@ func (s *sender) send(w *way, x router.Exchange, arg argument, in any) error {
 	return nil
 }
 
-// ended returns nil for io.EOF, because the callee has then ended the call, and Recv
-// returns the reason.
+// ended returns nil for io.EOF. A Send returns io.EOF if the callee has ended the call,
+// and Recv then returns the reason. For Recv, io.EOF is the end of the stream.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -122,7 +122,8 @@ func ended(err error) error {
 	return err
 }
 
-// sendItems sends the items of a stream of arguments, and returns the error of its end.
+// sendItems sends the items of a stream of arguments, and returns the error that ended
+// the iteration, or nil.
 func sendItems(codec Codec, x router.Exchange, in any) (end error) {
 	v := reflect.ValueOf(in)
 	if v.IsNil() {
@@ -192,7 +193,7 @@ func (c *functionCall[In, Out]) receive(x router.Exchange) error {
 	return nil
 }
 
-// noEOF returns the error for a call that ended without a result.
+// noEOF replaces io.EOF, for a call that ended without a result.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -251,7 +252,7 @@ func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchan
 		a.Abandon()
 		return err
 	}
-	var fault error // error of an item
+	var fault error // error of sending an item
 	c := &streamCall[In, Out]{h: h, in: in, yield: func(out Out, _ error) bool {
 		fault = sendResult(h.deployment.codec, x, out, false)
 		return fault == nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Codec turns arguments and results of calls to other processes into bytes, and back.
-// [WithCodec] gives a deployment a codec. It must be safe for concurrent use.
+// [WithCodec] gives a deployment a codec. A Codec must be safe for concurrent use.
 type Codec interface {
 	// Name names the codec. Caller and callee must have codecs of the same name.
 	Name() string

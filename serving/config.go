@@ -59,9 +59,8 @@ const (
 	mostHeaderBytes  = 16 << 20
 )
 
-// Config holds an operator's settings of the HTTP proxy, and in GRPC of the gRPC proxy.
-// The zero value is ready for use: it serves on 127.0.0.1:8000
-// with every limit at its default.
+// Config holds an operator's settings of a [Server]. The zero value is ready for use: it
+// serves on 127.0.0.1:8000 with every limit at its default.
 type Config struct {
 	// HTTPAddr is the host:port to listen on. An empty host means every
 	// address, port 0 any free one. Empty: 127.0.0.1:8000.
@@ -99,13 +98,13 @@ type Config struct {
 	// 90s.
 	IdleTimeout time.Duration
 
-	// StallTimeout is how long a client may hold up its request: send nothing of
-	// a body that is being read, or take nothing of a response that is being
-	// written, in steps of 64 KiB. Every read and write that moves something
-	// starts it anew, and a handler that pauses is not held up. The rest of a
-	// body that no handler reads, which net/http does then, up to 256 KiB, has
-	// to come within it. A client that stalls is found after the limit, or up to
-	// a second later. Zero: 60s. Negative: no limit.
+	// StallTimeout is how long a client may hold up its request: send nothing of a body
+	// that is being read, or take nothing of a response that is being written, in steps
+	// of 64 KiB. Every read and write that moves bytes starts the limit anew, and pauses
+	// of the handler do not count. If a handler leaves the rest of a body unread,
+	// net/http reads up to 256 KiB of it, which must come within the limit. A client that
+	// stalls is found after the limit, or up to a second later. Zero: 60s. Negative: no
+	// limit.
 	StallTimeout time.Duration
 
 	// MaxHeaderBytes bounds the request line and the headers, in bytes, from 4096 to 16 MiB.

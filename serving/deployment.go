@@ -18,10 +18,10 @@ type Deployment struct {
 	name      string
 	handler   http.Handler // nil if only functions of the deployment are called
 	settings  router.Settings
-	configErr error                // of the user config
+	configErr error                // error of the user config
 	pressure  *backpressure        // nil: the server's setting
 	methods   []method             // functions that are called by handle
-	locals    []router.Constructor // of PerReplica
+	locals    []router.Constructor // from calls of PerReplica
 	rpcs      grpcproxy.Services   // its gRPC services
 	codec     Codec
 	errors    callwire.Errors // errors that keep their identity in other processes
@@ -71,21 +71,22 @@ func WithHealthCheck(period, timeout time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.HealthPeriod, d.settings.HealthTimeout = period, timeout }}
 }
 
-// WithGracefulShutdown sets the times for the stop of a replica that is replaced, or is
-// one too many. timeout is how long its calls and then its values may take together; the
-// default is 20 s. After it, requests of clients are cut off, and values have a second.
-// A shutdown of the server may leave less time, see [Server.Shutdown].
+// WithGracefulShutdown sets the times for the stop of a replica that is replaced or no
+// longer wanted. timeout is how long its calls and then its values may take together; the
+// default is 20 s. After the timeout, requests of clients are cut off. The values have at
+// least one second to stop. A shutdown of the server may leave less time, see
+// [Server.Shutdown].
 //
-// waitLoop is the time after which a line of the log reports that a replica waits for
-// its calls; the default is 2 s. Ray Serve looks for calls at this interval; here the
-// end of the last call is seen at once. Both are above zero.
+// waitLoop is the time after which a line of the log reports that a replica waits for its
+// calls; the default is 2 s. Ray Serve looks for calls at this interval; here the end of
+// the last call is seen at once. Both times must be above zero.
 func WithGracefulShutdown(waitLoop, timeout time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.WaitLoop, d.settings.StopTimeout = waitLoop, timeout }}
 }
 
-// NewDeployment builds a deployment. Its replicas share handler, which must be
-// safe for concurrent use. It may be nil if only functions are to be called. Names
-// follow the rules of [NewApp].
+// NewDeployment builds a deployment. Its replicas share handler, which must be safe for
+// concurrent use. It may be nil if the deployment has only functions or gRPC services.
+// Names follow the rules of [NewApp].
 //
 // If handler is a [*http.ServeMux], or has a method
 // RoutePattern(*http.Request) string, the matched pattern names the route in

@@ -100,7 +100,7 @@ func checkSettings(w router.Settings, takesConfig bool) error {
 	return errors.Join(faults...)
 }
 
-// over returns the settings w, with the settings of c in their place.
+// over returns w with the settings of c that are set.
 func (c DeploymentConfig) over(w router.Settings) (router.Settings, error) {
 	set(&w.Replicas, c.NumReplicas)
 	set(&w.MaxOngoing, c.MaxOngoingRequests)
@@ -123,8 +123,8 @@ func set[T any](to, from *T) {
 	}
 }
 
-// declare returns the settings of each deployment and the route prefix of each app, by the
-// code and the configs. The error has all faults, each with its place.
+// declare returns the settings of each deployment and the route prefix of each app, from
+// the code and the configs. The error has all faults, each with its place.
 func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings, map[*App]string, error) {
 	declared, prefixes := map[*Deployment]router.Settings{}, map[*App]string{}
 	for _, a := range apps {
@@ -231,8 +231,8 @@ func (a *App) find(name string) (*Deployment, error) {
 	return nil, fmt.Errorf("app %q has no deployment %q%s", a.name, name, meant(name, names))
 }
 
-// meant returns the end of an error message about an unknown name, with a similar known
-// name.
+// meant returns the end of an error message about an unknown name: a similar known name,
+// or the list of names.
 func meant(name string, names []string) string {
 	if hint := spelling.Nearest(name, names); hint != "" {
 		return "; did you mean " + hint + "?"

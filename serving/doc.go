@@ -32,7 +32,7 @@
 //	internal/router      deployments: the router, the replicas and their life
 //	internal/callserver  calls by handle from other processes
 //	internal/callclient  calls by handle to other processes
-//	internal/callwire    what the two have in common
+//	internal/callwire    the form of errors, and TLS, for the two above
 //	internal/discovery   the processes that run a deployment
 //	internal/scope       access to replica and call for code that runs inside them
 //	internal/inflight    the count of requests and handlers, and their goroutines

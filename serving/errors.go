@@ -21,12 +21,12 @@ var (
 	// cause. It matches [context.DeadlineExceeded].
 	ErrClientStalled = cause.ErrClientStalled
 
-	// ErrClientGone: the client closed its connection, or its half of it, or reset its
-	// HTTP/2 stream, before it had the whole response. The handler's answer is sent
+	// ErrClientGone: the client closed its connection, or only its sending half, or reset
+	// its HTTP/2 stream, before it had the whole response. The handler's answer is sent
 	// all the same. If there is none, span and log have status 499. It matches
 	// [context.Canceled]. Contexts of web sockets and of gRPC calls end with it. The
-	// context of another HTTP request ends without a cause of ours, because net/http
-	// gives none.
+	// context of another HTTP request ends without this cause, because net/http gives
+	// none.
 	ErrClientGone = cause.ErrClientGone
 
 	// ErrSocketClosed: the web socket, or the connection that the handler took
@@ -39,11 +39,11 @@ var (
 	// passed. It matches [context.DeadlineExceeded].
 	ErrClientDeadline = cause.ErrClientDeadline
 
-	// ErrReplicaStopped: the replica that had the request stopped, because it was
-	// unhealthy or one too many, and the request ran on beyond the deployment's
-	// graceful shutdown timeout. The client got status 500, or a cut stream if
-	// the response had begun, or the close code 1012 on a web socket. The
-	// request's context ends without this cause. It matches [context.Canceled].
+	// ErrReplicaStopped: the replica of the request was replaced or no longer wanted, and
+	// the request ran on beyond the deployment's graceful shutdown timeout. The client
+	// got status 500, or a cut stream if the response had begun, or the close code 1012
+	// on a web socket. The request's context ends without this cause. It matches
+	// [context.Canceled].
 	ErrReplicaStopped = cause.ErrReplicaStopped
 
 	// ErrShuttingDown: the server's [Server.Shutdown] ran out of time. The
@@ -69,5 +69,6 @@ type QueueFullError = cause.QueueFullError
 // deployment and returns it passes the 503 on.
 //
 // App and Deployment are names, Tries is the number of failed starts, and Reason the
-// error of the last one. The text is Ray's and has neither: clients see it.
+// error of the last one. The text is Ray's. It has neither Tries nor Reason, because
+// clients see it.
 type DeploymentUnavailableError = cause.DeploymentUnavailableError

@@ -27,11 +27,11 @@ type method struct {
 }
 
 // AddFunction adds a function to the deployment that other code calls by handle, and
-// returns the handle. It is a method of Ray's deployment class; method is its name in
-// spans and logs, by the rules of [NewApp], and "" is Ray's __call__.
+// returns the handle. It corresponds to a method of Ray's deployment class. method is its
+// name in spans and logs, by the rules of [NewApp], and "" is Ray's __call__.
 //
-// Call it before [New], and from one goroutine at a time. New reports its faults. The
-// replicas share f, which must be safe for concurrent use.
+// Call it before [New], and from one goroutine at a time. New reports the faults of name
+// and function. The replicas share f, which must be safe for concurrent use.
 func AddFunction[In, Out any](d *Deployment, method string, f func(context.Context, In) (Out, error)) *Handle[In, Out] {
 	h := &Handle[In, Out]{way: way{deployment: d, method: method}, f: f}
 	d.methods = append(d.methods, functionOf(method, f != nil, h.serve, reflect.TypeFor[In](), reflect.TypeFor[Out]()))

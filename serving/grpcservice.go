@@ -12,16 +12,15 @@ var _ grpc.ServiceRegistrar = (*Deployment)(nil)
 // The server's gRPC proxy then serves it, if the deployment is the ingress of
 // its app. impl is shared by the replicas and must be safe for concurrent use.
 //
-// Register before [New], which reports the faults of a service: an impl
-// that is nil or does not fit, a name that is taken. It is not for concurrent
-// use.
+// Register before [New], which reports the faults of a service: an impl that is nil or
+// does not fit, a name that is taken. RegisterService is not safe for concurrent use.
 func (d *Deployment) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	d.rpcs.Add(desc, impl)
 }
 
-// WithUnaryInterceptor adds interceptors of the calls that are neither client nor
-// server streams. They run in the replica, under its span and in its slot,
-// around the code of the deployment's services; the first is the outermost.
+// WithUnaryInterceptor adds interceptors of unary calls. They run in the replica, under
+// its span and in its slot, around the code of the deployment's services; the first is
+// the outermost.
 func WithUnaryInterceptor(interceptors ...grpc.UnaryServerInterceptor) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.rpcs.Unary = append(d.rpcs.Unary, interceptors...) }}
 }

@@ -29,10 +29,11 @@ type Handle[In, Out any] struct {
 //
 // If an operator runs the deployment in other processes ([CallConfig]), one of them runs
 // the function, with a copy of in made by the deployment's [Codec]. Deadline and
-// cancellation reach it. Call returns when ctx ends, also if the function does not. It
-// fails with [ErrReplicaLost], wrapped, if the process is lost. With an error, out is zero.
-// If In is an [iter.Seq] or an [iter.Seq2] of a value and an error, the function gets the
-// items as they come. The iterator runs on another goroutine, and must end when ctx does.
+// cancellation reach the function. Call returns when ctx ends, even if the function does
+// not return. It fails with [ErrReplicaLost], wrapped, if the process is lost. With an
+// error, out is zero. If In is an [iter.Seq] or an [iter.Seq2] of a value and an error,
+// the function gets the items as they come. The iterator runs on another goroutine, and
+// must end when ctx does.
 //
 // Inside a request or another call, ctx must be its context or one derived from it: it
 // carries request id, route and trace, and the
@@ -46,15 +47,15 @@ type Handle[In, Out any] struct {
 //   - a [*tracing.PanicError] if it panicked, or [http.ErrAbortHandler] if it
 //     panicked with that;
 //   - a [*QueueFullError] if the deployment's queue is full, and a
-//     [*DeploymentUnavailableError] if it has no replica and will get none. If
-//     a handler returns either, its client gets 503;
-//   - [context.Cause] of ctx if that ended while the call waited for a slot;
+//     [*DeploymentUnavailableError] if it has no replica and will get none. If a handler
+//     returns either, its client gets 503, or the status of [WithBackpressure];
+//   - [context.Cause] of ctx if ctx ended while the call waited for a slot;
 //   - [ErrShuttingDown], wrapped, after [Server.Shutdown] was called: then only
 //     calls inside of requests in flight go on;
-//   - an error with that reason if no server serves the deployment yet.
+//   - an error with advice if no server serves the deployment yet.
 //
-// If its replica is stopped meanwhile, a function runs on, and its result counts: only its
-// caller waits for it, and that has a context.
+// If the replica is stopped meanwhile, the function runs on, and its result counts. Only
+// the caller waits for the function, and the caller can cancel ctx.
 func (h *Handle[In, Out]) Call(ctx context.Context, in In) (Out, error) {
 	c := &functionCall[In, Out]{h: h, in: in}
 	err := h.call(ctx, c, false)

@@ -7,10 +7,10 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/httpproxy"
 )
 
-// HandlerFunc is an [http.Handler] that can fail. The client gets status 500
-// for its error (503 for a [*QueueFullError]) and not its text; the text is in
-// span and log. If the response had begun, the connection is cut, so that the
-// client does not take the beginning for the whole.
+// HandlerFunc is an [http.Handler] that can fail. The client gets status 500 for its
+// error (503 for a [*QueueFullError]) and not its text; the text is in span and log. If
+// the response had begun, the connection is cut, so that the client does not take the
+// beginning for the whole response.
 //
 // It works at any depth below a deployment's handler, behind a ServeMux or
 // middleware. Elsewhere it responds with 500 and logs the error to [slog.Default].

@@ -26,12 +26,11 @@ func WithMaxJSONBytes(n int64) JSONOption {
 	return JSONOption{func(in *jsonInput) { in.maxBytes = n }}
 }
 
-// JSON makes a function an HTTP handler, so that it can be a deployment's
-// ingress: JSON(f), JSON(handle.Call), or JSON(batcher.Do). The request's body,
-// one JSON value, is decoded into In; the result of f is sent as JSON, with
-// status 200. GET and HEAD have no body, f gets the zero In; all other methods
-// must have one. Fields that In does not have are ignored, and so is the
-// request's Content-Type.
+// JSON makes a function an HTTP handler, so that it can be a deployment's ingress:
+// JSON(f), JSON(handle.Call), or JSON(batcher.Do). The request's body, one JSON value, is
+// decoded into In; the result of f is sent as JSON, with status 200. For GET and HEAD,
+// which have no body, f gets the zero In; all other methods must have a body. Fields that
+// In does not have are ignored, and so is the request's Content-Type.
 //
 // If a body is not JSON, or does not fit In, the client gets 400 and a text with the
 // place of the fault. An error of f has the effect of a [HandlerFunc]'s: 500, or
@@ -64,7 +63,8 @@ func JSON[In, Out any](f func(context.Context, In) (Out, error), opts ...JSONOpt
 // (application/x-ndjson).
 //
 // An error before the first value has the effect of a [HandlerFunc]'s. After that the
-// connection is cut, so that the client does not take the beginning for the whole.
+// connection is cut, so that the client does not take the beginning for the whole
+// response.
 func JSONStream[In, Out any](f func(context.Context, In) iter.Seq2[Out, error], opts ...JSONOption) http.Handler {
 	input := newJSONInput(opts)
 	return HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {

@@ -22,11 +22,11 @@ type Local[T any] struct {
 // PerReplica are constructed in the order of these calls, and a later one can Get
 // the earlier ones.
 //
-// A construct that fails or panics is tried again, with a fresh replica, after
-// 1 s, then 2 s and so on up to 64 s: without an end once a replica of d has run,
-// else min(3 x replicas, 20) times in all, and then d is unavailable (see
-// [DeploymentUnavailableError]). It may take as long as it needs. Its context
-// ends when the replica is to stop before it is ready.
+// A construct that fails or panics is tried again, with a fresh replica, after 1 s, then
+// 2 s and so on up to 64 s: without an end once a replica of d has run, else min(3 x
+// replicas, 20) times in all, and then d is unavailable (see
+// [DeploymentUnavailableError]). construct may take as long as it needs. Its context ends
+// when the replica must stop before it is ready.
 //
 // A T may have the methods of [Reconfigurer], [HealthChecker] and [Stopper].
 // Construct and these have a context for which [ReplicaContext] and [Local.Get]
@@ -59,9 +59,9 @@ func valueOf(local any) router.Value {
 	return v
 }
 
-// Get returns the value of the replica that runs the call with the context ctx, or
-// one derived from it: at once, without a lock. It panics if there is none: outside of
-// calls, and in calls of other deployments, which is a fault of the program.
+// Get returns the value of the replica that runs the call, at once and without a lock.
+// ctx must be the context of the call, or one derived from it. Get panics outside of
+// calls, and in calls of other deployments: such a Get is a fault of the program.
 func (l *Local[T]) Get(ctx context.Context) T {
 	local, ok := router.LocalValue(ctx, l)
 	if !ok {
@@ -125,10 +125,10 @@ func newUserConfig(v any) (UserConfig, error) {
 	return UserConfig{json: string(data)}, nil
 }
 
-// IsZero reports whether there is none.
+// IsZero reports whether there is no config.
 func (c UserConfig) IsZero() bool { return c.json == "" }
 
-// String returns the JSON text; empty for none.
+// String returns the JSON text, or "" if there is no config.
 func (c UserConfig) String() string { return c.json }
 
 // Decode reads the config into the value that v points to, as encoding/json does, and

@@ -24,8 +24,8 @@ type ReplicaInfo struct {
 }
 
 // ReplicaContext returns the replica that runs the handler or function with the context
-// ctx, or with a context that ctx is derived from. It returns false outside of both. It
-// is Ray's get_replica_context.
+// ctx, or with a context that ctx is derived from. It returns false outside of handlers
+// and functions. It is Ray's get_replica_context.
 func ReplicaContext(ctx context.Context) (ReplicaInfo, bool) {
 	c := scope.FromContext(ctx)
 	if c == nil || c.Replica.Runner == nil {

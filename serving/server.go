@@ -109,8 +109,8 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// deploy builds the deployment's replicas, in this process or in others, and the router
-// over them.
+// deploy builds the router of a deployment, and its replicas unless other processes run
+// them. It does nothing for a deployment that is absent.
 func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	at := s.calls.places[d]
 	if d.elsewhere.Store(at.absent); at.absent {
@@ -139,7 +139,7 @@ func (s *Server) buildFronts() {
 	for _, a := range s.all.apps {
 		to := grpcproxy.App{Ingress: a.ingress.built.Load(), Services: &a.ingress.rpcs}
 		if to.Ingress == nil {
-			continue // it runs elsewhere
+			continue // the app takes no requests in this process
 		}
 		for _, d := range a.deployments() {
 			if built := d.built.Load(); built != nil {
@@ -180,7 +180,7 @@ func (s *Server) buildFronts() {
 	}
 }
 
-// checkApps returns every fault of every app; prefixes are the ones in force.
+// checkApps returns every fault of every app; prefixes are the route prefixes in force.
 func checkApps(apps []*App, prefixes map[*App]string) error {
 	var faults []error
 	if len(apps) == 0 {
@@ -259,8 +259,8 @@ func (s *Server) startGRPC(ctx context.Context) error {
 	return s.grpc.Start(l)
 }
 
-// listen listens at an address for a server. The error names the variables to change, and
-// another way, such as a flag of servetrace.Main.
+// listen listens at an address for a server. The error names the variables to change.
+// orElse is another way to change the port, such as a flag of servetrace.Main.
 func listen(ctx context.Context, server, addr, hostVariable, portVariable, orElse string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {

@@ -15,18 +15,20 @@ import (
 //     after their response, so that load balancers go elsewhere. For
 //     [Config.MinDrainingPeriod] new requests are still served.
 //  2. New requests get 503. Requests in flight finish, also requests that wait for a
-//     replica. It waits for every handler, even if its client has a response already.
+//     replica. Shutdown waits for every handler, even if its client has a response
+//     already.
 //  3. If ctx ends first, the contexts of the requests end with
 //     [ErrShuttingDown], and their clients get 503 or a cut stream.
 //  4. The replicas stop: batching and multiplexing release their resources,
 //     and the values of [PerReplica] are stopped. Code that has not returned soon
 //     after ctx ended is named in the error, and left behind.
-//  5. Listener and connections are closed. A client that still owes the rest of
-//     a body, or is slow to read the end of a response, has a second for it.
+//  5. Listener and connections are closed. A client that still has to send the rest of a
+//     body, or to read the end of a response, has one second for it.
 //
-// The error is nil if every handler and every replica's own code returned. Otherwise it
-// counts the requests that were cut off and names the code that still runs, and wraps
-// ctx's cause. Later calls wait for the first and return its error.
+// The error is nil if no request was cut off, and every handler and every replica's own
+// code returned. Otherwise it counts the requests that were cut off and names the code
+// that still runs, and wraps ctx's cause. Later calls wait for the first and return its
+// error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { s.stopErr = s.shutdown(ctx) })
 	return s.stopErr
@@ -34,7 +36,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 func (s *Server) shutdown(ctx context.Context) error {
 	s.shared.Counter.Leave()
-	s.Addr() // waits until Start has returned; later it fails
+	s.Addr() // waits for a Start that runs; a later Start fails
 	if s.grpc != nil {
 		s.grpc.Leave()
 	}
@@ -83,7 +85,8 @@ func (s *Server) linger(ctx context.Context) {
 	}
 }
 
-// settle waits for the proxies, and for handlers that return when their context ends.
+// settle waits for the proxies, and for handlers that return when their context ends, for
+// at most CloseGrace.
 func (s *Server) settle() {
 	timer := time.NewTimer(inflight.CloseGrace)
 	defer timer.Stop()

@@ -17,7 +17,7 @@ const (
 	LogDeployment = "deployment"
 	LogReplica    = "replica"  // unique id
 	LogTraceID    = "trace_id" // 32 hexadecimal digits
-	LogSpanID     = "span_id"  // 16
+	LogSpanID     = "span_id"  // 16 hexadecimal digits
 )
 
 // NewLogHandler returns a handler that adds the ids of the request and the trace to

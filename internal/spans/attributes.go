@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes collects a span's attributes under the names of the modes.
+// attributes collects a span's attributes, under Ray's names, the current names or both.
 type attributes struct {
 	naming naming
 	list   []attribute.KeyValue
@@ -45,8 +45,8 @@ func (a *attributes) decimal(key string, value float64) {
 	a.list = append(a.list, attribute.Float64(key, value))
 }
 
-// serveText adds one of Serve's own attributes under the names of the mode. An empty
-// key means that the mode has no such attribute.
+// serveText adds one of Serve's own attributes under the names of the mode. If stable is
+// empty, the attribute exists under Ray's name only.
 func (a *attributes) serveText(ray, stable, value string) {
 	if a.naming.serve.ray() {
 		a.text(ray, value)
@@ -65,8 +65,8 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 	}
 }
 
-// request adds Ray's attribute for the request id. r may be nil. Outside Ray's mode,
-// serve.request_id replaces it.
+// request adds Ray's attribute for the request id, if Ray's names are in use. In every
+// mode, the request's stamp has the id as serve.request_id. r may be nil.
 func (a *attributes) request(r *identity.Request) {
 	if r != nil && a.naming.serve.ray() {
 		a.text(semconv.RequestID, r.ID)
@@ -81,7 +81,7 @@ func (a *attributes) owner(deployment, app string) {
 
 // replica adds the unique id of c, which may be nil.
 func (a *attributes) replica(c *identity.Component) {
-	if c != nil && a.naming.serve.ray() { // in other modes, serve.replica_id ends with it
+	if c != nil && a.naming.serve.ray() { // in every mode, serve.replica_id ends with the unique id
 		a.text(semconv.ReplicaID, c.UniqueID())
 	}
 }
@@ -123,7 +123,7 @@ func (a *attributes) httpEnd(p Protocol, status int) {
 	a.number(semconv.HTTPResponseStatusCode, status)
 }
 
-// rpcCall adds the attributes at the end of calls other than HTTP.
+// rpcCall adds the final attributes of a gRPC call or a call by handle.
 func (a *attributes) rpcCall(c call) {
 	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
 	if c.protocol == GRPC {

@@ -38,8 +38,8 @@ const (
 	// RouterAccepted means that a replica accepted the request.
 	RouterAccepted RouterOutcome = iota
 	// RouterRefused means that the queue was full or the deployment unavailable, so no
-	// replica was chosen. As in Ray, the span then has no http.* and rpc.* attributes
-	// and no wait.
+	// replica was chosen. As in Ray, the span then has no http.* and rpc.* attributes. It
+	// has no serve.queue_wait_ms either.
 	RouterRefused
 	// RouterCanceled means that the caller left or a timeout passed while waiting.
 	RouterCanceled
@@ -50,9 +50,8 @@ type RouterResult struct {
 	Outcome RouterOutcome
 	// QueueWait is the time that the request waited for a slot.
 	QueueWait time.Duration
-	// Err is the reason for which no replica accepted the request. As in Ray, it is recorded
-	// only for RouterCanceled. Other errors appear on the proxy span. Not used for
-	// RouterAccepted.
+	// Err is the reason for which no replica accepted the request. As in Ray, it becomes
+	// an event only for RouterCanceled. Not used for RouterAccepted.
 	Err error
 }
 
@@ -106,7 +105,7 @@ func (c call) attributes(a *attributes, family string, r *identity.Request) (nam
 }
 
 // EndRouter ends a router span. Its status stays unset, as in Ray. Call it once, when a
-// replica has accepted the request or none will.
+// replica has accepted the request or when no replica will accept it.
 func (s Span) EndRouter(r RouterResult) {
 	if s.span == nil {
 		return
@@ -123,7 +122,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
 		if s.call.protocol.overHTTP() {
-			if a.naming.http.ray() { // in the current names, http.request.method is the verb, and only on the proxy span
+			if a.naming.http.ray() { // Ray's key has the called method here; the current key would have the verb
 				a.text(semconv.HTTPMethod, s.call.method)
 			}
 			a.text(semconv.HTTPRoute, s.call.route)
@@ -194,8 +193,9 @@ func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Cont
 	return t.start(ctx, name, a.list, c, kindServer)
 }
 
-// EndReplica ends a replica span. Its status stays unset, as in Ray; an error becomes
-// an event that did not escape. Call it once, after the handler has returned.
+// EndReplica ends a replica span. Its status stays unset, as in Ray; an error becomes an
+// exception event with exception.escaped false. Call it once, after the handler has
+// returned.
 func (s Span) EndReplica(r ReplicaResult) {
 	if s.span == nil {
 		return

@@ -76,7 +76,8 @@ func (a *attributes) client(remote string) {
 	}
 }
 
-// rpcRequest adds the attributes at the end of a gRPC call, except the status.
+// rpcRequest adds the final attributes of a gRPC call to its proxy span, except the
+// status.
 func (a *attributes) rpcRequest(method string) {
 	if a.naming.rpc.ray() {
 		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)

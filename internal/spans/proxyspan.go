@@ -55,11 +55,11 @@ type ProxyStart struct {
 	// RoutePath is the raw path after the route prefix: "/predict" for /app1/predict
 	// under /app1, empty for /app1. HTTP and web sockets only.
 	RoutePath string
-	// HTTPRequest is the inbound request, with its whole path. For gRPC, Metadata is
-	// the call's metadata with ":authority", and Peer returns the peer address of the
-	// connection of StartProxy's ctx, or nil if it is unknown. They are optional, for
-	// attributes that exist only in the current names (Config.Semconv). StartProxy
-	// reads them only if such a span records, and keeps none of them.
+	// HTTPRequest is the inbound request, with its whole path. For gRPC, Metadata is the
+	// call's metadata with ":authority". Peer returns the peer address of the connection
+	// of StartProxy's ctx, or nil if it is unknown. The three are optional, for
+	// attributes that exist only in the current names (Config.Semconv). StartProxy reads
+	// them only for a span with such attributes, and keeps none of them.
 	HTTPRequest *http.Request
 	Metadata    map[string][]string
 	Peer        func(ctx context.Context) net.Addr
@@ -155,8 +155,8 @@ func (s ProxyStart) attributes(ctx context.Context, a *attributes, family string
 	return name
 }
 
-// EndProxy ends a proxy span. Its status is ERROR if the result has Failed, else OK.
-// Call it once, when the last byte was sent to the client or nothing more will be sent.
+// EndProxy ends a proxy span. Its status is ERROR if r.Failed reports true, else OK. Call
+// it once, when the last byte was sent to the client or nothing more will be sent.
 func (s Span) EndProxy(r ProxyResult) {
 	if s.span == nil {
 		return

@@ -111,7 +111,7 @@ func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Cont
 		return ctx, false
 	}
 	switch {
-	case !parent.IsValid(): // the SDK would look for a parent three times
+	case !parent.IsValid(): // with ctx, the SDK would look for a parent three times
 		_, span := t.tracer.Start(context.Background(), family)
 		ctx = trace.ContextWithSpan(ctx, span)
 	case parent.IsRemote(), parent.IsSampled():

@@ -10,8 +10,8 @@ import (
 )
 
 // Outgoing is an encoded message to be sent. Marshal calls Buffers when gRPC is sure to
-// take the buffers. gRPC frees each buffer after use. If the call fails earlier, Buffers is
-// never called. nil means an empty message.
+// take the buffers. gRPC frees each buffer after use. If the call fails earlier, Buffers
+// is never called. If Buffers is nil, the message is empty.
 type Outgoing struct{ Buffers func() mem.BufferSlice }
 
 // Incoming is a received message, not decoded. The receiver owns Data.
@@ -56,8 +56,8 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)
 }
 
-// join returns the bytes of data in a slice of its own. Unlike the method of data, it does
-// not clear the slice before.
+// join returns the bytes of data in a new slice. Unlike data.Materialize, it does not
+// zero the new slice before it copies.
 func join(data mem.BufferSlice) []byte {
 	pieces := make([][]byte, len(data))
 	for i, piece := range data {
@@ -66,12 +66,12 @@ func join(data mem.BufferSlice) []byte {
 	return bytes.Join(pieces, nil)
 }
 
-// Pool has the buffers of received frames and messages, for a server. Unlike gRPC's own
+// Pool has the buffers of a server's received frames and messages. Unlike gRPC's own
 // pool, it does not clear a buffer, because a frame or a message fills its buffer.
 var Pool mem.BufferPool = new(bufferPool)
 
-// bufferPool implements [mem.BufferPool]. It does not keep small buffers, so that a frame
-// never takes more than twice its size: senders choose the size of their frames.
+// bufferPool implements [mem.BufferPool]. It keeps no small buffers. So a frame never
+// takes a buffer of more than twice its size, whatever size of frames the sender chooses.
 type bufferPool struct{ frames, messages sync.Pool }
 
 const (
@@ -94,7 +94,7 @@ func (p *bufferPool) Get(length int) *[]byte {
 	return &small
 }
 
-// get returns a buffer from a pool, or a new one with room bytes.
+// get returns a buffer from a pool, or a new buffer with a capacity of room bytes.
 func get(from *sync.Pool, length, room int) *[]byte {
 	buffer, ok := from.Get().(*[]byte)
 	if !ok || cap(*buffer) < length {

@@ -57,8 +57,8 @@ var socketFolder = regexp.MustCompile(`^` + regexp.QuoteMeta(SocketFolderPrefix)
 // a plugin. It does not access the disk.
 func IsSocketFolder(path string) bool { return socketFolder.MatchString(filepath.Base(path)) }
 
-// SocketFolderLock is the name of a file in that folder. The host holds a lock on it
-// (flock) as long as it lives.
+// SocketFolderLock is the name of a file in that folder. The host holds a lock (flock) on
+// the file until the host's process ends.
 const SocketFolderLock = "host.lock"
 
 // HealthService is the service name in go-plugin's health checks by grpc.health.v1.
@@ -89,8 +89,8 @@ const (
 
 // Sizes, in bytes.
 const (
-	// DefaultMaxBatchBytes is the largest batch for a plugin that declares no limit. It is
-	// gRPC's default of 4 MiB, with some room for framing.
+	// DefaultMaxBatchBytes is the largest batch for a plugin that declares no limit. It
+	// is gRPC's default of 4 MiB, less 64 KiB for the rest of the message.
 	DefaultMaxBatchBytes = 4<<20 - 64<<10
 	// MaxMessageBytes is the largest message that the SDK accepts.
 	MaxMessageBytes = 64 << 20
@@ -102,6 +102,6 @@ const (
 	WriteBufferBytes = 256 << 10
 )
 
-// DefaultMaxConcurrency is the number of Export calls in flight for a plugin that
+// DefaultMaxConcurrency is the largest number of Export calls in flight for a plugin that
 // declares no limit.
 const DefaultMaxConcurrency = 4

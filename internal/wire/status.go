@@ -31,14 +31,14 @@ type Error struct {
 	Err error
 }
 
-// Error returns the text of the cause. Code is for the delivery accounting.
+// Error returns the text of the cause, without the code.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// The codes of a plugin's answer if the exporter's error has no code. The error is final,
-// it may be retried, or the exporter panicked.
+// The codes of a plugin's answer if the exporter's error has no code: for a final error,
+// for an error that may be retried, and for a panic.
 const (
 	CodeFinal = "INVALID_ARGUMENT"
 	CodeRetry = "UNAVAILABLE"

@@ -14,7 +14,8 @@ import (
 )
 
 // ErrTooLarge is the error of an item that alone is larger than the maximum batch size,
-// measured by the function of [WithSizeFunc]. It is wrapped with both numbers.
+// measured by the function of [WithSizeFunc]. The error of a request wraps it and has
+// both sizes.
 var ErrTooLarge = errors.New("item is larger than the maximum batch size")
 
 // errGoexit is the error of a function that ended its goroutine by runtime.Goexit.

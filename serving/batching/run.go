@@ -26,8 +26,8 @@ type batch[In, Out any] struct {
 }
 
 // callerDoneLocked records that a caller no longer waits, because it left or has its
-// whole result. The context is cancelled with the last caller, except if all of them
-// have their results.
+// whole result. After the last caller, the context is cancelled, unless all callers have
+// their results.
 func (b *batch[In, Out]) callerDoneLocked(left bool) {
 	b.live--
 	b.left = b.left || left

@@ -52,9 +52,9 @@ type group[In, Out any] struct {
 	head, tail *item[In, Out]
 	n          int
 
-	// The fields below are used only with a size function. The first fits items together
-	// have this size. full means that the next item does not fit. limit is the maximum size
-	// in that measurement.
+	// The fields below are used only with a size function. fits is the number of items,
+	// from head on, that fit into a batch together, and size is their size. full means
+	// that no further item fits. limit is the maximum size for which they were measured.
 	fits, size int
 	full       bool
 	limit      int

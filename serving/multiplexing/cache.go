@@ -288,7 +288,7 @@ func (c *cache[M]) finishLoad(e *entry[M], err error) {
 		}
 		c.uses.touch(e)
 		if c.entries[e.id] != e {
-			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for its room
+			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for its place in memory
 		}
 		e.unwanted = false
 		c.shrinkLocked()

@@ -13,7 +13,8 @@
 //     remembered. A load is cancelled when no request waits for it any more.
 //  3. The request uses the model until its call ends. The model is not unloaded
 //     before.
-//  4. The model is unloaded when its room is needed, or when the replica has stopped.
+//  4. The model is unloaded when another model needs its place, or when the replica has
+//     stopped.
 //
 // A model is held for a call. A call is the work of a replica for a request, a batch,
 // or a call by handle. Goroutines that a handler leaves running do not count.

@@ -48,8 +48,8 @@ func WithMaxModels(n int) Option {
 
 // WithUnload sets the function that frees a model. f is called once for each loaded
 // model, when no call uses it and it must go. M must be the type parameter of the
-// [Models]. The context ends when a stopping replica has no time left. A model that
-// needs the same room is loaded after f has returned.
+// [Models]. The context ends when a stopping replica has no time left. A model that takes
+// the place of this model is loaded after f has returned.
 func WithUnload[M any](f func(ctx context.Context, id string, model M)) Option {
 	return Option{func(s *settings) { s.unload = f }}
 }
@@ -78,9 +78,8 @@ func New[M any](load func(ctx context.Context, id string) (M, error), opts ...Op
 	return m
 }
 
-// Get returns the model that the request names, and loads it if necessary. If the
-// request names none, the error is [ErrNoModelID]. See [Models.Load] for the other
-// errors.
+// Get returns the model that the request names, and loads it if necessary. If the request
+// names no model, the error is [ErrNoModelID]. See [Models.Load] for the other errors.
 func (m *Models[M]) Get(ctx context.Context) (M, error) {
 	var id string
 	if r := identity.RequestFromContext(ctx); r != nil {

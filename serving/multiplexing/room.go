@@ -2,7 +2,7 @@ package multiplexing
 
 // room limits the models in memory. The cache's mu guards it.
 type room[M any] struct {
-	max      int                    // 0: no limit
+	max      int                    // not positive: no limit
 	occupied map[*entry[M]]struct{} // entries that may occupy memory: from the start of load to the end of unload
 	freed    chan struct{}          // closed and replaced when a waiting load should check for room again
 }

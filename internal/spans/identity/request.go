@@ -3,7 +3,7 @@
 //
 //  1. A proxy and each replica create a Component at their start.
 //  2. Each call of a request in a Component has a Request, carried by the context.
-//  3. Package tracing stamps every recording span inside it with Request.Stamp.
+//  3. Package tracing stamps every recording span of the call with Request.Stamp.
 //
 // The package makes no spans and reads no headers. It has a single file, request.go.
 package identity
@@ -93,9 +93,9 @@ type Request struct {
 	Component *Component
 
 	// Inbound is the context with the trace context and baggage that arrived with the
-	// request. It is kept unparsed, because only user code that extracts it again needs the
-	// parts. The start of the proxy span sets it. It is nil before, and for a call without a
-	// proxy.
+	// request. It is kept as a whole, because only a library that extracts it again needs
+	// the parts. StartProxy sets it. It is nil before StartProxy, and for a call without
+	// a proxy.
 	Inbound context.Context
 	// RPCMethod is the full method of a gRPC request, with its leading slash. The start
 	// of the proxy span sets it.

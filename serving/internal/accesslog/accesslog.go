@@ -1,7 +1,7 @@
-// Package accesslog writes the access log: a line for each request of a proxy, at the
-// level of its end, and a line for each call by handle, at debug. A line has the ids of
-// trace and span, so that it is found from the span and the span from it. A request has
-// no line of its own in the replica: the line of the proxy names the replica.
+// Package accesslog writes the access log. Each request of a proxy has a line, at a level
+// that depends on its end. Each call by handle has a line at debug. A line has the ids of
+// trace and span, so that a reader finds the line of a span, and the span of a line. A
+// request has no line of its own in the replica: the line of the proxy names the replica.
 //
 // The package also writes to the user's log at places where a panic of that log would
 // end the process, see [Log.Recovered].
@@ -36,8 +36,8 @@ func (l Log) Wants(ctx context.Context, level slog.Level) bool {
 // Entry is a line of the log. Empty fields are omitted, except the first four.
 type Entry struct {
 	Method    string // verb, WS, full method of gRPC, or CALL
-	Status    int    // of HTTP, or the close code of a web socket
-	Code      string // of gRPC, or of a call by handle; in place of Status
+	Status    int    // status of HTTP, or close code of a web socket
+	Code      string // code of a gRPC call or a call by handle; if it is set, Status is not written
 	Took      time.Duration
 	RequestID string
 
@@ -45,7 +45,7 @@ type Entry struct {
 	Path            string // path of a request without a route
 	Route           string
 	App, Deployment string
-	CallMethod      string // of a call by handle only
+	CallMethod      string // for calls by handle only
 	Replica         string // unique id
 	Err             error
 }
@@ -95,7 +95,7 @@ func (l Log) Write(ctx context.Context, level slog.Level, msg string, e Entry) {
 // Cut returns a text that a client chose, cut at MostPath bytes.
 func Cut(text string) string { return cutAt(text, MostPath) }
 
-// cutAt returns the beginning of a text that is longer than most bytes.
+// cutAt returns text, or its first most bytes and an ellipsis if it is longer.
 func cutAt(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -45,7 +45,7 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, erro
 type exchange struct {
 	peer   *peer
 	caller context.Context // context of the caller
-	forget func() bool     // caller no longer ends the stream
+	forget func() bool     // makes the end of caller no longer cut the stream
 	stream *stream
 	whole  bool // the whole argument is sent
 	over   bool // the last result is received
@@ -95,7 +95,8 @@ func (p *peer) start(ctx context.Context, o router.Offer) *servev1.CallStart {
 	return start
 }
 
-// present returns an empty value for nil, because nil means that there is no value.
+// present returns an empty value for nil, because nil in a message means that it has no
+// value.
 func present(value []byte) []byte {
 	if value == nil {
 		return []byte{}

@@ -4,7 +4,7 @@
 //
 //  1. Start watches a source of package discovery. Each process has a goroutine that
 //     watches the state of the deployment there, and lists the process at the router
-//     while it takes calls.
+//     while the process takes calls.
 //  2. The router chooses a process, and Offer asks it to run a call. See package router
 //     for refusals.
 //  3. Stop ends the watches. Wait waits until the goroutines and connections are gone.
@@ -65,8 +65,8 @@ func NewPool(s Settings) *Pool {
 	return &Pool{settings: s, conns: map[string]*conn{}}
 }
 
-// The times of a connection. A process that does not answer a ping, because it is frozen
-// or cut off, loses its calls after keepaliveTime and keepaliveTimeout.
+// The times of a connection. If a process is frozen or cut off, and does not answer a
+// ping, its calls fail after keepaliveTime plus keepaliveTimeout.
 const (
 	keepaliveTime    = 10 * time.Second // the least that grpc allows
 	keepaliveTimeout = 2 * time.Second
@@ -84,8 +84,8 @@ func (p *Pool) open(addr string) (*conn, error) {
 		c.users++
 		return c, nil
 	}
-	// The client connects later. An address needs no resolver, and the proxy of a Service
-	// needs no balancer.
+	// The client connects later. It needs no resolver and no balancer, because addr is a
+	// single address.
 	client, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(p.settings.Credentials),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTimeout}),

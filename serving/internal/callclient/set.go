@@ -217,7 +217,8 @@ func (s *Set) goneLocked() error {
 	return gone
 }
 
-// changed is called after a change of a process, with the set's mu.
+// changedLocked makes the deployment refuse calls while it is unavailable in all
+// processes. It must be called after each change of a process.
 func (s *Set) changedLocked() {
 	s.cfg.Deployment.Fail(s.goneLocked())
 }
@@ -227,7 +228,7 @@ type peer struct {
 	set    *Set
 	addr   string
 	conn   *conn
-	ctx    context.Context // of run
+	ctx    context.Context // context of run
 	stop   context.CancelFunc
 	member *router.Member // nil while the process is not listed
 
@@ -291,7 +292,8 @@ func (p *peer) run() {
 	}
 }
 
-// watch applies the states that the process reports, until it ends or cannot be reached.
+// watch applies the states that the process reports, until the process ends or cannot be
+// reached.
 func (p *peer) watch() (seen bool, err error) {
 	stream, err := p.conn.calls.Watch(p.ctx, &servev1.WatchRequest{App: p.set.app, Deployment: p.set.name}, grpc.WaitForReady(false))
 	if err != nil {

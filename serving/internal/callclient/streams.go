@@ -9,8 +9,8 @@ import (
 	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
 )
 
-// stream carries calls, one after another. A call costs less than half of a stream of its
-// own.
+// stream carries calls, one after another, because a new stream for each call would cost
+// more than twice as much.
 type stream struct {
 	grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse] // nil until open
 
@@ -18,7 +18,7 @@ type stream struct {
 	cancel context.CancelCauseFunc
 }
 
-// open opens the stream for its first call. Cancel ends the wait for the connection.
+// open opens the stream for its first call. s.cancel ends the wait for the connection.
 func (s *stream) open(calls servev1.CallsClient) (err error) {
 	if s.BidiStreamingClient == nil {
 		s.BidiStreamingClient, err = calls.Call(s.ctx)
@@ -61,8 +61,8 @@ func (c *streams) put(s *stream) {
 	c.idle = append(c.idle, s)
 }
 
-// end ends the idle streams. With leaving, streams are not kept from now on, because the
-// process waits for their end before it stops. Without, they are.
+// end ends the idle streams. If leaving is true, put keeps no streams from now on,
+// because the process waits for their end before it stops.
 func (c *streams) end(leaving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,8 +45,8 @@ func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 	}
 }
 
-// call accepts and runs a call, or refuses it, and reports whether the stream has the next
-// call.
+// call accepts and runs a call, or refuses it, and reports whether the stream can carry
+// another call.
 func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], first *servev1.CallRequest) (next bool, err error) {
 	start := first.GetStart()
 	f, fault := s.find(start)
@@ -126,7 +126,8 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ con
 	}
 }
 
-// refuse refuses a call. The stream has the next one.
+// refuse refuses a call. The stream can carry another call, unless the refusal cannot be
+// sent.
 func refuse(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], no *servev1.Refused) (next bool, err error) {
 	err = stream.Send(&servev1.CallResponse{Value: nil, Error: nil, Replica: "", Refused: no, Last: false})
 	return err == nil, err
@@ -148,7 +149,7 @@ type Exchange struct {
 	first  *servev1.CallRequest // nil once Recv has returned it
 	errors *callwire.Errors
 
-	ended    error // of the call
+	ended    error // error of the call
 	returned bool  // the call has returned
 	whole    bool  // the whole argument is received
 	last     bool  // the last result is sent
@@ -210,9 +211,9 @@ func bounded(err error) error {
 	return err
 }
 
-// end ends the results, and reports whether the stream has the next call. It has none if
-// user code has ended the goroutine, or if the argument is a stream: the end of the caller's
-// side is its end.
+// end ends the results, and reports whether the stream can carry another call. It cannot
+// if user code has ended the goroutine. Nor can it if the argument is a stream, which
+// ends only with the caller's side of the gRPC stream.
 func (x *Exchange) end() (next bool) {
 	if !x.returned {
 		x.ended = cause.ErrGoexit

@@ -4,13 +4,14 @@
 // The life of a call:
 //
 //  1. The caller sends the start of the call on a stream of Calls/Call.
-//  2. Deployment.Accept reserves a slot, or the call is refused. It never waits here: its
-//     place is in the queue of its caller.
+//  2. Deployment.Accept reserves a slot, or the call is refused. A call never waits here,
+//     but in the queue of the caller's process.
 //  3. The caller learns that the call is accepted, and sends the argument. The replica runs
 //     the function, whose span is a child of the caller's router span.
-//  4. The results, or the error, are the next messages. Then the stream has the next call.
+//  4. The results, or the error, are the next messages. Then the stream can carry another
+//     call.
 //
-// The life of a [Server]: New, Start, and at the end Leave, Drain and Stop.
+// The life of a [Server]: New, Start, Leave and Stop.
 //
 // The package knows no types of users: a [Function] decodes arguments and encodes results.
 // Package callclient is the other side. Open server.go first, then call.go.
@@ -91,7 +92,7 @@ const (
 	keepaliveMinTime = 5 * time.Second
 )
 
-// maxHeaderBytes bounds the metadata of a stream, which has none of ours.
+// maxHeaderBytes bounds the metadata of a stream. Calls do not use metadata.
 const maxHeaderBytes = 64 << 10
 
 // connectionTimeout bounds the handshake of a connection.

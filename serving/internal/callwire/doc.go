@@ -8,9 +8,10 @@
 // The messages are in proto/servetrace/serve/v1. Open errors.go first.
 package callwire
 
-// TooLarge is the end of the error of a message beyond the bound.
+// TooLarge is the end of the error text for a message that is too large.
 const TooLarge = "; SERVE_CALL_MAX_MESSAGE_BYTES bounds it, in both processes"
 
 // WindowBytes is the window of a stream and of a connection, in both directions. It is
-// fixed, because grpc sends pings to measure the window that a connection needs.
+// fixed, because grpc would otherwise send pings to find the window that a connection
+// needs.
 const WindowBytes = 4 << 20

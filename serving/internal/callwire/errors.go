@@ -158,7 +158,7 @@ func (e *Errors) Decode(m *servev1.CallError) error {
 		return nil
 	}
 	wrapped := e.wrapped(m)
-	for _, inner := range slices.Backward(wrapped) { // the well-known errors come first
+	for _, inner := range slices.Backward(wrapped) { // the well-known errors come first, and have the lowest priority
 		if inner.Error() == m.GetText() {
 			return inner
 		}

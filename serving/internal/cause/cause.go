@@ -1,6 +1,6 @@
-// Package cause holds the errors with which the runtime ends requests that their
-// handlers have not ended, and the questions that routers and proxies ask about an
-// error: whether it is the runtime's, a refusal or a panic.
+// Package cause holds the errors with which the runtime ends requests that their handlers
+// have not ended. Its functions report whether an error comes from the runtime, is a
+// refusal or is a panic.
 //
 // The life of a cause:
 //
@@ -50,7 +50,8 @@ type causeError struct {
 // Error implements error.
 func (e *causeError) Error() string { return e.text }
 
-// Unwrap returns the matching error of package context.
+// Unwrap returns the error that e also matches: an error of package context, or
+// ErrSocketClosed.
 func (e *causeError) Unwrap() error { return e.base }
 
 // ErrorType returns the type's name in spans, after OpenTelemetry's convention.
@@ -102,8 +103,9 @@ func IsRefusal(err error) bool {
 	return unavailable
 }
 
-// Of returns the cause of the end of a proxy's context. Only a client's departure has
-// no cause of ours, because net/http cancels the request's context without one.
+// Of returns the cause of the end of a proxy's context. If the context has no cause of
+// this package, the client has left, because only net/http cancels the context without a
+// cause.
 func Of(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if IsCancellation(cause) {

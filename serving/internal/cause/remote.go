@@ -9,7 +9,7 @@ var ErrReplicaLost = errors.New("the process that had accepted the call is lost"
 type RemoteError struct {
 	Text string
 	Type string // the Go type in the other process
-	// Wrapped are the errors that the error wraps there, as far as they have crossed.
+	// Wrapped are the errors that the error wraps there, as far as they were sent.
 	Wrapped []error
 }
 

@@ -49,7 +49,8 @@ type Source interface {
 	Watch(ctx context.Context, update func([]Endpoint)) error
 }
 
-// Config is the surroundings of sources. The zero value is for a pod of Kubernetes.
+// Config holds the log, the resolver and the Kubernetes access of sources. The zero value
+// is for a pod of Kubernetes.
 type Config struct {
 	// Log receives changes between failure and success. Nil: no log.
 	Log *slog.Logger

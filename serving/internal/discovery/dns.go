@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// lookupEvery is the pause between two lookups. It is shorter than the time to live of
-	// a cluster's records, which the resolver of Go does not keep.
+	// lookupEvery is the pause between two lookups. It is shorter than the time to live
+	// of a cluster's records, which the resolver of Go does not cache.
 	lookupEvery = time.Second
 	// lookupTimeout bounds a lookup. By default a resolver asks again after 5 seconds, so a
 	// lost answer costs one repetition.
@@ -66,7 +66,7 @@ func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint)) error {
 }
 
 // lookup returns the endpoints of the name. It returns an error for a name without
-// addresses, because servers give that answer while they start, too.
+// addresses, because DNS servers also give this answer while they start.
 func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

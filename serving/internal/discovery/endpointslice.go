@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// sliceView has the present slices of a Service, by their names.
+// sliceView has the current EndpointSlices of a Service, by their names.
 type sliceView struct {
 	port   string
 	update func([]Endpoint)

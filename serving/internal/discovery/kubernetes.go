@@ -30,8 +30,8 @@ const (
 	// 1,000 endpoints of some hundred bytes each.
 	listTimeout = 30 * time.Second
 	listLimit   = 64 << 20
-	// watchTime is the time after which the API ends a watch. The client waits a little
-	// longer, because the API might not end it.
+	// watchTime is the time after which the API ends a watch. The client ends a watch
+	// itself after watchRoom more, because the API might not end it.
 	watchTime = 5 * time.Minute
 	watchRoom = 30 * time.Second
 	// pingAfter and pingTimeout find a connection whose other end is gone.

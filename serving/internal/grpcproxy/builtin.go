@@ -32,13 +32,13 @@ var builtinServices = map[string]bool{
 type builtin struct {
 	proxy  *proxy
 	health *health.Server
-	names  []string // of all apps, sorted
+	names  []string // names of all apps, sorted
 	over   context.Context
 	v1     map[string]reflectionv1.ServerReflectionServer      // by app
 	alpha  map[string]reflectionv1alpha.ServerReflectionServer // by app
 
 	mu   sync.Mutex
-	sent map[string]healthv1.HealthCheckResponse_ServingStatus // to health
+	sent map[string]healthv1.HealthCheckResponse_ServingStatus // the last status that health got, by service
 }
 
 // newBuiltin returns the services. Their long streams end when the context over ends.
@@ -64,9 +64,9 @@ func newBuiltin(over context.Context, p *proxy) *builtin {
 	return b
 }
 
-// refresh sets the statuses of the health service. A service is healthy if all
-// deployments that offer it take calls, in each app. The proxy, and its own services, are
-// healthy if all deployments of all apps take calls.
+// refresh sets the statuses of the health service. A service is healthy if, in each app
+// that offers it, all deployments take calls. The proxy and its own services are healthy
+// if all deployments of all apps take calls.
 func (b *builtin) refresh() {
 	b.mu.Lock() // so that statuses are set in the order in which they were determined
 	defer b.mu.Unlock()

@@ -5,12 +5,12 @@
 //
 //  1. The grpc.Server in front of the proxy knows none of the apps' services, so every
 //     call comes as a stream of an unknown service. The proxy finds app and method.
-//  2. The proxy span starts. The router assigns a replica, and the method runs there on
-//     a goroutine of its own. It decodes the messages itself, so that the bytes are
+//  2. The proxy span starts. The router assigns a replica, and the method runs there on a
+//     goroutine of its own. The method decodes the messages itself, so that the bytes are
 //     neither copied nor sent a second time.
 //  3. The proxy waits for the method, or for the end of the call: a deadline, a client
-//     that left or stalled, the server's end or the replica's. It then takes the stream
-//     from the method. Its operations fail from then on.
+//     that left or stalled, the server's end or the replica's. In the second case it
+//     takes the stream from the method, whose operations on the stream then fail.
 //  4. The error becomes a status. The span ends, and the call is counted and logged.
 //
 // The package also serves the health service, reflection and Ray Serve's own service. It

@@ -53,7 +53,7 @@ type Front struct {
 	finish  context.CancelFunc // ends the streams of builtin
 
 	// Nil until it is started.
-	listener net.Listener // of serving
+	listener net.Listener // listener of serving
 	later    net.Listener // the same socket, for the server draining
 	serving  *grpc.Server
 	draining *grpc.Server
@@ -101,8 +101,8 @@ func (f *Front) newServer(workers uint32) *grpc.Server {
 	return s
 }
 
-// Start serves the connections of l, a TCP listener, in the background. It closes l if it
-// fails.
+// Start serves the connections of l, a TCP listener, in the background. If Start fails,
+// it closes l.
 func (f *Front) Start(l net.Listener) error {
 	var err error
 	if f.later, err = sameSocket(l); err != nil {

@@ -31,7 +31,7 @@ type proxy struct {
 	stall     time.Duration // how long a client may hold up its call; not positive: no limit
 	notReady  func() string // why a deployment takes no calls; empty if all do
 	counts    *metrics.Proxy
-	unrouted  *metrics.Ingress // of calls that belong to no app
+	unrouted  *metrics.Ingress // counts of calls that belong to no app
 	component *identity.Component
 }
 

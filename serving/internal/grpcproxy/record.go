@@ -49,9 +49,10 @@ func (p *proxy) record(c *call) {
 	p.shared.Log.Write(ctx, level, "request", e)
 }
 
-// level returns the level of the access log, as for HTTP: a call that failed because of
-// the server is an error. A call that was refused or given up is not, and neither is a
-// handler's status that is the client's fault.
+// level returns the level of the access log line. It is error if the handler failed or
+// the deployment is unavailable. It is info if the client or the runtime ended the call,
+// or the queue was full. It is also info if the handler returned a status for a fault of
+// the client.
 func (c *call) level() slog.Level {
 	switch {
 	case failure(c.err) == nil, cause.IsCancellation(c.err):

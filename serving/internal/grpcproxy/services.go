@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// Services are the gRPC services of a deployment. They do not change once a proxy is built
-// for it. The zero Services has none.
+// Services are the gRPC services of a deployment. They do not change once a proxy is
+// built for the deployment. The zero Services has none.
 type Services struct {
 	// Unary, Stream and Stats run around the methods; the first is the outermost.
 	Unary  []grpc.UnaryServerInterceptor

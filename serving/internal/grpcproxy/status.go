@@ -15,7 +15,7 @@ import (
 )
 
 // codeName returns the code's name in the gRPC specification, which spans, logs and
-// metrics have; [codes.Code.String] has other names. For a number that is no code it
+// metrics use; [codes.Code.String] has other names. For a number that is no code it
 // returns UNKNOWN, as Ray does.
 //
 // Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
@@ -33,9 +33,9 @@ const truncated = "... [truncated]"
 // statusOf translates the error that ended a call into the status for its client. Nil is
 // OK.
 //
-// A status that the handler returned, or wrapped, is passed on with its code and
-// its details. Any other error of a handler is INTERNAL with its text, as in
-// Ray; a panic is INTERNAL without the text of the panic.
+// A status that the handler returned, or wrapped, is passed on with its code and its
+// details. An error of package context becomes its code. Any other error of a handler is
+// INTERNAL with its text, as in Ray; a panic is INTERNAL without the text of the panic.
 func (p *proxy) statusOf(requestID string, err error) *status.Status {
 	switch {
 	case err == nil:

@@ -56,7 +56,7 @@ func (e *messageError) Error() string { return e.status.Error() }
 func (e *messageError) Unwrap() error { return e.status }
 
 // beginCall makes the context of the call, which ends with a cause. The context of grpc's
-// stream ends without one. The new context ends with the stream, by endCall, at the
+// stream ends without a cause. The new context ends with the stream, by endCall, at the
 // client's deadline, or after timeout if that is sooner. The caller must call
 // releaseContext when the call is over.
 func (s *callStream) beginCall(timeout time.Duration) {
@@ -92,13 +92,13 @@ func sooner(client context.Context, timeout time.Duration) (deadline time.Time, 
 	return deadline, why
 }
 
-// clientEnded ends the call because grpc's stream has ended. When a message cannot
-// pass, grpc ends the stream before the operation returns, so it waits for the
+// clientEnded ends the call because grpc's stream has ended. When a message cannot pass,
+// grpc ends the stream before the operation returns, so clientEnded waits for the
 // operations under way, which return now.
 //
-// A client's clock began before ours, so its reset mostly arrives before our timer fires:
-// if a client resets the stream shortly before its deadline, the deadline counts as
-// passed.
+// The timer of a client starts before the timer here, so at the deadline the client's
+// reset mostly comes first. If a client resets the stream shortly before its deadline,
+// the deadline counts as passed.
 func (s *callStream) clientEnded() {
 	s.passing.Lock()
 	defer s.passing.Unlock()

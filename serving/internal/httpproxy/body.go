@@ -14,11 +14,11 @@ import (
 // requestBody is the body of a request for its handler. The proxy can end it while the
 // handler reads.
 type requestBody struct {
-	body    io.ReadCloser // the connection's
-	stream  bool          // of HTTP/2
+	body    io.ReadCloser // the body that net/http gave
+	stream  bool          // the request came by HTTP/2
 	reads   stall.Deadline
 	stalled *atomic.Bool          // set if the client holds up a read
-	ending  atomic.Pointer[error] // reason for which it will end soon
+	ending  atomic.Pointer[error] // reason for which the proxy ends the body; nil before
 	read    atomic.Bool           // it was read to its end; from then on net/http watches the connection
 
 	mu  sync.Mutex
@@ -87,9 +87,9 @@ func (b *requestBody) hurry(by time.Time) (sure bool) {
 	return b.reads.Hurry(by) == nil
 }
 
-// failReads makes later reads fail with why, after the current read has returned. If a read
-// still runs when the proxy returns, net/http aborts it and clears that deadline. It
-// would then wait for a stalled client without limit.
+// failReads makes later reads fail with why, after the current read has returned. If a
+// read still ran when the proxy returns, net/http would abort it, clear that deadline,
+// and then wait for a stalled client without limit.
 func (b *requestBody) failReads(why error) {
 	if !b.remains() {
 		return

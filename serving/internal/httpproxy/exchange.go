@@ -43,7 +43,7 @@ type exchange struct {
 	ctx      context.Context   // with the proxy span; nil without a route
 	span     trace.SpanContext // of the proxy span; zero if it does not record
 	route    *route            // nil: no route matched
-	status   int               // of the client's response, or 499
+	status   int               // status of the client's response, or 499
 	err      error             // error that ended the request; nil for an ordinary response
 	protocol spans.Protocol    // HTTP or WebSocket
 	cut      bool              // whether the connection or stream must be cut
@@ -235,9 +235,9 @@ func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 }
 
 // interruptAndLock takes the lock of the response from a handler that may be stuck in a
-// write. Such a client does not read. Or it does not send the end of its body, which
-// net/http reads before it replies. reset reports that the HTTP/2 stream ended at the
-// deadline, so that the client cannot get all of the response.
+// write. A write is stuck while the client does not read, or does not send the end of its
+// body, which net/http reads before it replies. reset reports that the HTTP/2 stream
+// ended at the deadline, so that the client cannot get all of the response.
 func (x *exchange) interruptAndLock() (reset bool) {
 	p, by := &x.resp, time.Now().Add(inflight.CutGrace)
 	set := p.pace.writes.Hurry(by) == nil // otherwise the write ends by itself

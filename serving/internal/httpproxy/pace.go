@@ -23,7 +23,7 @@ type pace struct {
 	duplex  bool  // the handler reads the body while it writes
 	broken  bool  // a write has failed
 	flushed bool  // the client may have seen the beginning of the response
-	wrote   int64 // number of bytes of the body
+	wrote   int64 // number of written bytes of the response's body
 }
 
 // beginWrite begins a write. In the first write, net/http may first wait for the end of the

@@ -37,7 +37,7 @@ type proxy struct {
 	notReady  func() string
 	stall     time.Duration
 	counts    *metrics.Proxy
-	unrouted  *metrics.Ingress // of requests that matched no route
+	unrouted  *metrics.Ingress // counts of requests that matched no route
 	component *identity.Component
 }
 
@@ -141,8 +141,8 @@ func (p *proxy) limitRest(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// health responds with body, or with 503 and the reason while the server drains or fault
-// returns one.
+// health responds with body. If the server is about to stop, or fault returns a reason,
+// it responds with 503 and the reason.
 func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, fault func() string) {
 	reason := ""
 	if p.shared.Counter.Leaving() {

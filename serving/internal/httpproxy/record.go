@@ -53,10 +53,9 @@ func (p *proxy) record(x *exchange) {
 	p.shared.Log.Write(ctx, level, "request", e)
 }
 
-// level returns the level of the access log line. If the server is the reason for the
-// failure, the level is error. A response that was cut off at the timeout is a warning,
-// because its status does not show that. A request that was refused, or that the client
-// gave up, is neither.
+// level returns the level of the access log line. It is error if the handler failed. It
+// is warning if the runtime cut off a response that had begun, because its status does
+// not show that. Otherwise it is info, also for a refused request.
 func (x *exchange) level() slog.Level {
 	switch {
 	case x.err == nil, errors.Is(x.err, cause.ErrClientGone):

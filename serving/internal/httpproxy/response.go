@@ -24,10 +24,10 @@ const (
 )
 
 // response is the http.ResponseWriter that a handler sees. Both the handler and the proxy
-// may try to respond, the proxy for example at a timeout. Only the first response is sent.
-// After the runtime has ended the request's context, the handler cannot begin, so the
-// result does not depend on the scheduler. A client that closes its side ends the context
-// too, but the handler can still answer, because the client may read on.
+// may try to respond, the proxy for example at a timeout. Only the first response is
+// sent. After the runtime has ended the request's context, the handler cannot begin a
+// response, so the result does not depend on the scheduler. A client that closes its side
+// ends the context too, but the handler can still answer, because the client may read on.
 //
 // Nothing is buffered here. net/http holds up to some 4 KiB until a Flush, except for
 // server-sent events: each event is sent when it is whole. A response implements Flusher,

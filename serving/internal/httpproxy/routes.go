@@ -55,9 +55,9 @@ func (t routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool)
 }
 
 // cutPrefix removes prefix from path, if it consists of whole segments of path. It also
-// removes it from rawPath, the encoded form, which is empty if it is the usual form. An
-// encoded slash (%2F) belongs to a segment and does not end it. Otherwise /api%2Fx would
-// reach the app at /api.
+// removes prefix from rawPath, the encoded path, which is empty if path has its usual
+// encoding. An encoded slash (%2F) belongs to a segment and does not end it. Otherwise
+// /api%2Fx would reach the app at /api.
 func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool) {
 	if prefix == "/" {
 		return path, rawPath, path == "" || path[0] == '/' // the path of CONNECT is empty

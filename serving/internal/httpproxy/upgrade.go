@@ -28,8 +28,8 @@ type upgrade struct {
 	socket *socket.Conn // nil until the handler has taken the connection over
 }
 
-// upgradeOf returns the upgrade that a request asks for, or nil. Only HTTP/1.1 has
-// upgrades. For HTTP/2, net/http offers none.
+// upgradeOf returns the upgrade that a request asks for, or nil. CONNECT counts as an
+// upgrade. Only HTTP/1.1 has upgrades: for HTTP/2, net/http offers none.
 //
 // Source: https://www.rfc-editor.org/rfc/rfc9110#section-7.8
 func upgradeOf(r *http.Request) *upgrade {

@@ -3,7 +3,7 @@
 //
 // The life of a [Counter]:
 //
-//  1. Start admits calls by handle; requests come through the proxies anyway.
+//  1. Start admits calls by handle. Requests are admitted without it.
 //  2. Leave has the health checks report that the server is about to stop.
 //  3. Drain refuses new requests. Idle is closed when nothing is under way.
 //
@@ -81,7 +81,7 @@ func (c *Counter) AdmitCall(inside bool) error {
 	return nil
 }
 
-// HandlerStarts counts a handler. Only an admitted request may call it.
+// HandlerStarts counts a handler. Call it only for an admitted request.
 func (c *Counter) HandlerStarts() { c.state.Add(oneHandler) }
 
 // HandlerDone ends the count of a handler or of a call.
@@ -138,7 +138,7 @@ func (c *Counter) Counts() (requests, handlers int) {
 // the end of a request that is cut off.
 const CutGrace = 250 * time.Millisecond
 
-// CloseGrace bounds the rest of a shutdown after its context has ended: the proxies answer
-// and conclude their spans. That takes them microseconds, unless clients are slow to
+// CloseGrace bounds the rest of a shutdown after its context has ended: the proxies
+// answer and conclude their spans. That takes microseconds, unless clients are slow to
 // read and use up CutGrace.
 const CloseGrace = 2 * CutGrace

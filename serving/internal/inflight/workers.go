@@ -23,8 +23,8 @@ type Workers struct {
 	closed bool
 }
 
-// mostIdle bounds the number of waiting workers, so that a burst leaves few. The stack
-// of a waiting worker is a few KiB at most: the garbage collector halves it.
+// mostIdle bounds the number of waiting workers, so that a burst leaves few. The stack of
+// a waiting worker is a few KiB at most, because the garbage collector shrinks it.
 const mostIdle = 128
 
 // Start makes a worker run a job, and does not wait for the job.
@@ -53,7 +53,8 @@ func (w *Workers) live(j Job) {
 	}
 }
 
-// wait adds a worker to the idle list. It returns false if there are enough.
+// wait adds a worker to the idle list. It returns false if the list is full, or after
+// Close.
 func (w *Workers) wait(jobs chan Job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

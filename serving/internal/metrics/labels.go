@@ -31,7 +31,7 @@ func fit(text string) string {
 }
 
 // bounded holds series by key. The first keys, up to the limit, get series of their own.
-// All other keys share series under folded values.
+// All other keys share the series of the keys that fold returns.
 type bounded[K comparable, V any] struct {
 	limit int
 	fold  func(K) K

@@ -64,8 +64,8 @@ type outcome struct {
 	errors   []prometheus.Counter // nil if the request did not fail
 }
 
-// Ingress returns the metrics of an app with requests for deployment. Both are empty
-// for requests without a route. Call it once per app.
+// Ingress returns the metrics of requests for an app whose ingress is deployment. Both
+// names are empty for requests without a route. Call it once per app.
 func (p *Proxy) Ingress(app, deployment string) *Ingress {
 	build := func(k outcomeKey) outcome {
 		status := k.label()

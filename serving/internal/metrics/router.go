@@ -16,7 +16,7 @@ func otherRoute(string) string { return other }
 type Router struct {
 	load            func() (queued, ongoing int)
 	queued, ongoing prometheus.Gauge
-	waits           *latency // of assigned requests
+	waits           *latency // waits of assigned requests
 
 	requests, handles *bounded[string, prometheus.Counter] // by route
 }

@@ -47,7 +47,7 @@ func (s *Set) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *Set) Collect(to chan<- prometheus.Metric) {
 	s.mu.Lock()
-	routers := slices.Clone(s.routers) // without mu, because load takes other locks
+	routers := slices.Clone(s.routers) // refresh runs without mu, because load takes other locks
 	s.mu.Unlock()
 	for _, r := range routers {
 		r.refresh()

@@ -9,8 +9,8 @@ import (
 // request, and the router span of its caller as the current span. The caller of Accept
 // must Run, Start or Abandon the assignment, once.
 //
-// Accept never waits: the call's place is in the queue of its caller. The error is
-// a *RefusedError, or a *cause.DeploymentUnavailableError.
+// Accept never waits: a call waits in the queue of the caller's process. The error is a
+// *RefusedError, or a *cause.DeploymentUnavailableError.
 func (d *Deployment) Accept(ctx context.Context, model string) (*Assignment, error) {
 	m, err := d.router.takeNow(model)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *router) takeNow(model string) (*member, error) {
 
 // Load is the state that a process reports to the callers of a deployment.
 type Load struct {
-	// Capacity is the number of calls at a time.
+	// Capacity is the largest number of calls at a time.
 	Capacity int
 	// Models are the ids of the models that the replicas hold, sorted.
 	Models []string

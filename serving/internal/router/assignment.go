@@ -27,7 +27,7 @@ type Assignment struct {
 	routed     context.Context // context with the router span
 	unsampled  bool            // the router span does not record
 
-	// Set by Run and Start.
+	// Set or completed by Run and Start.
 	call    Call
 	user    context.Context // context of the user's code, with the replica span
 	request identity.Request

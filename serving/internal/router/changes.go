@@ -12,7 +12,7 @@ import (
 // safe for concurrent use.
 type Changes struct {
 	set  *ReplicaSet
-	turn chan struct{} // has room for one value, which is held during a change
+	turn chan struct{} // has a capacity of one, and holds a value during a change
 
 	mu       sync.Mutex
 	declared Settings // the settings that were declared last, by code and service file
@@ -103,8 +103,8 @@ func (c *Changes) roll(ctx context.Context, config string) error {
 }
 
 // next takes a replica that does not have config yet from the queue. It fills an empty
-// queue with all such replicas. If there is none, it makes config the wanted config, so
-// that a replica that starts at this moment gets it too.
+// queue with all such replicas. If there is no such replica, it makes config the wanted
+// config, so that a replica that starts at this moment gets it too.
 func (c *Changes) next(config string, queue *[]*life) *life {
 	s := c.set
 	s.mu.Lock()
@@ -135,8 +135,8 @@ func (c *Changes) next(config string, queue *[]*life) *life {
 // rollBackGrace bounds the time in which replicas return to the old config.
 const rollBackGrace = 10 * time.Second
 
-// rollBack sets the wanted config on the replicas that have another config. A replica is
-// replaced if it had no config, or refuses the wanted config.
+// rollBack sets the wanted config on the replicas that have taken config. Such a replica
+// is replaced if no config is wanted, or if it refuses the wanted config.
 func (c *Changes) rollBack(ctx context.Context, config string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 type condition struct {
 	state DeploymentState
 	fault error    // last fault since the deployment was healthy
-	lines []func() // for the log, to be written without a lock
+	lines []func() // calls that write log lines, to be made without a lock
 }
 
 // blame records a fault of a replica. It logs the fault unless the last fault was the

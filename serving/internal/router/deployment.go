@@ -73,8 +73,8 @@ func New(s *Shared, c Config) *Deployment {
 	return d
 }
 
-// NewRemote returns a deployment that other processes run. They Join it. The caller sets
-// Replicas.
+// NewRemote returns a deployment that other processes run. The caller sets Replicas,
+// which add the processes by Join.
 func NewRemote(s *Shared, c Config) *Deployment {
 	d := newDeployment(s, c)
 	d.Remote = true
@@ -155,8 +155,8 @@ func resultOf(ctx context.Context, wait time.Duration, err error) spans.RouterRe
 }
 
 // endBefore returns the reason for which a call ends before a replica is chosen, or nil.
-// A client by HTTP that has closed only its side may still read an answer. So its request
-// goes on, and ends only if it must wait for a slot.
+// A client by HTTP that has closed only its sending side may still read an answer. So its
+// request goes on, and ends only if it must wait for a slot.
 func endBefore(ctx context.Context, p spans.Protocol) error {
 	why := context.Cause(ctx)
 	if p != spans.HTTP && p != spans.WebSocket || cause.IsCancellation(why) {

@@ -12,10 +12,10 @@
 //  5. ReplicaSet.Stop and Wait end the replicas after their last calls.
 //
 // Other processes may run the replicas. They Join the deployment, and a handle Calls it.
-// The call's slot is the router's as before, and the process accepts or refuses it. In
-// that process, Accept takes the place of Assign.
+// As before, the router takes a slot for the call, and then the process accepts or
+// refuses the call. In that process, Accept takes the place of Assign.
 //
-// The package knows no protocol: a Call is what a proxy or a handle makes of one. It
+// The package knows no protocol: a proxy or a handle makes a Call of each request. It
 // imports no proxy, and package serving makes its settings from the options and
 // configurations of users.
 //

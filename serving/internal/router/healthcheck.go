@@ -22,7 +22,7 @@ type checks struct {
 	late <-chan error
 }
 
-// first is the check before the first call.
+// first makes the check before the first call.
 func (c *checks) first() error {
 	if err := c.check(); err != nil {
 		return fmt.Errorf("first health check: %w", err)
@@ -86,7 +86,7 @@ func (c *checks) check() error {
 
 func (c *checks) ask(timeout time.Duration) error {
 	if len(c.late) > 0 {
-		c.late = nil // it has returned, and was counted before
+		c.late = nil // the late check has returned, and has already counted as a failure
 	}
 	done := c.late
 	if done == nil {

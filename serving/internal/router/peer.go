@@ -37,8 +37,8 @@ type Exchange interface {
 	Send(value []byte, whole bool) error
 	// CloseSend ends an argument of items, with an error unless it is nil.
 	CloseSend(err error) error
-	// Recv returns the next result. It fails with io.EOF after the last, or with the
-	// error of the call.
+	// Recv returns the next result. It fails with io.EOF after the last result, or with
+	// the error of the call.
 	Recv() ([]byte, error)
 	// Close ends the call, unless it has ended.
 	Close()
@@ -53,7 +53,7 @@ const (
 	Unreached Refusal = iota
 	// Full: all slots of its replicas are taken.
 	Full
-	// Stopping: it takes no new calls.
+	// Stopping: the process takes no new calls.
 	Stopping
 )
 
@@ -76,9 +76,9 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // trust bounds the number of requests that a router sends to a process. Several routers
-// share the slots of a process, so a router learns from refusals how many slots it may use.
-// After a refusal, limit falls to the number of running requests. It rises by one after
-// each accepted request, and after each pause.
+// share the slots of a process, so a router learns from refusals how many slots it may
+// use. After Full, limit falls to the number of running requests, and after another
+// refusal to zero. It rises by one after each accepted request, and after each pause.
 type trust struct {
 	capacity int           // as reported by the process; limit is never higher
 	probing  bool          // a pause runs
@@ -157,7 +157,7 @@ func (m *Member) accepted() {
 	}
 }
 
-// refused records that the process has refused a request for model, and returns its slot.
+// refused records that the process has refused a request for model, and frees its slot.
 func (m *Member) refused(why Refusal, model string) {
 	r := m.router
 	r.mu.Lock()

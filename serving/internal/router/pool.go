@@ -55,7 +55,7 @@ func (m *member) indexOf(model string) int {
 // open reports whether the member may take another request.
 func (m *member) open() bool { return m.ongoing < m.limit }
 
-// checkIdle closes idle if the member was removed and has no request.
+// checkIdle closes idle of a removed member that has no request.
 func (m *member) checkIdle() {
 	if m.ongoing == 0 {
 		close(m.idle)

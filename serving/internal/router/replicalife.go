@@ -172,8 +172,8 @@ func (l *life) reconfigure(patience context.Context, config string) error {
 // ErrNoReconfigurer is the error for a user config if no value of the deployment takes one.
 var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or remove the user config")
 
-// startFailed ends a replica after a failed start. It starts another replica after a
-// pause, if the deployment may have another.
+// startFailed ends a replica after a failed start. Another replica starts after a pause,
+// unless the deployment becomes unavailable or stops.
 func (l *life) startFailed(err error) {
 	s := l.set
 	s.mu.Lock()
@@ -269,8 +269,9 @@ func (l *life) retire(idle <-chan struct{}, with Settings) {
 // used up the time for the shutdown.
 const stopGrace = time.Second
 
-// drain waits for a replica's last call. It returns false if the time for the shutdown
-// ends before.
+// drain waits for a replica's last call. It returns false if the server's shutdown runs
+// out of time before. After StopTimeout it cuts off requests of clients, and waits on for
+// other calls.
 func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 	limit := time.NewTimer(with.StopTimeout)
 	defer limit.Stop()

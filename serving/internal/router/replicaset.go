@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// ReplicaSet keeps the replicas of one deployment: as many as its settings want, each with
-// the user config that they want. It lists the replicas that take calls to the router.
-// Its methods are safe for concurrent use.
+// ReplicaSet keeps the replicas of one deployment: as many as its settings want, each
+// with the user config that they want. It adds the replicas that take calls to the
+// router's list. Its methods are safe for concurrent use.
 //
 // After each change of its fields, reconcileLocked starts and stops replicas: a replica
 // has started, has failed to start, is found unhealthy or has stopped; other settings
@@ -69,7 +69,8 @@ func (s *ReplicaSet) Start() {
 	s.phase = max(s.phase, setStarted)
 }
 
-// unlock starts and stops replicas as necessary, unlocks, and writes to the log.
+// unlock starts and stops replicas as necessary, unlocks, writes to the log, and calls
+// Changed.
 func (s *ReplicaSet) unlock() {
 	s.reconcileLocked()
 	s.condition.note(s.log, s.stateLocked(), s.want.Replicas, s.starts.down, len(s.config.Constructors) > 0)
@@ -83,9 +84,9 @@ func (s *ReplicaSet) unlock() {
 	}
 }
 
-// reconcileLocked starts and stops replicas until their number is the wanted number. Its
-// work is proportional to the number of replicas that it starts and stops, unless there are
-// too many.
+// reconcileLocked starts and stops replicas until their number is the wanted number. It
+// scans the replicas only if there are too many or unhealthy replicas. Otherwise its work
+// is proportional to the number of replicas that it starts.
 func (s *ReplicaSet) reconcileLocked() {
 	switch s.phase {
 	case setBuilt:
@@ -100,7 +101,7 @@ func (s *ReplicaSet) reconcileLocked() {
 			l.stopLocked()
 		}
 	}
-	// The successors of the oldest unhealthy replicas are running.
+	// Stop as many of the oldest unhealthy replicas as there are running successors.
 	if n := s.replicas.count(ReplicaUnhealthy); n > 0 {
 		for _, l := range s.replicas.oldest(ReplicaUnhealthy, min(n, n+s.replicas.count(ReplicaRunning)-s.want.Replicas)) {
 			l.stopLocked()

@@ -63,9 +63,9 @@ func newRouter(base context.Context, limit, maxQueued int, full cause.QueueFullE
 
 // acquire reserves a slot of a replica, waiting for one if necessary; wait is how long
 // that took. model is the multiplexed model that the request is for, or "". The caller
-// gives the slot back with release. It fails with a *cause.QueueFullError at once, with a
-// *cause.DeploymentUnavailableError at once or later, or with the cause of the end of ctx
-// or of the server, if the request waits then.
+// frees the slot with release. It fails at once with a *cause.QueueFullError, and at once
+// or later with a *cause.DeploymentUnavailableError. If ctx or the server ends while the
+// request waits, it fails with the cause of that end.
 func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
 	return r.acquireSince(ctx, model, time.Time{})
 }
@@ -148,8 +148,8 @@ func (r *router) giveUp(w *waiter, place *list.Element) {
 	}
 }
 
-// release returns the slot of a request for model. A waiter gets the slot, if there is
-// one.
+// release frees the slot of a request for model. If requests wait, one of them gets the
+// slot.
 func (r *router) release(m *member, model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,8 +167,8 @@ func (r *router) add(replica *Replica) {
 	r.watchers.wake()
 }
 
-// remove removes a replica from the list. Its requests continue. idle is closed when the
-// last request has returned its slot.
+// remove removes a replica from the list. Its requests continue. idle is closed when its
+// last request has ended.
 func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 // Constructor makes one value for each replica of a deployment, before the replica takes
 // calls.
 type Constructor struct {
-	Key  any // key for LocalValue; it is compared
+	Key  any // key for LocalValue, compared with ==
 	Make func(ctx context.Context) (Value, error)
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// The bounds on starts, Ray's.
+// Ray's bounds on failed starts and on the pauses after them.
 const (
 	triesPerReplica = 3
 	mostTries       = 20
@@ -18,7 +18,7 @@ func exponential(rounds int) time.Duration {
 	return min(mostBackoff, leastBackoff<<min(rounds-1, 10))
 }
 
-// starts are the failed starts of a set. The set's mu guards it.
+// starts records the failed starts of a set. The set's mu guards it.
 type starts struct {
 	// backoff returns the pause before the next start, after a number of failed rounds (1 or
 	// more).

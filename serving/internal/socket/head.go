@@ -20,7 +20,7 @@ type head struct {
 
 // add adds bytes that the handler has written. Once the head is whole, add returns it,
 // with the header set, and the bytes that follow it. Bytes that are no head of HTTP/1, or
-// too long for one, are returned as they are.
+// too long for a head, are returned as they are.
 func (h *head) add(p []byte) (first, rest []byte, whole bool) {
 	h.b = append(h.b, p...)
 	n := min(len(h.b), len(protocolName))

@@ -79,8 +79,9 @@ func (in *inbox) put(b []byte, err error) {
 	in.changed.Broadcast()
 }
 
-// scanLocked looks for the end of the socket. If a close frame comes, the handler must
-// first read the data before it. If the connection ends, it must do so only while it reads.
+// scanLocked looks for the end of the socket, and starts answerTime. After a close frame,
+// this happens when the handler has read the data before it. After the end of the
+// connection, it happens at once, and again at each read of remaining bytes.
 func (in *inbox) scanLocked(b []byte, err error) {
 	_, before := in.frames.Closed()
 	in.frames.Scan(b)
@@ -129,8 +130,8 @@ func (in *inbox) takeLocked(p []byte) int {
 	return n
 }
 
-// caughtUpLocked is called when the handler has read all bytes and asks for more. So it has
-// processed them.
+// caughtUpLocked records that the handler has processed all bytes, because it has read
+// them and asks for more.
 func (in *inbox) caughtUpLocked() {
 	in.frames.Restart()
 	if in.behind {

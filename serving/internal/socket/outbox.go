@@ -20,7 +20,7 @@ type outbox struct {
 	webSocket bool
 	end       *closing
 	limit     stall.Deadline
-	status    atomic.Int32 // of the response; 0 for none
+	status    atomic.Int32 // status of the response; 0 for none
 
 	mu     sync.Mutex // held during a write
 	head   *head      // head of the response until it is written; then nil

@@ -32,7 +32,7 @@ import (
 
 // Options are the facts about its request that a Conn needs.
 type Options struct {
-	// Context is the request's. Required.
+	// Context is the context of the request. Required.
 	Context context.Context
 	// Over is called once, when the socket is over: it should end Context. It
 	// must not block. Required.
@@ -179,12 +179,12 @@ func (s *Conn) Close() error {
 // Finish ends the socket, unless it has ended, and returns when it has: within
 // closeGrace. The handler's reads and writes fail from now on, with the context's cause.
 //
-// If code is not 0 and the handler has sent no close frame, the client gets one, after the
-// end of a frame that the handler has begun. A client that has sent a close frame gets its
-// own code. It has the time to answer, because a connection that is closed with something
-// unread is reset, and the close frame may be lost with it.
+// If code is not 0 and the handler has sent no close frame, the client gets a close
+// frame. A frame that the handler has begun must end first. A client that has sent a
+// close frame gets the code of that frame. The client then has time to answer, because a
+// connection that is closed with unread bytes is reset, and the close frame may be lost.
 //
-// Nothing of the Conn runs when Finish returns, except the handler's own calls.
+// No goroutine of the Conn runs when Finish returns, except in the handler's own calls.
 func (s *Conn) Finish(code int, reason string) {
 	if first, _ := s.finish(code, reason); !first { // the socket is over in both cases
 		<-s.done

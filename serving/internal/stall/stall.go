@@ -1,13 +1,13 @@
 // Package stall bounds how long a client may hold up one direction of its
 // connection, by the connection's deadlines.
 //
-// The life of a [Deadline]: its owner calls Begin before each operation that waits
-// for the client, Done after it, and asks Expired if it failed. The limit is
-// renewed at most once a second, so that most operations do not touch the
-// connection. A handler's own deadline stays in force if it is earlier. Hurry ends
-// the operation that is under way, and Finish bounds the rest of the server's work.
-// Release is the last call of the request's own goroutine: a connection has other
-// requests then, or is gone, and user code may still hold a body of this one.
+// The life of a [Deadline]: its owner calls Begin before each operation that waits for
+// the client, Done after it, and asks Expired if it failed. The limit is renewed at most
+// once a second, so that most operations do not touch the connection. A handler's own
+// deadline stays in force if it is earlier. Hurry ends the operation that is under way,
+// and Finish bounds the rest of the server's work. Release is the last call of the
+// request's own goroutine. From then on, the connection serves other requests or is gone,
+// but user code may still hold the body of this request.
 //
 // The package reads and writes nothing itself. Open this file, which is all.
 package stall
@@ -126,10 +126,11 @@ func (d *Deadline) Hurried() bool {
 	return d.final
 }
 
-// Finish puts the limit in force for the server's work after the handler has
-// returned or has lost the connection; after is as in Begin. Without a limit, none is in
-// force. Of a stream, it only renews a deadline that Hurry has set: net/http may arm a
-// deadline after the end of the stream, and its timer then holds the stream in memory.
+// Finish puts the limit in force for the server's work after the handler has returned or
+// has lost the connection; after is as in Begin. Without a limit, it only removes a
+// deadline that Hurry has set. For a stream, it only renews such a deadline: net/http may
+// arm a deadline after the end of the stream, and its timer then holds the stream in
+// memory.
 func (d *Deadline) Finish(after time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
