@@ -26,9 +26,9 @@ type CapturedBatch struct {
 	Spans int
 }
 
-// Next returns the batches since the last call, and waits until there is one. It returns
-// none when ctx has ended. A late call delays no span: at most 4 MiB of batches wait for
-// it, and further batches are missed.
+// Next waits until there is a batch, and returns the batches since the last call. It
+// returns none when ctx has ended. A late call delays no span: at most 4 MiB of batches
+// wait for the call, and Close counts the spans of further batches.
 func (c *Capture) Next(ctx context.Context) []CapturedBatch {
 	var list []CapturedBatch
 	for _, b := range c.tap.Next(ctx) {
@@ -41,10 +41,10 @@ func (c *Capture) Next(ctx context.Context) []CapturedBatch {
 // capture and that Next has not returned.
 func (c *Capture) Close() (missed uint64) { return c.tap.Close() }
 
-// OpenCapture copies each batch that a plugin of h's list gets from now on. An exporter
-// gets what the processors before it have left. An empty name means the only plugin. The
-// caller must call Close. The error wraps [ErrNoPlugin] or [ErrManyCaptures]. Safe for
-// concurrent use.
+// OpenCapture copies each batch that a plugin of h's list gets from now on. The batches
+// of an exporter are the results of its processors. An empty name means the only plugin.
+// The caller must call Close. The error wraps [ErrNoPlugin] or [ErrManyCaptures]. Safe
+// for concurrent use.
 func OpenCapture(h *Host, plugin string) (*Capture, error) {
 	list := h.listed()
 	var names []string

@@ -35,16 +35,17 @@ type Config struct {
 	Plugins string
 	// Processors is the list of processor plugins, in the form of Plugins, except for
 	// functions in Python. Each batch goes through them in order, once for all exporters.
-	// Without Plugins, the Host uses none. Names are unique over all lists.
+	// If Plugins is empty, no processor runs. Names are unique over all lists.
 	Processors string
-	// ExporterProcessors are further processors, of one exporter alone: lists without
-	// folders, by the exporter's name in Plugins. The map is copied by New.
+	// ExporterProcessors are the processors of single exporters. The key is the exporter's
+	// name in Plugins. The value has the form of Processors, without folders. The map is
+	// copied by New.
 	ExporterProcessors map[string]string
-	// ProcessorFailOpen is true for processors that fail open, by their names; "" stands for
-	// all other processors. If such a processor refuses a batch, would lose it, or has not
-	// processed it within ExportTimeout, the batch goes on without it. A processor that is
-	// not in the map fails closed: the spans wait for it, and are dropped as they are for an
-	// exporter. The map is copied by New.
+	// ProcessorFailOpen is true for processors that fail open, by their names; "" stands
+	// for all other processors. If the processor refuses a batch or has not processed it
+	// within ExportTimeout, or if the Host would drop the batch, the batch goes on
+	// unprocessed. Any other processor fails closed: the spans wait for it, and are dropped
+	// for the same reasons as an exporter's spans. The map is copied by New.
 	ProcessorFailOpen map[string]bool
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
@@ -71,18 +72,19 @@ type Config struct {
 	// MaxAge is the longest time that a batch waits and is sent again before it is dropped.
 	// Default 60 s, or 24 h with a SpoolDir. The time in which no process runs counts, too.
 	MaxAge time.Duration
-	// StartTimeout bounds the start of a plugin, from its launch to the answer
-	// to Configure, or from dialling to the answer to Describe. Default 10 s.
+	// StartTimeout bounds the start of a plugin, from its launch to the answer to
+	// Configure. For an attached plugin it is the time from dialling to the answer to
+	// Describe. Default 10 s.
 	StartTimeout time.Duration
-	// StopTimeout bounds Shutdown: 60 % to send the rest of the spans, 30 % for the
-	// plugins' own end, the rest to kill them. Default 5 s.
+	// StopTimeout bounds Shutdown: 60 % to send the rest of the spans, 30 % for the plugins
+	// to end by themselves, the rest to kill them. Default 5 s.
 	StopTimeout time.Duration
 	// Context is the description of this process for the plugins.
 	Context Context
-	// PluginConfigs are the configurations of plugins, by their names in the list; a
-	// plugin that is not in the map gets none. A name that is not in the list is a
-	// fault, unless the list is empty or a folder may bring the plugin. So is the name
-	// of a plugin that is attached to. The map is copied by New.
+	// PluginConfigs are the configurations of plugins, by their names in the list; a plugin
+	// that is not in the map gets none. A name that is not in the list is a fault, unless
+	// the list is empty or a folder may bring the plugin. So is the name of an attached
+	// plugin. The map is copied by New.
 	PluginConfigs map[string]PluginConfig
 	// CrashDir is the folder for reports of crashes and for quarantined batches. It is
 	// made with mode 0700 when it is first used. Default: none, and nothing is kept.
@@ -112,12 +114,12 @@ type Config struct {
 	// AllowWritable allows an executable that users other than its owner may write, or
 	// that is in such a folder. Otherwise it is refused, unless it is pinned.
 	AllowWritable bool
-	// PluginMemoryLimit is the soft memory limit of plugins in Go, in bytes
-	// (GOMEMLIMIT), and PluginMaxProcs the number of processors that they use at a time
-	// (GOMAXPROCS): by their names in the list, "" for the rest. Default: no limit of
-	// memory, and a quarter of this process's processors, at least one; if PluginEnv
-	// has GOMAXPROCS, its value in Environ. A plugin starts with both variables, which
-	// win over Environ. The maps are copied by New.
+	// PluginMemoryLimit is the soft memory limit of plugins in Go, in bytes (GOMEMLIMIT),
+	// and PluginMaxProcs the number of CPUs that they use at a time (GOMAXPROCS). Keys are
+	// the names in the list; "" stands for all other plugins. Default: no memory limit, and
+	// a quarter of this process's GOMAXPROCS, at least 1. If PluginEnv names GOMAXPROCS,
+	// its value in Environ is the default. A plugin starts with these values instead of the
+	// values in Environ. The maps are copied by New.
 	PluginMemoryLimit map[string]int64
 	PluginMaxProcs    map[string]int
 	// Python is the interpreter for the functions in Python of the list: a path, or a name
@@ -131,9 +133,9 @@ type Config struct {
 	// StartJitter bounds a random pause before the first start of each plugin, so that
 	// many replicas that start at once do not start all plugins at once. Default: none.
 	StartJitter time.Duration
-	// Watch is the interval at which a plugin's executable and configuration are looked
-	// at. A plugin is replaced when one of them has changed and stayed the same from
-	// one look to the next. Zero: never, only Reload replaces it.
+	// Watch is the interval at which a plugin's executable and configuration are checked. A
+	// plugin is replaced when one of them has changed and stayed the same from one check to
+	// the next. Zero: never, only Reload replaces it.
 	Watch time.Duration
 	// Environ is the environment ("KEY=value") from which plugins get the variables of
 	// every plugin (such as PATH) and the variables that they declare. Default: the environment of the
@@ -146,8 +148,8 @@ type Config struct {
 type Context struct {
 	// Application, Deployment and Replica name a part of a serving program.
 	Application, Deployment, Replica string
-	// Node is this machine's address. Default: the address of its first interface that
-	// is up and not the loopback, else 127.0.0.1.
+	// Node is this machine's address. Default: its first IPv4 address that is neither
+	// loopback nor link-local, else 127.0.0.1.
 	Node string
 	// Job is Ray's job id, 8 hexadecimal digits.
 	Job string
@@ -158,9 +160,10 @@ type Context struct {
 	SamplingRatio float64
 }
 
-// The defaults of Config. Most of the cost of a batch is the cost of its call: with 768
-// KiB a span costs the plugin a fifth less CPU than with 512. At 1 MiB the encoder's
-// buffers would be longer than it keeps.
+// The defaults of Config. Most of the cost of a batch is the cost of its call: in
+// batches of 768 KiB, a span costs the plugin a fifth less CPU than in batches of 512
+// KiB. With 1 MiB, the encoder's buffers would be larger than the buffers that it keeps
+// for reuse.
 const (
 	DefaultQueueBytes    = 32 << 20
 	DefaultMaxSpanBytes  = 1 << 20
@@ -210,9 +213,9 @@ func (c Config) withDefaults() Config {
 }
 
 // Validate reports all faults of c at once, or returns nil. Each fault names the
-// variable that sets the field, the value seen and the values allowed. Validate opens
-// no file; it only checks whether paths are folders. A missing plugin is not a fault of
-// the settings, because it may be installed later.
+// variable that sets the field, the value seen and the values allowed. Validate opens no
+// file; it may list folders. A missing plugin is not a fault of the settings, because it
+// may be installed later.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -291,10 +294,10 @@ func (c Config) cloned() Config {
 // configuration.
 type PluginConfig struct {
 	// File is the path of the configuration. It is read anew each time the plugin is
-	// configured, so that the plugin's next process sees a change. A file that is
-	// missing, no regular file, or larger than 1 MiB keeps the plugin from being ready;
-	// it is tried again. A plain OTLP receiver takes no configuration: with one it is
-	// never ready.
+	// configured, so that the plugin's next process sees a change. A file that is missing,
+	// no regular file, or larger than 1 MiB keeps the plugin from being ready; it is tried
+	// again. A plain OTLP receiver takes no configuration: with a configuration it is never
+	// ready.
 	File string
 	// Pick returns the plugin's part of the text of File. It is called after each read
 	// of File, one call at a time for a plugin. An empty result means no configuration.
@@ -327,9 +330,9 @@ type Reference struct {
 }
 
 // References returns the references in the plugin's configuration, each once, in their
-// order. It tries to resolve each one as a Host does at each start of the plugin: by
-// the environment of c, and by files. It blocks while it reads files. It returns none
-// if there is no configuration. It returns an error if the configuration cannot be
+// order. It tries to resolve each reference as a Host does at each start of the plugin,
+// from the environment of c and from files. It blocks while it reads files. It returns
+// none if there is no configuration. It returns an error if the configuration cannot be
 // read, or a reference has no closing brace.
 func (c Config) References(plugin string) ([]Reference, error) {
 	if c.Environ == nil {

@@ -9,16 +9,16 @@ import (
 
 // Errors of Consume and Deliver. The Host has not taken any span of the request.
 var (
-	// ErrFull means that there is no room for the request, or that its sender has used its
-	// share of the room. The same request may be accepted later. Its spans count as
-	// Stats.PushedBack.
+	// ErrFull means that the memory for batches, or the spool, has too few free bytes for
+	// the request or for its sender's share. The same request may be accepted later. Its
+	// spans count as Stats.PushedBack.
 	ErrFull = pipeline.ErrFull
 	// ErrMalformed means that the bytes are not a valid ExportTraceServiceRequest. The error
 	// names the offset of the first fault.
 	ErrMalformed = pipeline.ErrMalformed
-	// ErrTooLarge means that the request is larger than the room that a sender can ever get,
-	// some 40 % of Config.QueueBytes or 65 % of Config.SpoolBytes, or has more than 65,536
-	// spans. The error names the limit.
+	// ErrTooLarge means that the request has more than 65,536 spans, or more bytes than a
+	// sender may ever hold: some 40 % of Config.QueueBytes, or 65 % of Config.SpoolBytes if
+	// that is less. The error names the limit.
 	ErrTooLarge = pipeline.ErrTooLarge
 	// ErrClosed means that Shutdown has begun, or that the list of plugins is empty.
 	ErrClosed = pipeline.ErrClosed
@@ -33,8 +33,8 @@ type Taken struct {
 	TooLarge int
 }
 
-// Outcome is the result of a request for its spans, summed over all exporters. A span
-// counts once for each exporter.
+// Outcome has the counts of a request's spans, summed over all exporters. A span counts
+// once for each exporter.
 type Outcome struct {
 	Taken
 	Delivered, Rejected, Filtered, Dropped uint64
@@ -44,13 +44,13 @@ type Outcome struct {
 }
 
 // Consume takes the spans of an encoded ExportTraceServiceRequest, beside the spans of
-// OnEnd: with the same queues, bounds and accounting. It copies request, checks it to the
-// innermost value, and does not decode it. It does not wait for the plugins. The spans of
-// several requests may be sent in one batch.
+// OnEnd: with the same queues, bounds and accounting. It copies request, checks all of
+// it, and does not decode it. It does not wait for the plugins. The spans of several
+// requests may be sent in one batch.
 //
-// sender names the program or the connection that sends, in any text. No sender gets all
-// of the room: it holds at most three times as many bytes as are free. Safe for concurrent
-// use.
+// sender names the program or the connection that sends, in any text. A sender may hold
+// at most three times as many bytes as are still free, so that no sender uses up the
+// memory or the spool. Safe for concurrent use.
 func (h *Host) Consume(request []byte, sender string) (Taken, error) {
 	if !h.enabled {
 		return Taken{}, errNoPlugins()

@@ -18,21 +18,23 @@
 //  4. The sender of each plugin sends its batches, up to four at a time, until the
 //     plugin answers that they were delivered or refused for good, or they are too old.
 //  5. Reload reads the folders of the list anew, and starts a new process beside each
-//     old one, which goes on if the new one fails.
+//     old process. The old process goes on if the new process fails.
 //  6. Shutdown refuses further spans, sends the rest, ends the plugins and counts the
 //     spans that could not be sent. It returns by its deadline.
 //
 // With Config.SpoolDir, each batch is in a file until every exporter is done with it
-// (internal/spool). The next Host sends what a process that ended has left there.
+// (internal/spool). The next Host sends the batches that an ended process has left
+// there.
 //
 // Nothing is lost silently: Stats returns the delivery accounting, one ledger per
 // exporter, which balances to the span at any moment. Memory is bounded by one setting
 // (Config.QueueBytes): at the bound, the exporter that holds most loses its oldest
-// batch. A span is refused only if the encoder cannot keep up.
+// batch. For lack of memory, a span is refused only if the encoder cannot keep up.
 //
 // The package does not serve, sample or propagate. It sets no global of OpenTelemetry.
 //
-// Inspect returns the result of the settings for each plugin without a Host.
+// Inspect applies the settings to each plugin without a running Host, and returns the
+// results.
 //
 // internal/pipeline has the way of the spans: intake, encoder, queues with their
 // accounting, and the bound. internal/supervise has the life of each plugin.

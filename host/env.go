@@ -175,7 +175,7 @@ func defaultPluginDirs() []string {
 
 func environ() []string { return os.Environ() }
 
-// nodeAddress returns the address that Ray would use for this machine.
+// nodeAddress returns the default of Context.Node.
 func nodeAddress() string {
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {

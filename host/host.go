@@ -34,7 +34,7 @@ type Host struct {
 	shutOnce sync.Once
 	shutErr  error // written while shutOnce runs
 
-	// reloading is a semaphore of one. It is held while the list is read again.
+	// reloading is a semaphore of size 1. It is held while the list is read again.
 	reloading chan struct{}
 
 	// mu is taken before the pipeline's mutexes.
@@ -69,7 +69,7 @@ type options struct {
 	log    *slog.Logger
 	output *stdio.File // nil for standard output of this process
 
-	eitherKind bool             // of WithEitherKind
+	eitherKind bool             // set by WithEitherKind
 	recent     *pipeline.Recent // set by WithRecent, or nil
 }
 
@@ -156,7 +156,7 @@ func (h *Host) Start(ctx context.Context) error {
 		return nil
 	}
 	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
-	// Sweep removes the folders of hosts that have ended.
+	// Sweep removes the runtime folders of hosts that have ended.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
 	plugins := h.plugins
 	h.running.Go(func() {
@@ -251,8 +251,8 @@ const (
 	pluginShare = 0.9
 )
 
-// timeUpError is the cause of a context that shareOf returns, with a text for
-// operators. It wraps context.DeadlineExceeded.
+// timeUpError is the cause of a context that shareOf returns, with a text for operators.
+// errors.Is finds context.DeadlineExceeded in it.
 type timeUpError time.Duration
 
 func (t timeUpError) Error() string {

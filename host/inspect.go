@@ -20,16 +20,16 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Inspection is the result for one entry of the list. If a value is not known, its field is
-// zero, and Err has the reason.
+// Inspection is the result of Inspect for one entry of the list. If a value is not
+// known, its field is zero, and Err has the reason.
 type Inspection struct {
 	// Name is the entry's name. Where is its path, bare name or address in the list,
 	// without escapes.
 	Name, Where string
 	// Path is the executable, or the socket of an attached plugin.
 	Path string
-	// Args are the arguments of the executable: of an exporter function in Python, whose
-	// interpreter is Path. Nil for any other plugin.
+	// Args are the arguments of the executable. Only an exporter function in Python has
+	// any, and Path is then the interpreter.
 	Args []string
 	// Folder is the folder of the list that contains the plugin, or empty.
 	Folder string
@@ -37,8 +37,9 @@ type Inspection struct {
 	// have the form "sha256:" and 64 hexadecimal digits. Pin is empty without a pin.
 	// Digest is empty if there is no file, or it cannot be read.
 	Pin, Digest string
-	// Processor is true for an entry of a list of processors. Exporter is the exporter that
-	// it is for, empty for all. FailOpen is Config.ProcessorFailOpen.
+	// Processor is true for an entry of a list of processors. Exporter is the name of its
+	// exporter, empty if it is for all exporters. FailOpen is its value in
+	// Config.ProcessorFailOpen.
 	Processor bool
 	Exporter  string
 	FailOpen  bool
@@ -61,16 +62,17 @@ type Inspection struct {
 	// Withheld are the names of the declared variables that lock-down keeps from the
 	// plugin, sorted.
 	Withheld []string
-	// Config is the configuration as the operator wrote it, with unresolved references.
-	// Nil for none. ConfigFile is its path, empty if it is in Config.PluginConfigs.
+	// Config is the configuration as the operator wrote it, with unresolved references. Nil
+	// for none. ConfigFile is the path of its file, or empty if it came from
+	// PluginConfig.Document.
 	Config     []byte
 	ConfigFile string
 	// Context is the description of this process that the plugin gets; a plain OTLP
 	// receiver gets none.
 	Context Context
-	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that the Host
-	// keeps: the plugin's own limits, or the defaults. Zero if the plugin was not
-	// described.
+	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that a Host applies:
+	// the plugin's own limits, or the defaults. Zero if the plugin was not asked for its
+	// description, or did not answer.
 	MaxBatchSpans, MaxBatchBytes, MaxConcurrency int
 
 	document []byte
@@ -104,7 +106,7 @@ type About struct {
 	Name, Version, SDK, Language string
 	// Description is one line for people.
 	Description string
-	// Patterns name the variables it reads.
+	// Patterns name the variables that the plugin reads.
 	Patterns []string
 	// EnvAtStart is true if the plugin wants its variables in its start environment.
 	EnvAtStart bool
@@ -141,12 +143,11 @@ func WithEitherKind() Option {
 }
 
 // Inspect returns the results of the entries of cfg's lists, in their order, processors
-// first. With launch
-// it starts each plugin, or attaches to it, asks for its description and ends it, all
-// at once. No plugin is configured or gets a span. Without launch, it only reads files.
-// It blocks until all plugins have ended: a little more than Config.StartTimeout, or
-// less if ctx ends. If cfg itself is faulty, it returns one Inspection with the error
-// of Validate.
+// first. With launch it starts each plugin, or attaches to it, asks for its description
+// and ends it. It does so for all plugins at the same time. No plugin is configured or
+// gets a span. Without launch, it only reads files. It blocks until all plugins have
+// ended: a little more than Config.StartTimeout, or less if ctx ends. If cfg itself is
+// faulty, it returns one Inspection with the error of Validate.
 func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Inspection {
 	h, err := New(cfg, opts...)
 	if err != nil {
@@ -234,8 +235,9 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 	}
 }
 
-// variables joins the variables with which a process starts and the granted variables. If
-// two have the same name, the last counts, as for the process.
+// variables joins the variables with which a process starts and the granted variables.
+// If a variable occurs twice in the environment, the last value counts, as for the
+// process.
 func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {

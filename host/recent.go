@@ -6,9 +6,9 @@ import "github.com/servetrace/servetrace/host/internal/pipeline"
 // concurrent use.
 type Recent struct{ kept *pipeline.Recent }
 
-// NewRecent returns a Recent for [WithRecent]. It holds at most so many bytes, in addition
-// to Config.QueueBytes. With 0 it holds none. In a second it copies at most an eighth of
-// its bytes, so its cost does not grow with the number of spans.
+// NewRecent returns a Recent for [WithRecent]. bytes bounds the memory of the copies, in
+// addition to Config.QueueBytes; with 0 it holds none. In a second it copies at most an
+// eighth of bytes and one batch, so its cost does not grow with the number of spans.
 func NewRecent(bytes int) *Recent { return &Recent{pipeline.NewRecent(bytes)} }
 
 // WithRecent makes the Host keep copies of its last batches in r. Default: it keeps none.

@@ -18,10 +18,10 @@ import (
 // it has delivered its first batches. A plugin that does not run is started at once.
 // Attached plugins are not replaced.
 //
-// Reload blocks until that is done, or ctx ends; a change that has begun continues
-// after the end of ctx. A new process that has nothing to deliver for five seconds
-// waits beside the old one. Reload does not wait for its result, which the log reports.
-// The error joins one *[PluginError] for each plugin that was not replaced or does not
+// Reload blocks until all this is done, or ctx ends; a change that has begun continues
+// after the end of ctx. A new process that has nothing to deliver for five seconds waits
+// beside the old one. Reload does not wait for its result, which the log reports. The
+// error joins one *[PluginError] for each plugin that was not replaced or does not
 // start. Reload returns an error if the Host is not started or is shut down. Safe for
 // concurrent use.
 func (h *Host) Reload(ctx context.Context) error {

@@ -61,8 +61,8 @@ func OpenSession(ctx context.Context, cfg Config, name string, opts ...Option) (
 }
 
 // configured reports whether the session configures, flushes and shuts down the plugin.
-// It is false for a plain OTLP receiver, and for an attached plugin, which serves other
-// hosts too.
+// It is false for a plain OTLP receiver, and for an attached plugin, which other hosts
+// may use too.
 func (s *Session) configured() bool { return s.about.About != nil && !s.plan.Attached }
 
 // Inspection returns the plugin's name, description and limits only.
@@ -72,7 +72,7 @@ func (s *Session) Inspection() Inspection {
 	return i
 }
 
-// PID returns the id of the plugin's process, or 0 if the session is attached to it.
+// PID returns the id of the plugin's process, or 0 for an attached plugin.
 func (s *Session) PID() int { return s.peer.PID() }
 
 // Answer is a plugin's answer to one request. Texts are clipped, and credentials in
@@ -101,9 +101,9 @@ type Answer struct {
 // blocks until the plugin has answered, Config.ExportTimeout is over or ctx ends. Safe for
 // concurrent use.
 func (s *Session) Export(ctx context.Context, request []byte) Answer {
-	// The plugin gets the timeout, but not the end of ctx. It ends an export shortly
-	// before the end of the call. Otherwise it could answer batch after batch, and ctx
-	// would never end.
+	// The plugin gets the timeout, but not the deadline of ctx. A plugin ends its export
+	// shortly before the deadline of the call. So it would answer with an error of its own
+	// before ctx ends.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -172,7 +172,8 @@ func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended boo
 	}
 }
 
-// serves reports whether the plugin answers a health check, even with an error.
+// serves reports whether the plugin answers a health check, even with an error other
+// than UNAVAILABLE.
 func (s *Session) serves(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, supervise.HealthTimeout)
 	defer cancel()
@@ -202,8 +203,8 @@ func (s *Session) Finish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Stop ends the process or the connection, and frees it. It kills a process that does
-// not end by itself within a few seconds.
+// Stop ends the plugin's process, or the connection to an attached plugin. It kills a
+// process that does not end by itself within a few seconds.
 func (s *Session) Stop() error {
 	return s.x.HangUp(s.peer, supervise.EndGrace)
 }

@@ -19,8 +19,8 @@ import (
 //
 //	its Accepted = Passed + sum of Bypassed + sum of Filtered + sum of Dropped + Waiting
 //
-// All counts are of spans and only grow, except for Waiting, which counts the spans in
-// the queues.
+// These are counts of spans that only grow, except for Waiting, which counts the spans
+// in the queues.
 type Stats struct {
 	// Instance identifies the Host. The id of a batch, pluginsdk.Batch.ID, is Instance, a
 	// dash and a number.
@@ -41,8 +41,8 @@ type Stats struct {
 	Bytes, LimitBytes int64
 	// Spool is the state of the spool. It is zero without Config.SpoolDir.
 	Spool SpoolStats
-	// Exporters are in the order of the list. Plugins that a Reload has removed from
-	// the list follow, only the last of each name.
+	// Exporters are in the order of the list. Plugins that a Reload has removed from the
+	// list follow; of several with the same name, only the last.
 	Exporters []ExporterStats
 	// Processors are in the same order: first the processors of all exporters.
 	Processors []ProcessorStats
@@ -81,7 +81,7 @@ type ExporterStats struct {
 	// Attached is true if the host attaches to the plugin instead of starting it.
 	Attached bool
 	// Digest is the pinned SHA-256 of the executable, in 64 lower-case hexadecimal digits.
-	// Empty: it is not pinned.
+	// Empty if it is not pinned.
 	Digest string
 	// State is the state of the plugin, and Since the time of its last change. Cause is the
 	// reason for the change. It is empty if State needs no explanation.
@@ -96,17 +96,17 @@ type ExporterStats struct {
 	// connections.
 	Starts uint64
 	// Crashes counts processes that ended unasked, were killed because they did not answer,
-	// or never became a plugin. For an attached plugin it counts lost connections. LastCrash
-	// is the time of the last crash; zero: never.
+	// or made no handshake. For an attached plugin it counts lost connections. LastCrash is
+	// the time of the last crash; zero: never.
 	Crashes   uint64
 	LastCrash time.Time
 	// Changed is true if the executable on disk differs from the running executable. Reload
-	// replaces it. The host checks it every 10 s.
+	// starts the new executable. The host compares them every 10 s.
 	Changed bool
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string
-	// LastError is the last failure of the plugin or a call, and LastErrorTime its time.
-	// Empty: there was none.
+	// LastError is the last failure of the plugin or of a call to it, and LastErrorTime its
+	// time. Empty: there was none.
 	LastError     string
 	LastErrorTime time.Time
 	// Failures are the last reasons for which calls failed or spans were rejected, at most
@@ -180,8 +180,8 @@ type Durations struct {
 	Buckets map[time.Duration]uint64
 }
 
-// Failure is one reason for which calls failed or spans were rejected, in the words of the
-// back end or of a server before it.
+// Failure is one reason for which calls failed or spans were rejected, in the words of
+// the back end or of a proxy before it.
 type Failure struct {
 	// Code is the name of the gRPC code, or "PARTIAL_SUCCESS", or "UNREADABLE" for an answer
 	// that cannot be read.
@@ -205,8 +205,8 @@ func (s Stats) Plugins() []ExporterStats {
 	return append(list, s.Exporters...)
 }
 
-// LogArgs returns the accounting as arguments of slog for the last line of a program, and the
-// number of spans that were lost: refused, rejected or dropped.
+// LogArgs returns the accounting as arguments of slog for the last log line of a
+// program, and the number of spans that were lost: refused, rejected or dropped.
 func (s Stats) LogArgs() (args []any, lost uint64) {
 	args = []any{"spans", s.Ended}
 	count := func(name string, spans map[string]uint64, isLoss bool) {

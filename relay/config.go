@@ -80,24 +80,24 @@ type Config struct {
 	// MaxRequestBytes.
 	ReceiveBytes int64
 	// MaxConnections bounds the number of open connections. At the bound, a new connection
-	// replaces a connection of the peer with the most connections, an idle connection if
-	// there is one. If the new connection belongs to that peer, and none is idle, the new
-	// connection is closed. A peer is an IP address, a network (/64) of IPv6, or a process
-	// at the socket.
+	// replaces another connection, if possible an idle connection of the peer with the most
+	// connections. A busy connection is replaced only if its peer keeps more connections
+	// than the new peer gets. If no connection can be replaced, the new connection is
+	// closed. A peer is an IP address, a network (/64) of IPv6, or a process at the socket.
 	MaxConnections int
 	// MaxStreams bounds the number of concurrent calls on a gRPC connection.
 	MaxStreams int
 	// ReadTimeout bounds the time in which a request must arrive completely, and in which a
-	// new connection must begin one.
+	// new connection must begin a request.
 	ReadTimeout time.Duration
 	// IdleTimeout is the time after which a connection without a request is closed.
 	IdleTimeout time.Duration
-	// TLSCert and TLSKey are PEM files for the TCP listeners. Empty: plain text.
-	// With TLSClientCA, a PEM file of authorities, senders need a certificate of one of
-	// them. Changed files are read again.
+	// TLSCert and TLSKey are PEM files for the TCP listeners. Empty: plain text. With
+	// TLSClientCA, a PEM file of authorities, senders need a certificate from one of these
+	// authorities. Changed files are read again.
 	TLSCert, TLSKey, TLSClientCA string
-	// Token is the bearer token that senders over TCP must have, or TokenFile a file
-	// with it, which is read again if it changes. Empty: none.
+	// Token is the bearer token that senders over TCP must have, or TokenFile a file with
+	// it, which is read again if it changes. Empty: senders need no token.
 	Token, TokenFile string
 }
 

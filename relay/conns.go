@@ -76,7 +76,7 @@ type tally struct {
 // arrival is a request that is arriving.
 type arrival struct {
 	conn  *conn
-	start int64 // of conn.read
+	start int64 // value of conn.read at its start
 }
 
 // listener accepts connections of senders, up to the limits.
@@ -128,8 +128,9 @@ func (a *connections) admit(raw net.Conn, protocol string) *conn {
 // isLocal reports whether the connection is a Unix socket.
 func (c *conn) isLocal() bool { return c.Conn.RemoteAddr().Network() == "unix" }
 
-// add adds a connection, if there is room. At the limit it makes room by removing another
-// connection, which the caller must close. idle reports whether it had no request.
+// add adds a connection. At the limit it first removes another connection, which the
+// caller must close, or returns false. idle reports whether the removed connection had
+// no request.
 func (a *connections) add(c *conn) (closed *conn, idle, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,8 +157,8 @@ func senderOf(raw net.Conn) (string, error) {
 }
 
 // peerOf returns the key for the limit on connections: the process if it is local,
-// otherwise the IP address. For IPv6 it is the network (/64), because a host has all of its
-// addresses.
+// otherwise the IP address. For IPv6 it is the network (/64), because one machine may
+// use all addresses of the network.
 func peerOf(raw net.Conn, sender string) string {
 	addr, err := netip.ParseAddrPort(raw.RemoteAddr().String())
 	if err != nil { // it is a Unix socket

@@ -28,9 +28,9 @@ const (
 // gate bounds the number of requests that are decoded at the same time.
 type gate chan struct{}
 
-// enter waits for a place until ctx ends, and returns a function that frees the place. The
-// error is a gRPC status. A connection that a limit closes ends the context of its request,
-// so the memory of the request is not held until its turn.
+// enter waits for a place until ctx ends, and returns a function that frees the place.
+// The error is a gRPC status. For HTTP, ctx ends when a limit closes the connection, so
+// the memory of the request is not held until its turn.
 func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:

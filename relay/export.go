@@ -40,7 +40,8 @@ const headerBatchID = "servetrace-batch-id"
 // empty if the request lacks it.
 type asked struct{ wait, batchID string }
 
-// retryDelay is the pause that the relay asks a sender to make if there is no room.
+// retryDelay is the pause that the relay asks a sender to make before it sends a request
+// again.
 const retryDelay = time.Second
 
 // service takes the requests of all listeners. Safe for concurrent use.

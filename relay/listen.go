@@ -18,7 +18,8 @@ import (
 
 // RunningError reports that another relay listens at a socket.
 type RunningError struct {
-	// Socket is its path. PID is the process id of the relay, or 0 if it is unknown.
+	// Socket is the path of the socket. PID is the process id of the relay, or 0 if it is
+	// unknown.
 	Socket string
 	PID    int
 }

@@ -33,7 +33,7 @@ type ending struct {
 	done   chan struct{}
 	once   sync.Once
 	reason string // written before done is closed
-	err    error  // the same
+	err    error  // written before done is closed
 }
 
 func (e *ending) begin(reason string, err error) {
@@ -203,9 +203,9 @@ func (s *Server) unused() {
 }
 
 // Shutdown closes the listeners and removes the sockets, so that another relay can
-// start. Further requests get UNAVAILABLE. It blocks until each request is answered, or
-// ctx ends, and then returns its error. Shut the Host down next: it decides on the
-// requests that wait for their delivery. Then call Close.
+// start. Further requests get UNAVAILABLE. It blocks until each request is answered. If
+// ctx ends first, it returns an error with the cause. Shut the Host down next: it
+// decides on the requests that wait for their delivery. Then call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.drainOnce.Do(func() {
 		s.service.stopping.Store(true)

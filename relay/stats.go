@@ -48,8 +48,8 @@ func (c *counts) addRequest(from *conn, answer codes.Code) {
 	c.requests[from.protocol][name]++
 }
 
-// HeaderLost is the header of an HTTP request with the spans that its sender lost since
-// its last request with status 200: "queue_full=3,encode=1".
+// HeaderLost is the header of an HTTP request with the numbers of spans that its sender
+// lost since its last request with status 200: "queue_full=3,encode=1".
 const HeaderLost = "servetrace-lost"
 
 // otherLost is the reason for lost spans if the sender's reason is not one of zeroLost.

@@ -28,7 +28,7 @@ type Log struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
-	notes    []note // lines for the log, until write
+	notes    []note // lines for the log, until Write
 	state    string // of the plugin, for the log
 	last     string
 	lastAt   time.Time
@@ -56,7 +56,8 @@ func (f *Log) noteLocked(level slog.Level, text string, args ...any) {
 	f.notes = append(f.notes, note{level, text, args})
 }
 
-// Write logs the notes. It is deferred before a mutex is taken.
+// Write logs the notes. Callers defer it before they take a mutex, so that it runs
+// without the mutex.
 func (f *Log) Write() {
 	f.mu.Lock()
 	list := f.notes

@@ -35,8 +35,8 @@ type Item struct {
 	parked bool
 }
 
-// ID returns the name of the batch, which is the same on every attempt, also by another
-// process with the same spool.
+// ID returns the id of the batch, which is the same on every attempt, even if a later
+// process sends the batch from the spool.
 func (it *Item) ID() string {
 	return fmt.Sprintf("%s-%d%s", it.delivery.origin.instance, it.delivery.origin.number, it.part)
 }
@@ -52,8 +52,8 @@ func (it *Item) size() int64 {
 // Left returns the number of spans that were not moved to parts.
 func (it *Item) Left() int { return it.spans - it.cut }
 
-// tooOld returns the moment at which an item has waited too long: maxAge after its sealing,
-// or patience after it came into the queue, if that is not zero.
+// tooOld returns the moment at which an item has waited too long: maxAge after its
+// sealing, or patience after it came into the queue, if patience is not zero.
 func (it *Item) tooOld(maxAge, patience time.Duration) time.Time {
 	end := it.sealed.Add(maxAge)
 	if patience > 0 && it.arrived.Add(patience).Before(end) {
@@ -66,26 +66,26 @@ func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }
 
-// backlog has the items that wait, in this order: first suspects, then items that were sent
-// before, then fresh items in the order of sealing. It is not safe for concurrent use. The
-// methods take constant time, because again and suspects are short. Only the methods for
-// stored items may have to search all of fresh.
+// backlog has the items that wait, in this order: first suspects, then items that were
+// sent before, then fresh items in the order of sealing. It is not safe for concurrent
+// use. Most methods take constant time, because again and suspects are short. The
+// methods for stored items, and push of a late item, may search all of fresh.
 type backlog struct {
-	fresh    []*Item // the items from index head on
+	fresh    []*Item // the items before index head have left
 	head     int
 	cold     int     // index: no item of fresh before it can be unloaded
 	again    []*Item // in no order; at most mostAgain, and the items that were in flight
 	suspects []*Item // in no order; at most the number of items in flight at crashes
 }
 
-// mostAgain bounds the items that wait to be sent again. With so many, the back end
-// does not work, and retries of fresh items would not help.
+// mostAgain bounds the items that wait to be sent again. With so many, the back end does
+// not work, and calls with fresh items would not help.
 const mostAgain = 64
 
 // push adds a fresh item after all fresh items that were sealed before it, because a
-// processor may answer a later batch first. If other items are behind it, it gets their
-// time of arrival. So the first item of the queue is always the item that has waited
-// longest.
+// processor may answer a later batch first. If there is an item behind it, it gets the
+// arrival time of that item. So the first item of the queue is always the item that has
+// waited longest.
 func (l *backlog) push(it *Item) {
 	i := len(l.fresh)
 	for i > l.head && it.before(l.fresh[i-1]) {
@@ -100,8 +100,9 @@ func (l *backlog) prepend(list []*Item) {
 	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
 }
 
-// unloadable returns the oldest item that has its bytes in memory and in the spool, or nil.
-// The item stays in the backlog.
+// unloadable returns an item that has its bytes in memory and in the spool, or nil:
+// first items that were in flight, then the oldest fresh item. The item stays in the
+// backlog.
 func (l *backlog) unloadable() *Item {
 	for _, list := range [...][]*Item{l.again, l.suspects} {
 		for _, it := range list {
@@ -118,8 +119,8 @@ func (l *backlog) unloadable() *Item {
 	return nil
 }
 
-// oldestStored returns the oldest fresh item that is in the spool. If there is none, it
-// returns another item in the spool, or nil. The item stays in the backlog.
+// oldestStored returns the oldest item if it is in the spool. Otherwise it returns any
+// item in the spool, or nil. The item stays in the backlog.
 func (l *backlog) oldestStored() *Item {
 	if oldest := l.oldest(); oldest == nil || oldest.stored() {
 		return oldest
@@ -233,7 +234,7 @@ func (l *backlog) remove(it *Item) {
 	if takeOut(&l.again, it) || takeOut(&l.suspects, it) {
 		return
 	}
-	if it != l.fresh[l.head] { // of oldestStored
+	if it != l.fresh[l.head] { // for example, an item of oldestStored
 		i := slices.Index(l.fresh, it)
 		l.fresh = slices.Delete(l.fresh, i, i+1)
 		if i < l.cold {

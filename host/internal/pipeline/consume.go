@@ -17,11 +17,11 @@ var (
 	ErrClosed    = errors.New("the tracing host takes no spans")
 )
 
-// Shares of the memory for encoded batches, or of the spool if the requests are in it. All
-// requests together hold at most consumeShare of it until an exporter is done with them,
-// so that no batch must be dropped for them as long as one exporter works. A sender holds
-// at most senderShare times the part of it that is free: alone it can fill three quarters,
-// and there is always room for the next sender.
+// Shares of the memory for encoded batches, or of the spool if the requests are in the
+// spool. All requests together hold at most consumeShare until an exporter is done with
+// them. So no batch must be dropped for them as long as one exporter works. A sender
+// holds at most senderShare times the bytes that are still free: a single sender can
+// fill three quarters, and the next sender always finds free bytes.
 const (
 	consumeShare = 7.0 / 8
 	senderShare  = 3
@@ -36,7 +36,7 @@ type Outcome struct {
 	Delivered, Rejected, Filtered, Dropped, Spooled uint64
 }
 
-// settled returns the number of spans that have an end.
+// settled returns the number of spans in all counts of o.
 func (o *Outcome) settled() uint64 {
 	return o.Delivered + o.Rejected + o.Filtered + o.Dropped + o.Spooled
 }
@@ -56,17 +56,17 @@ type consumer struct {
 	closed bool
 
 	open    []byte
-	spans   int     // in open
+	spans   int     // number of spans in open
 	origin  *origin // shared by the items of the open batch; it has a load for each request
 	charged int64   // capacity of open, as charged to the memory account
-	last    int     // length of the previous batch
+	last    int     // length of the longest recent batch; it falls by an eighth with each shorter batch
 
 	ended, accepted, tooLarge uint64
 	pushedBack                uint64 // spans that were pushed back, and are in none of the counts above
 }
 
-// load is the number of bytes that a request counts against its sender. The method
-// delivery.settleLocked ends the count.
+// load is the number of bytes that a request counts against its sender. The function
+// release ends the count.
 type load struct {
 	senders *senders
 	sender  string
@@ -85,7 +85,7 @@ func newSenders(room int64) senders {
 	return senders{limit: int64(float64(room) * consumeShare), held: map[string]int64{}}
 }
 
-// admit counts a load, or returns false if there is no room for it.
+// admit counts a load, or returns false if too few bytes are free.
 func (s *senders) admit(l *load) bool {
 	if free := s.limit - s.total - l.bytes; s.held[l.sender]+l.bytes > senderShare*free {
 		return false
@@ -94,7 +94,7 @@ func (s *senders) admit(l *load) bool {
 	return true
 }
 
-// add counts a load, even if there is no room for it.
+// add counts a load, even if too few bytes are free.
 func (s *senders) add(l *load) {
 	s.total += l.bytes
 	s.held[l.sender] += l.bytes
@@ -180,7 +180,7 @@ func (c *consumer) largest() (size int64, setting string) {
 	return size, setting
 }
 
-// withoutLarge returns the request without its spans above the cap.
+// withoutLarge returns the request without its spans of more than most bytes.
 func withoutLarge(request []byte, most int) []byte {
 	r, err := otlpwire.Parse(request)
 	if err != nil { // Check has accepted it
@@ -215,8 +215,8 @@ func (c *consumer) acceptLocked(request []byte, t Taken, l *load, r *receipt) (T
 }
 
 // takeLocked adds a request to the open batch, and to the spool. If the request does not
-// fit in, or must be a batch of its own (alone), takeLocked first seals the open batch. It
-// returns false if there is no room for the request.
+// fit into the open batch, or must be a batch of its own (alone), takeLocked first seals
+// the open batch. It returns false if too few bytes are free for the request.
 func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bool {
 	toSpool := c.p.Spool.writable()
 	if !c.admit(l, toSpool) {
@@ -234,7 +234,7 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 			c.origin.add(rec)
 		} else if !c.moveLocked(l) {
 			return false
-		} else if c.storedLocked() { // the earlier requests of the open batch are in the spool
+		} else if c.storedLocked() { // the earlier requests of the open batch are in the spool, this request is not
 			c.sealLocked(nil)
 			c.origin = c.p.encoder.nextLocked()
 		}
@@ -260,7 +260,7 @@ func (c *consumer) admit(l *load, toSpool bool) bool {
 }
 
 // moveLocked moves a load from the count of the spool to the count of the memory, or
-// returns false if there is no room.
+// returns false if the memory has too few free bytes.
 func (c *consumer) moveLocked(l *load) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -269,9 +269,9 @@ func (c *consumer) moveLocked(l *load) bool {
 	return l.senders.admit(l)
 }
 
-// appendLocked adds a request to the open batch. The first buffer of a batch is as large as
-// the previous batch. If that is too small, the buffer doubles, up to the size of a full
-// batch.
+// appendLocked adds a request to the open batch. The first buffer of a batch is as large
+// as the longest recent batch. If it is too small, the buffer doubles, up to the size of
+// a full batch.
 func (c *consumer) appendLocked(request []byte) {
 	need := len(c.open) + len(request)
 	if need > cap(c.open) {
@@ -301,9 +301,10 @@ func (c *consumer) sealLocked(r *receipt) {
 	c.p.enqueue(b, o, spans)
 }
 
-// fitLocked returns the bytes of the open batch in a buffer without much unused room. A
-// batch is charged with the capacity of its buffer, and the requests were admitted by their
-// length: unused room would cost other batches that were accepted.
+// fitLocked returns the bytes of the open batch in a buffer without much unused
+// capacity. A batch is charged with the capacity of its buffer, and the requests were
+// admitted by their length: unused capacity could push accepted batches out of the
+// memory.
 func (c *consumer) fitLocked() []byte {
 	if unused := cap(c.open) - len(c.open); unused <= len(c.open)/8 {
 		return c.open

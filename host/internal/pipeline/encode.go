@@ -21,7 +21,7 @@ type encoder struct {
 	spare   []sdktrace.ReadOnlySpan
 	number  uint64 // number of the last batch that was begun
 	refused uint64 // number of refused spans at the last call of logLoss
-	losing  bool   // the log has the line that spans are being refused
+	losing  bool   // spans were being refused at the last call of logLoss
 }
 
 // run encodes when a list is long enough or a span has waited long enough, until stop is
@@ -72,9 +72,9 @@ func (e *encoder) cycleLocked(all bool) {
 	in.await(e.p.cfg.BatchSpans - e.enc.Spans())
 }
 
-// encodeLocked adds a span to the open batch and seals the batch when it is full. It drops
-// a span with an encoding above the cap. This can happen to an accepted span, because
-// invalid UTF-8 grows threefold.
+// encodeLocked adds a span to the open batch and seals the batch when it is full. It
+// drops a span whose encoding is longer than MaxSpanBytes. This can happen to an
+// accepted span, because invalid UTF-8 becomes up to three times as long.
 func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 	cfg := &e.p.cfg
 	if n := e.enc.Append(s); n > cfg.MaxSpanBytes {
@@ -88,7 +88,8 @@ func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 }
 
 // chargeLocked charges the account with the present size of the encoder, and changes the
-// account by n in addition. The spans of a list count as objects until they are encoded.
+// account by n in addition. The spans of a list count with their estimated heap size
+// until they are encoded.
 func (e *encoder) chargeLocked(n int64) {
 	size := int64(e.enc.Size())
 	e.p.mem.charge(size - e.charged + n)

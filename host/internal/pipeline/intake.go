@@ -19,8 +19,8 @@ const (
 	wakeBytes = 512 << 10 // of estimated heap
 )
 
-// maxShards bounds the number of shards. leastWakeSpans is the least number of spans in a
-// shard that wakes the encoder, so that many shards do not wake it too often.
+// maxShards bounds the number of shards. leastWakeSpans is the least value of
+// intake.wakeSpans, so that many shards do not wake the encoder too often.
 const (
 	maxShards      = 64
 	leastWakeSpans = 32
@@ -154,8 +154,8 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	}
 }
 
-// chargeLocked charges n bytes and some bytes in advance, or only n bytes if there is no
-// more room. It returns false if there is no room for n bytes.
+// chargeLocked charges n bytes and some bytes in advance, or only n bytes if no more are
+// free. It returns false if n bytes are not free. An urgent span has error status.
 func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
 	switch {
 	case in.mem.admit(n+in.creditBytes, false):

@@ -109,14 +109,14 @@ func (l *Lane) AwaitIdle(ctx context.Context) {
 	}
 }
 
-// Buffers passes the bytes of an item to gRPC.
+// Buffers returns the bytes of an item for gRPC, on lease.
 func (l *Lane) Buffers(it *Item) mem.BufferSlice { return l.leases.buffer(it.Batch) }
 
 // Forget ends gRPC's leases of an item, see leases.forget.
 func (l *Lane) Forget(it *Item) { l.leases.forget(it.Batch) }
 
-// Leased returns the bytes that gRPC holds, even after its calls have ended, and the
-// exporter's share of the memory.
+// Leased returns the bytes that gRPC holds for this connection, even after calls have
+// ended, and the exporter's share of the memory.
 func (l *Lane) Leased() (bytes, share int64) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
@@ -238,7 +238,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	default:
 		q.deliverLocked(now, it, ans)
 	}
-	q.armLocked(now) // the queue may be paused, and a dropped item leaves other items in it
+	q.armLocked(now) // the pause may have changed, and a dropped item sets no timer
 	return ans.Err == nil
 }
 

@@ -24,7 +24,7 @@ type lease struct {
 
 var _ mem.BufferPool = (*lease)(nil)
 
-// buffer passes the bytes of b to gRPC.
+// buffer returns the bytes of b for gRPC, on lease.
 func (l *leases) buffer(b *batch) mem.BufferSlice {
 	data := b.data
 	if mem.IsBelowBufferPoolingThreshold(cap(data)) {

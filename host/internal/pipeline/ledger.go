@@ -15,8 +15,8 @@ const (
 	reasonInternal
 	reasonQuarantined
 	reasonSpool
-	reasonTimeout  // of processors that fail open
-	reasonRejected // of processors
+	reasonTimeout  // only of processors that fail open
+	reasonRejected // only of processors
 	reasonCount
 )
 
@@ -49,7 +49,7 @@ type ledger struct {
 	delivered          uint64 // delivered by an exporter, or passed on by a processor
 	rejected, filtered map[string]uint64
 	dropped, bypassed  [reasonCount]uint64
-	quarantined        uint64 // batches
+	quarantined        uint64 // number of batches
 	calls              callCounts
 }
 

@@ -67,8 +67,8 @@ func (m *memory) chargeBatch(n int64) {
 	m.encoded.Add(n)
 }
 
-// arena returns an empty buffer with room for size bytes. It has little more room, because
-// a batch may wait in a queue for a long time.
+// arena returns an empty buffer for size bytes. Its capacity is at most a third larger,
+// because a batch may wait in a queue for a long time.
 func (m *memory) arena(size int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

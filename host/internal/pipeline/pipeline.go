@@ -10,8 +10,8 @@
 //  4. A sender has a Lane for its connection. It takes items from the queue and settles
 //     each with the plugin's answer. At the end of the connection, the lane judges the
 //     items that have no answer (poison.go).
-//  5. At the bound, the queue that holds most loses its oldest batch. A span is refused
-//     only if the encoder cannot keep up.
+//  5. At the bound, the queue that holds most loses its oldest batch. For lack of
+//     memory, a span is refused only if the encoder cannot keep up.
 //
 // The package knows no plugin, no process and no state of either: package supervise
 // calls it, by the methods of Queue and Lane. It makes no call to gRPC, and only lends
@@ -170,8 +170,9 @@ func (p *Pipeline) unfreeze() {
 	p.encoder.mu.Unlock()
 }
 
-// enqueue puts a sealed batch on the first queues and makes room. It releases the caller's
-// reference. The caller holds the encoder's mutex.
+// enqueue puts a sealed batch on the first queues, and keeps the memory and the spool
+// within their bounds. It releases the caller's reference. The caller holds the
+// encoder's mutex.
 func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +231,8 @@ func largest(list []*Queue, size func(*Queue) int64, item func(*backlog) *Item) 
 	return largest
 }
 
-// dropEverywhere counts spans that were accepted and never reached a batch.
+// dropEverywhere counts accepted spans that reach no batch: as dropped by each of the
+// first queues.
 func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,13 +16,14 @@ package pipeline
 //     been an ordinary batch in between: its crashes count until a process answers it.
 //     A kill from outside does not count.
 //   - If the plugin has answered other batches between the two crashes, the batch is to
-//     blame and not the plugin. Both crashes do not count for the breaker, which would
-//     delay all that waits. A plugin that crashes on everything answers nothing, so its
-//     crashes count.
+//     blame and not the plugin. Both crashes do not count for the circuit breaker, which
+//     would delay all batches. A plugin that crashes on everything answers nothing, so
+//     its crashes count.
 //
-// A crash is an end without a request, and also a kill for silence. An end that the
-// host asks for makes no suspects. A new process that crashes on probation does, and
-// the old process gets them alone. A part of a batch is a suspect by itself.
+// A crash is an end that the host did not ask for, or a kill of a process that does not
+// answer. An end that the host asks for makes no suspects. A new process that crashes on
+// probation makes suspects, and the old process gets them one at a time. A part of a
+// batch is a suspect by itself.
 //
 // A plugin that is attached to has neither suspects nor quarantine. A lost connection
 // may mean a crash, a restart or another server, and other hosts may crash the process

@@ -47,10 +47,11 @@ func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
 	return ans, err
 }
 
-// ReadResult returns the batch in the response of a processor, and the number of its spans.
-// If the batch is unchanged, changed is false and the others are zero. A malformed result,
-// or a result of more than most bytes, is an error. The fields that a patch keeps are not
-// checked again. alloc returns a buffer of a length for a patched batch, or nil.
+// ReadResult returns the batch in the response of a processor, and the number of its
+// spans. If the batch is unchanged, all results are zero. A malformed result, or a
+// result of more than most bytes, is an error. The fields that a patch keeps are not
+// checked again. alloc returns an empty buffer of a capacity for a patched batch, or
+// nil.
 func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (result []byte, spans int, changed bool, err error) {
 	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
 	if err != nil || field == 0 {
@@ -122,8 +123,8 @@ func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 	return true
 }
 
-// passLocked puts copies of next on the queues after q. next has the spans of it that go
-// on.
+// passLocked puts copies of next on the queues after q. next has the spans of the item
+// it that go on.
 func passLocked(now time.Time, q *Queue, it, next *Item) {
 	origin := it.delivery.origin
 	queues := q.p.chain.next(append(slices.Clip(it.delivery.passed), q), q.stage.exporter, it.seq)

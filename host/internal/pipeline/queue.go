@@ -79,7 +79,8 @@ func (q *Queue) due() {
 	q.changed.Broadcast()
 }
 
-// armLocked sets the timer to the next moment at which an item or a pause becomes due.
+// armLocked sets the timer to the next moment at which an item becomes due or too old,
+// or a pause ends.
 func (q *Queue) armLocked(now time.Time) {
 	next := q.items.wake(now, q.p.cfg.MaxAge, q.stage.patience)
 	if next.IsZero() {
@@ -100,10 +101,10 @@ func (q *Queue) pausedLocked() time.Time {
 	return q.outage.until
 }
 
-// Resume ends all pauses of the back end, so that items are sent at once. After a new
-// connection (hasty is false), the items that were parked at the end of the last connection
-// begin their backoff. Before the plugin stops (hasty is true), all items are sent at once,
-// and no pause grows.
+// Resume ends all pauses, so that items are sent at once. After a new connection (hasty
+// is false), the items that were parked at the end of the last connection begin their
+// backoff. Before the plugin stops (hasty is true), parked items stay parked, and no
+// further pause grows.
 func (q *Queue) Resume(hasty bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -215,7 +216,7 @@ func (q *Queue) nextLocked(now time.Time) *Item {
 // nextLocked.
 func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	data, spans, err := otlpwire.Cut(whole.Batch.data, whole.cut, lim.Spans, lim.Bytes)
-	if err != nil { // cannot happen: our own encoder wrote these bytes
+	if err != nil { // cannot happen: the bytes were encoded here, or checked before
 		q.failures.Note(slog.LevelError, "cut a batch", "error", err)
 		q.items.remove(whole)
 		q.dropLocked(now, whole, reasonInternal)
@@ -323,7 +324,7 @@ func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause
 	return 0, nil
 }
 
-// wakeAtEnd wakes all waiting goroutines when ctx ends. stop releases it.
+// wakeAtEnd wakes all waiting goroutines when ctx ends. The caller must call stop.
 func wakeAtEnd(ctx context.Context, q *Queue) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		q.p.mu.Lock()

@@ -19,7 +19,7 @@ type Recent struct {
 	filled  time.Time
 }
 
-// NewRecent returns a Recent that holds so many bytes. With 0 it keeps nothing.
+// NewRecent returns a Recent with a bound of bytes. With 0 it keeps nothing.
 func NewRecent(bytes int) *Recent { return &Recent{most: bytes} }
 
 // add copies a batch, unless too much was copied lately.

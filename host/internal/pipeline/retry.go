@@ -21,7 +21,7 @@ const (
 	retryMost  = 5 * time.Second
 	probeFirst = 200 * time.Millisecond
 	// probeMost is less than retryMost. A call each second or two costs little, and the
-	// bounded queue may have room for the spans of a few seconds only.
+	// bounded queue may hold the spans of a few seconds only.
 	probeMost = 2 * time.Second
 )
 
@@ -67,7 +67,7 @@ func (o *outage) missed(now time.Time, seq uint64, hasty bool) {
 	o.misses++
 	o.more = o.more || seq != o.first
 	o.away = o.away || o.more && o.misses >= outageAfter && (hasty || now.Sub(o.since) >= outageLeast)
-	if !o.away || o.until.After(now) { // the call began before the outage and is no probe
+	if !o.away || o.until.After(now) { // no outage, or the call began before the pause and is no probe
 		return
 	}
 	n := o.probes

@@ -123,8 +123,8 @@ func giveUp(m *memory, it *Item) {
 	}
 }
 
-// mostRecovered is the place, in the order of sealing, of the first batch of a process with
-// a spool. The places below it are for the batches of earlier processes.
+// mostRecovered is the place in the order of sealing after which a process with a spool
+// puts its own batches. The places below are for the batches of earlier processes.
 const mostRecovered = 1 << 32
 
 // unloadedBytes is the memory charged for an item without its bytes in memory: the item,

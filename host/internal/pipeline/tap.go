@@ -42,7 +42,8 @@ func NewTap(q *Queue) *Tap {
 	return t
 }
 
-// addLocked copies an item. It counts the spans as missed if there is no room.
+// addLocked copies an item. It counts the spans as missed if the tap is full, or the
+// bytes are not in memory.
 func (t *Tap) addLocked(it *Item) {
 	if it.Batch == nil || t.bytes+len(it.Batch.data) > tapBytes {
 		t.missed += uint64(it.Left())

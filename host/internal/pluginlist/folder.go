@@ -15,13 +15,13 @@ import (
 )
 
 // Expand returns the plugins of the list at this moment: a folder is replaced by its
-// executables, in the order of their names. A folder that is missing or empty has none,
-// which is a warning: files may come.
+// executables, in the order of their names. A folder that is missing or empty has no
+// plugins. That is only a warning, because files may be added later.
 //
 // The first time, running is nil, and faults are errors: two plugins of one name, and a
 // name or a pin for a folder. Later, running has the present plugins, and faults are
-// warnings: a plugin that runs stays in the list. So do the plugins of a folder that
-// cannot be read.
+// warnings: a running plugin with a fault stays in the list. So do the plugins of a
+// folder that cannot be read.
 func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err error) {
 	parsed, err := parse(s)
 	if err != nil {
@@ -124,7 +124,7 @@ func (x *expansion) warn(format string, args ...any) {
 	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
 }
 
-// fault adds an error in the first Expand, and a warning in later ones.
+// fault adds an error in the first Expand, and a warning in a later Expand.
 func (x *expansion) fault(err error) {
 	if x.running == nil {
 		x.faults = append(x.faults, err)

@@ -13,7 +13,7 @@ import (
 
 // StartEnviron returns the environment that a plugin starts with: the base variables of
 // the host's environment, the variables that the operator names, and the plugin's
-// limits, which override them.
+// limits, which override both.
 func (s *Settings) StartEnviron(name string) []string {
 	limits := s.Limits(name)
 	var out []string
@@ -31,10 +31,10 @@ func (s *Settings) StartEnviron(name string) []string {
 }
 
 // Grant returns the variables that a plugin gets because it declares them, or because
-// the operator names them. Under lock-down, declared variables are not granted, and
-// withheld has their names. It returns an error for a pattern that is wider than a
-// family of variables. It also does for a declared value that is not UTF-8, which the
-// contract cannot carry.
+// the operator names them. Under lock-down, only base variables and named variables are
+// granted, and withheld has the names of the other declared variables. It returns an
+// error for a pattern that is wider than a family of variables. Another error is a
+// declared variable with a value that is not UTF-8, which the contract cannot carry.
 func (s *Settings) Grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
 	for _, pattern := range declared {
 		if !wire.ValidEnvPattern(pattern) {

@@ -55,8 +55,8 @@ var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=
 // PinMark stands between an executable and its pinned digest.
 const PinMark = "@sha256:"
 
-// parseList parses the list of plugins of a variable; an empty text has none. It reports all
-// faults at once. It does not open folders.
+// parseList parses the list of plugins in a variable. It reports all faults at once. It
+// does not replace folders by their plugins.
 func parseList(variable, text string) ([]Entry, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -189,10 +189,10 @@ func checkAddress(where string) error {
 	return nil
 }
 
-// Resolve returns the path of the socket or the executable. For an address, it is the path
-// in it, and for a function in Python the interpreter. A path is returned as it is. A bare
-// name is looked up in PluginDirs. If no folder has it, the error is ErrNowhere and names
-// the folders.
+// Resolve returns the path of the socket or the executable. For an address, it is the
+// path in the address. For a function in Python, it is the interpreter. A path is
+// returned as it is. A bare name is looked up in PluginDirs. If no folder has it, the
+// error is ErrNowhere and names the folders.
 func (e Entry) Resolve(s *Settings) (string, error) {
 	switch {
 	case e.Attached:

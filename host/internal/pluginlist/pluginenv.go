@@ -95,7 +95,8 @@ func ParseProcs(text string) (int, error) {
 	return n, err
 }
 
-// validatePluginEnv checks that SERVE_TRACING_PLUGIN_ENV only names plugins in the list.
+// validatePluginEnv checks the patterns of SERVE_TRACING_PLUGIN_ENV, and that it only
+// names plugins in the list.
 func validatePluginEnv(s *Settings, list []Entry) error {
 	errs := []error{namesOfList(EnvPluginEnv, s.PluginEnv, list, EveryPlugin)}
 	for _, name := range sortedKeys(s.PluginEnv) {
@@ -108,8 +109,8 @@ func validatePluginEnv(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// validateLimits checks the bounds in GOMEMLIMIT and GOMAXPROCS, and that these settings
-// only name plugins in the list.
+// validateLimits checks the values of PluginMemoryLimit and PluginMaxProcs, and that
+// both only name plugins in the list.
 func validateLimits(s *Settings, list []Entry) error {
 	errs := []error{
 		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, ""),

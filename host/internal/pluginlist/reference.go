@@ -31,7 +31,7 @@ type lookUp func(reference string) (string, error)
 // returned unchanged.
 func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	if !bytes.Contains(document, []byte(referenceMark)) && !bytes.ContainsRune(document, '\\') {
-		return document, nil // it has no escaped reference either
+		return document, nil // it has no reference, not even with escaped characters
 	}
 	root, err := yamlfile.Parse(document)
 	switch {

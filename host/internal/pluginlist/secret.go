@@ -37,8 +37,8 @@ func secretsFor(s *Settings, plugin string) *secrets {
 	return refs
 }
 
-// texts returns all texts that must not be shown: the values of references, and of the
-// variables that the plugin may get, because it may declare any of them.
+// texts returns all texts that must not be shown: the values of references, and the
+// secrets in environ, because the plugin may declare any variable.
 func (s *secrets) texts(environ []string) []string {
 	var texts []string
 	for _, value := range s.values {
@@ -159,8 +159,7 @@ func secretName(name string) bool {
 }
 
 // secretsOf returns the texts of a variable that must not be shown: its value, if its
-// name suggests a secret, the values of a list of headers, and the password of an
-// address.
+// name suggests a secret, the values of a list of headers, and the password of a URL.
 func secretsOf(name, value string) []string {
 	var texts []string
 	if u, err := url.Parse(value); err == nil && u.User != nil {

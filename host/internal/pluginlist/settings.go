@@ -42,8 +42,7 @@ type Settings struct {
 	Environ []string
 }
 
-// Validate reports all faults of s at once. It opens no file; it only checks whether
-// paths are folders.
+// Validate reports all faults of s at once. It opens no file; it may list folders.
 func (s *Settings) Validate() error {
 	list, err := parse(s)
 	if err != nil {

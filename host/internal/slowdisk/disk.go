@@ -1,10 +1,10 @@
-// Package slowdisk looks at files of a disk that may not answer. A call to the files of
-// a server that is gone is held in the kernel, for hours if need be. Neither the start
-// of a service nor its end nor another plugin may be held with it.
+// Package slowdisk looks at files of a disk that may not answer. A call to a file on a
+// server that is gone blocks in the kernel, perhaps for hours. It must not block the
+// start of a service, its end, or another plugin.
 //
-//  1. Aside makes one look in a goroutine and leaves it behind at the end of a context.
-//     The goroutine ends when the disk comes back.
-//  2. Disk.Look does the same, one look at a time.
+//  1. Aside calls a function in a goroutine and leaves it behind at the end of a
+//     context. The goroutine ends when the disk comes back.
+//  2. Look does the same, one call at a time for each Disk.
 //
 // The package does not retry and does not read settings. Open this file first.
 package slowdisk

@@ -28,9 +28,9 @@ type Found struct {
 	Settled map[string]int
 }
 
-// Adopt takes over the segments of processes that have ended, up to the bound, and returns
-// their batches, ordered by time. It blocks until it has read them, or until ctx ends. It
-// is called once.
+// Adopt takes over the segments of processes that have ended, up to the bound of the
+// Store, and returns their batches, ordered by time. It blocks until it has read them,
+// or until ctx ends. It is called once.
 func (s *Store) Adopt(ctx context.Context) ([]Found, error) {
 	type result struct {
 		list []Found
@@ -150,7 +150,7 @@ func (s *Store) adoptFile(path string, all *contents) error {
 type contents struct {
 	segments []*segment
 	parts    []Found // without Settled
-	marks    []mark  // marks, each with its segment
+	marks    []mark  // each mark has its segment
 	damaged  int64
 }
 

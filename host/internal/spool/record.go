@@ -8,7 +8,7 @@ import (
 
 // The first byte of a record is its kind. The rest are variable-length integers, texts
 // with their length, and the data. A record without bytes has no meaning, see
-// segment.append.
+// segment.resume.
 const (
 	kindBatch = 'b' // number, spans, time, exporters, length of data, data
 	kindMarks = 'm' // any number of: exporter, number, from, spans

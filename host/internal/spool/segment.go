@@ -36,8 +36,8 @@ type segment struct {
 	live int
 	open bool
 
-	// Used only in the disk's turn. end is the offset at which the next bytes are written.
-	// log is nil until the first write.
+	// Used only by functions that turn runs. end is the offset at which the next bytes are
+	// written. log is nil until the first write.
 	end  int64
 	log  *journal.Writer
 	out  bytes.Buffer

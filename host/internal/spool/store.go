@@ -10,10 +10,10 @@
 //  4. Close gives up the segments, so that the next process can adopt them.
 //
 // A segment is a file in LevelDB's log format, written by package journal of goleveldb:
-// blocks of 32 KiB with chunks that have checksums. A reader skips a damaged block and
-// goes on with the next one, and a torn end is skipped the same way. Each process locks
-// its segments (flock), so that several processes share a folder, and the kernel releases
-// the locks of a process that is killed.
+// blocks of 32 KiB with chunks that have checksums. A reader skips a damaged block or an
+// incomplete end, and continues with the next block. Each process locks its segments
+// (flock), so that several processes share a folder, and the kernel releases the locks
+// of a process that is killed.
 //
 // Nothing waits for the disk (fsync): the files survive the end of the process, not
 // of the machine. The package does not decide which batch is given up at the bound.
@@ -71,7 +71,7 @@ type Store struct {
 	limit         int64
 	notes         *failures.Log
 	disk          slowdisk.Disk // one write at a time
-	open          writer        // used in the disk's turn only
+	open          writer        // used only by functions that turn runs
 
 	mu       sync.Mutex
 	segments map[*segment]struct{}
@@ -186,12 +186,12 @@ func turn[T any](s *Store, do func() (T, error)) (T, error) {
 	return r.value, r.err
 }
 
-// write appends a record to the open segment. It runs in the disk's turn.
+// write appends a record to the open segment. The function turn runs it.
 func (s *Store) write(payload []byte) (*Record, error) {
 	if seg := s.open.seg; seg != nil && time.Since(s.open.looked) >= lookInterval {
 		s.open.looked = time.Now()
 		if !seg.present() {
-			s.finishOpen() // the file of its batches stays open for reading
+			s.finishOpen() // its file stays open, so that Read finds its batches
 		}
 	}
 	if seg := s.open.seg; seg != nil && seg.end >= min(s.limit/segmentCount, mostSegment) {
@@ -244,8 +244,8 @@ func (s *Store) finishOpen() {
 	s.freeLocked(seg)
 }
 
-// Settle records that an exporter has settled some spans of a batch, counted from its first
-// span. last is true if the exporter has settled the whole batch.
+// Settle records that an exporter has settled some spans of a batch. from is the index
+// of the first of these spans. last is true if the exporter has settled the whole batch.
 func (s *Store) Settle(records []*Record, number uint64, exporter string, from, spans int, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +265,7 @@ func (s *Store) Settle(records []*Record, number uint64, exporter string, from, 
 	}
 }
 
-// freeLocked dooms a segment that no exporter needs, unless it is the open segment.
+// freeLocked adds a segment to doomed if no exporter needs it and it is not open.
 func (s *Store) freeLocked(seg *segment) {
 	if _, owned := s.segments[seg]; !owned || seg.open || seg.live > 0 {
 		return
@@ -289,7 +289,7 @@ func (s *Store) Work() {
 	s.mu.Lock()
 	marks, doomed := s.marks, s.doomed
 	stuck := s.health.silent && s.disk.Busy()
-	if stuck { // the next process sends some batches again
+	if stuck { // without these marks, the next process sends some batches again
 		s.marks = nil
 	}
 	if len(marks) == 0 && len(doomed) == 0 || stuck {
@@ -306,7 +306,7 @@ func (s *Store) Work() {
 	}
 }
 
-// tidy removes segments and writes marks. It runs in the disk's turn.
+// tidy removes segments and writes marks. The function turn runs it.
 func (s *Store) tidy(marks []mark, doomed []*segment) error {
 	var errs []error
 	for _, seg := range doomed {

@@ -7,7 +7,7 @@ import (
 )
 
 // The breaker opens after breakerCrashes crashes within breakerWindow. Then each pause
-// before a start is brokenPause, until a steady process closes the breaker.
+// before a start is brokenPause, until a steady process or a Reload closes the breaker.
 const (
 	breakerCrashes = 5
 	breakerWindow  = 60 * time.Second
@@ -56,8 +56,9 @@ func endedByOthers(r launch.Report) bool {
 	return inOrder || !mayBeToBlame(r)
 }
 
-// mayBeToBlame reports whether a process may have ended because of its work. A kill
-// from outside does not count, except the kernel's for lack of memory.
+// mayBeToBlame reports whether a process may have ended because of its work. A signal
+// from another process does not count. A kill by this host, or by the kernel for lack of
+// memory, counts.
 func mayBeToBlame(r launch.Report) bool {
 	if r.Killed != "" || r.OOM {
 		return true

@@ -16,10 +16,11 @@ import (
 	"time"
 )
 
-// Bounds of the files of one plugin in Settings.CrashDir. The oldest is removed.
+// Bounds of the files of one plugin in Settings.CrashDir. Beyond them, the oldest files
+// are removed.
 const (
 	mostReports    = 20
-	mostKept       = 1000 // batches
+	mostKept       = 1000 // number of batches
 	mostKeptBytes  = 64 << 20
 	mostKeepJobs   = 16       // jobs of all plugins that wait to be written
 	keepShare      = 5.0 / 64 // of Settings.QueueBytes
@@ -38,8 +39,8 @@ const (
 
 // crashFiles writes reports of crashes and quarantined batches to a folder:
 // DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP request
-// each. No caller waits for the disk, except the end of the Host for a moment. Files that
-// cannot be written are lost and counted. Safe for concurrent use.
+// each. No caller waits for the disk, except Shutdown for a moment. Files that cannot be
+// written are lost and counted. Safe for concurrent use.
 type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
@@ -234,7 +235,8 @@ func openPrivate(dir, plugin string) (*os.Root, error) {
 	return folder, nil
 }
 
-// checkPrivate compares the folder at a path (there) with the folder that was opened.
+// checkPrivate returns an error unless the folder at a path (there) is the folder that
+// was opened, and only this user has access to it.
 func checkPrivate(path string, there, opened fs.FileInfo) error {
 	owner, _ := opened.Sys().(*syscall.Stat_t)
 	switch {

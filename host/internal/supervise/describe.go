@@ -58,7 +58,7 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 		if p.Config != nil {
 			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin")
 		}
-		if p.Attached { // it may serve other hosts, so it is left alone until there are spans
+		if p.Attached { // other hosts may use it, so it gets no request without spans
 			return d, nil
 		}
 		return d, receivesTraces(ctx, conn)

@@ -30,7 +30,7 @@ const (
 
 // probe has the results of the health checks of one connection. Safe for concurrent use.
 type probe struct {
-	checking chan struct{} // a semaphore of one, held during a health check
+	checking chan struct{} // a semaphore of size 1, held during a health check
 
 	mu     sync.Mutex
 	last   time.Time // time of the last answer to any call
@@ -65,9 +65,10 @@ func (s *sender) heard() {
 	s.x.status.answers()
 }
 
-// checkHealth makes a health check. If the check fails, it counts as misses missed answers,
-// and a hung plugin is killed. checkHealth blocks until the plugin has answered, the check
-// has failed, or the plugin has ended. It first waits for a running check, whose answer may
+// checkHealth makes a health check. A check without an answer counts as several missed
+// answers (misses), and a hung plugin is killed. So is a plugin that refuses the check
+// and does not end. checkHealth blocks until the plugin has answered, the check has
+// failed, or the plugin has ended. It first waits for a running check, whose answer may
 // be older than the caller's call.
 func (s *sender) checkHealth(ctx context.Context, misses int) {
 	select {

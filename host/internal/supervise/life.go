@@ -32,8 +32,8 @@ type life struct {
 	sent chan struct{}
 }
 
-// crash is the error of a process that ended unasked, was killed because it did not answer,
-// or never became a plugin.
+// crash is the error of a process that ended unasked, was killed because it did not
+// answer, or made no handshake.
 type crash struct {
 	err error
 	// byOthers is set if the plugin's code is not to blame, see endedByOthers.
@@ -205,7 +205,7 @@ func (l *life) steady() {
 }
 
 // wasSteady reports whether the process was ready for policy.steadyAfter. The next start
-// then has no pause, or the first.
+// then has the first pause of the backoff, or no pause for an attached plugin.
 func (l *life) wasSteady() bool { return time.Since(l.readySince) >= policyOf(l.x.Entry).steadyAfter }
 
 // checkExecutable sets in the status whether the file of the executable differs from the
@@ -233,17 +233,16 @@ func (l *life) endSending() {
 	l.x.sending.remove(l)
 }
 
-// end ends the process, or closes the connection. It returns the memory that gRPC held to
-// the pipeline.
+// end ends the process, or closes the connection. It ends gRPC's leases of batches.
 func (l *life) end() error {
 	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)
 	return l.x.HangUp(l.peer, EndTimeout)
 }
 
-// shutdown calls the plugin's Shutdown, in which the plugin delivers its spans and releases
-// its resources, until ctx ends. An attached plugin serves other hosts too, and is only
-// flushed. A plain OTLP receiver has no Shutdown.
+// shutdown calls the plugin's Shutdown, in which the plugin delivers its spans and
+// releases its resources, until ctx ends. Other hosts may use an attached plugin, so it
+// is only flushed. A plain OTLP receiver has no Shutdown.
 func (l *life) shutdown(ctx context.Context) {
 	if l.sender.plain {
 		return

@@ -15,8 +15,8 @@ import (
 // Plan has the input of one start: settings and the content of files.
 type Plan struct {
 	Name string
-	// Path is the executable, or the socket of a plugin that is attached to. This host
-	// neither starts nor configures such a plugin, so the fields after Kind are empty.
+	// Path is the executable, or the socket of an attached plugin. This host neither starts
+	// nor configures an attached plugin, so the fields from Function on are empty.
 	Path     string
 	Attached bool
 	// Kind is the kind of plugin that the list wants. EitherKind accepts exporters and
@@ -77,7 +77,8 @@ func (p Plan) missing(granted map[string]string) []string {
 	return missing
 }
 
-// startContext returns a context that ends after the start timeout, by errStartTimeout.
+// startContext returns a context that ends after the start timeout, with errStartTimeout
+// as its cause.
 func (c *Settings) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.StartTimeout, errStartTimeout)
 }

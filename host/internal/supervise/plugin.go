@@ -20,8 +20,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Plugin starts, serves and restarts the plugin of one entry of the list. Its methods are
-// safe for concurrent use, except Run, which is called once.
+// Plugin starts and restarts the plugin of one entry of the list, and sends it batches.
+// Its methods are safe for concurrent use, except Run, which is called once.
 type Plugin struct {
 	sup    *Supervisor
 	Entry  pluginlist.Entry
@@ -37,8 +37,8 @@ type Plugin struct {
 	// endBy bounds the end of the process. Written before stop is called, read after.
 	endBy     context.Context
 	reloading *reloads
-	// retiring is closed when the replaced process has ended. It is nil if there is no
-	// such process. Only Run uses it.
+	// retiring is closed when the process that was given up at the last replacement has
+	// ended. It is nil if there is no such process. Only Run uses it.
 	retiring <-chan struct{}
 	// sending has the lives that send batches: two during a replacement, else at most one.
 	sending guardedList[*life]
@@ -110,7 +110,7 @@ func (x *Plugin) Run() {
 		steady := l != nil && l.wasSteady()
 		if steady {
 			inARow = 0
-			l.steady() // before its first pulse, perhaps
+			l.steady() // the first pulse may not have come yet
 		}
 		if steady && x.Entry.Attached {
 			// A server may close connections to spread its load, or because it is replaced. If
@@ -306,8 +306,8 @@ func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
-// Shutdown sends the batches sealed up to seq, until flush ends. Then it asks Run to end
-// the plugin, until end ends, and does not wait for that.
+// Shutdown sends the batches sealed up to seq, until flush ends. Then it makes Run end
+// the plugin before the context end ends. It does not wait for Run.
 //
 // A processor that fails open has half of the time until flush ends. Then its batches go on
 // without it, so that the exporters have the other half.
@@ -316,7 +316,7 @@ func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	err := error(nil)
 	if deadline, ok := flush.Deadline(); ok && x.sup.cfg.patience(x.Entry) > 0 {
 		half, cancel := context.WithTimeout(flush, time.Until(deadline)/2)
-		_ = waitSettled(half, x, seq) // the next queues report what is left
+		_ = waitSettled(half, x, seq) // the next queues report the remaining spans
 		cancel()
 		x.Queue.DropRest()
 	} else {

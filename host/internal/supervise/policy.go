@@ -10,8 +10,8 @@ import (
 // starts and a plugin that it attaches to.
 type policy struct {
 	// mostPause is the longest pause between two attempts. If a process was ready for
-	// steadyAfter, the next pauses start from the first pause again, and a connection is
-	// dialled again at once.
+	// steadyAfter, the next pauses start from the first pause again, and an attached plugin
+	// is dialled again at once.
 	mostPause, steadyAfter time.Duration
 	// hung is the log message if the plugin is hung. ended is the first part of the text
 	// that explains why an attempt ended.

@@ -7,14 +7,14 @@ import (
 
 // reloads has the requests to replace the process of a plugin, or to start it at once.
 // Plugin.Reload and a changed file make requests. The answer to a request is nil, or the
-// reason for which the old process stays. Safe for concurrent use.
+// reason why no new process runs. Safe for concurrent use.
 type reloads struct {
 	name  string            // of the plugin
 	asked chan chan<- error // a request is the channel for its answer
 	ended chan struct{}     // closed when the plugin takes no more requests
 }
 
-// ask makes a request and blocks until it is done, or ctx ends, or the host stops.
+// ask makes a request and blocks until it is answered, ctx ends, or the plugin stops.
 func (r *reloads) ask(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -65,7 +65,7 @@ func answerAll(asked []chan<- error, err error) {
 
 // PluginError is Reload's error for one plugin. The Host has logged it.
 type PluginError struct {
-	// Plugin is its name in the list.
+	// Plugin is the plugin's name in the list.
 	Plugin string
 	// Op is the result: the plugin does not start, or is not replaced.
 	Op string

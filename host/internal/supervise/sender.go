@@ -30,7 +30,7 @@ type sender struct {
 	peer Peer // it is killed if the plugin does not answer health checks
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
-	// plain is set if the plugin serves OTLP and no Lifecycle.
+	// plain is set if the plugin is a plain OTLP receiver, without a Lifecycle service.
 	plain    bool
 	limits   pipeline.Limits
 	redactor launch.Redactor
@@ -172,7 +172,8 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	return ans
 }
 
-// read reads an OK answer to an item. tooLong is set if its message was not read.
+// read reads an OK answer to an item. tooLong is set if the message of the answer was
+// too long to be read.
 func (s *sender) read(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
 	if s.x.Entry.Processor {
 		return s.readProcessed(it, response, trailer, tooLong)
@@ -188,7 +189,7 @@ func (s *sender) read(it *pipeline.Item, response []byte, trailer metadata.MD, t
 const maxAnswerBytes = 4 << 20
 
 // tooLong reports whether the plugin answered OK with a message of more than
-// maxAnswerBytes. In this case the gRPC client returns RESOURCE_EXHAUSTED without a
+// mostAnswerBytes. In this case the gRPC client returns RESOURCE_EXHAUSTED without a
 // trailer, and only the text identifies the cause. A RESOURCE_EXHAUSTED error from the
 // plugin has a trailer.
 func tooLong(err *wire.Error, trailer metadata.MD) bool {
@@ -276,7 +277,8 @@ func (s *sender) killIfOverShare(ctx context.Context) {
 	s.kill("it did not read its requests")
 }
 
-// sharePoll is the interval of killIfOverShare. gRPC has no notification for it.
+// sharePoll is the interval of killIfOverShare. gRPC does not report when it releases
+// bytes.
 const sharePoll = 100 * time.Millisecond
 
 // quarantine writes a batch to a file, and returns attributes for the log line.

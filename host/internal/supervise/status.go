@@ -201,8 +201,9 @@ func (s *pluginStatus) steady() {
 	}
 }
 
-// calmLocked ends the degraded state of a plugin that delivered after its last failure,
-// and has had nothing to deliver since.
+// calmLocked ends the degraded state and the trouble of a plugin that delivered after
+// its last failure, and has no batch to send again. The method delivered does so only if
+// a later batch comes.
 func (s *pluginStatus) calmLocked() {
 	success := s.counts.lastSuccess
 	if _, retries := s.queue.Load(); retries > 0 || success.IsZero() || s.silent {
@@ -236,7 +237,7 @@ func (s *pluginStatus) forgive() {
 	s.breaker.forgive()
 }
 
-// forget closes the breaker and empties the log memory, because an operator starts the
+// forget closes the breaker and empties the log memory, because a Reload starts the
 // plugin.
 func (s *pluginStatus) forget() {
 	s.mu.Lock()
@@ -298,7 +299,7 @@ func (s *pluginStatus) inherit(before *pluginStatus) {
 // that the log does not repeat them.
 type logMemory struct {
 	// cause is the last cause for which the plugin does not run. causes has the number of
-	// causes by state.
+	// logged causes by state.
 	cause  string
 	causes [stateCount]int
 	// lastCrash is the text of the last crash, and crashes the number of crashes. crash
@@ -319,13 +320,14 @@ func (m *logMemory) knows(to State, cause string) bool {
 	return causeText(to, cause) == m.cause || m.causes[to] >= mostCauses
 }
 
-// causeText returns the same text for causes that differ only in a random name.
+// causeText returns the same text for causes that differ only in long numbers or random
+// names.
 func causeText(to State, cause string) string {
 	return to.String() + ":" + failures.WithoutNumbers(cause, failures.IsShort)
 }
 
-// levelOfCrash returns the log level for a crash, and remembers the crash. A repeated crash
-// is logged at debug level.
+// levelOfCrash returns the log level for a crash, and remembers the crash. A repeated
+// crash, and each crash after mostCauses crashes, is logged at debug level.
 func (m *logMemory) levelOfCrash(crash string) slog.Level {
 	level := slog.LevelError
 	if crash == m.lastCrash || m.crashes >= mostCauses {

@@ -22,9 +22,9 @@ type trial struct {
 	over   bool  // the probation is over, and judge does nothing
 }
 
-// judge records an answer to a batch, and returns the answer. If the new process fails by
-// it, judge pauses the lane, and returns another answer, which puts the batch back into the
-// queue.
+// judge records an answer to a batch, and returns the answer. If the new process fails
+// the probation with this answer, judge makes the lane idle, and returns another answer,
+// which puts the batch back into the queue.
 func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 			x.retiring = x.retire(leaving)
 		}
 		answerAll(u.asked, err)
-		if asked = u.again; asked != nil { // so that there are never three processes
+		if asked = u.again; asked != nil { // the next process must not be the third
 			if x.retiring != nil {
 				<-x.retiring
 			}
@@ -145,8 +145,8 @@ func (u *upgrade) prove() error {
 	return err
 }
 
-// await blocks until the end of the probation, and returns nil if the new process passed.
-// It also passes if the old process has ended.
+// await blocks until the end of the probation, and returns nil if the new process
+// passed. The new process also passes if the old process has ended.
 func (u *upgrade) await() error {
 	quiet := time.NewTimer(proofQuiet)
 	defer quiet.Stop()
@@ -169,7 +169,7 @@ func (u *upgrade) await() error {
 			quiet.Reset(proofQuiet)
 		case <-quiet.C:
 			if u.next.sender.lane.Busy() > 0 {
-				quiet.Reset(proofQuiet) // the call has a deadline, too
+				quiet.Reset(proofQuiet) // the call ends by its own deadline
 				continue
 			}
 			passed, _ := u.trial.state()
@@ -184,12 +184,12 @@ func (u *upgrade) await() error {
 	}
 }
 
-// retire ends a process that takes no more batches, in the background: the process answers
-// its calls, shuts down and ends. Then the channel is closed. The end of the host bounds
-// the time.
+// retire ends a process that takes no more batches, in the background: the process
+// answers its calls, shuts down and ends. Then the channel is closed. After the last
+// call it takes at most retireTimeout, or until endBy if the host shuts down.
 func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
-	go func() { // run waits for it
+	go func() { // Plugin.Run waits for it
 		defer close(over)
 		if l.sent != nil {
 			l.sender.lane.AwaitIdle(x.ctx)
