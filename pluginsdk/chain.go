@@ -79,8 +79,8 @@ func nameOf(processor Processor, place string) string {
 	return "processor-" + place
 }
 
-// nameApart renames the second stage with a name to "NAME-2", and so on, so that names are
-// unique in the delivery accounting. A name that a host cannot read is an error.
+// nameApart renames the second stage with the same name to "NAME-2", and so on, so that
+// names are unique in the delivery accounting. A name that a host cannot read is an error.
 func nameApart(stages []stage) error {
 	var faults []error
 	seen := map[string]bool{}

@@ -109,7 +109,7 @@ func (s Span) StartTime() time.Time { return unixTime(s.raw().Start()) }
 // EndTime returns the end in UTC, with nanoseconds.
 func (s Span) EndTime() time.Time { return unixTime(s.raw().End()) }
 
-// Status returns the status code and, for errors, the description.
+// Status returns the status code and the description.
 func (s Span) Status() (codes.Code, string) {
 	code, message := s.raw().Status()
 	switch code {

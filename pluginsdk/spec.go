@@ -166,8 +166,8 @@ type Processor interface {
 // the spans that each processor drops. Without a name, a processor is called
 // "processor-1" after its place.
 type Named interface {
-	// Name returns a short name in printable ASCII without spaces, commas or "=". It must
-	// not change. The second processor with a name is called "NAME-2".
+	// Name returns a short name in printable ASCII without spaces, commas or "=". It must not
+	// change. The second processor with the same name is called "NAME-2".
 	Name() string
 }
 

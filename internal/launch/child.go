@@ -43,10 +43,10 @@ type Spawn struct {
 	// Forked may be nil. It is called when the executable is no longer needed, because the
 	// process was started or will not be started.
 	Forked func()
-	// Exited, if not nil, is called when the process has been reaped. Drained, if not nil,
-	// is called when its group and its descendants have been killed, while descriptors 1
-	// and 2 are still read, and after a failed start. Killed, if not nil, gets the number
-	// of killed descendants outside the group.
+	// Exited, if not nil, is called when the process has been reaped. Drained, if not nil, is
+	// called when the group and the descendants have been killed, while descriptors 1 and 2
+	// are still read. It is also called after a failed start. Killed, if not nil, gets the
+	// number of killed descendants outside the group.
 	Exited, Drained func()
 	Killed          func(descendants int, err error)
 	// Ended, if not nil, is called last, before Done is closed.

@@ -16,8 +16,8 @@ const descendantsGrace = 500 * time.Millisecond
 // killDescendants kills the processes that the ended process pid has started with the
 // folder in their environment and that have left its group, and reaps descendants that
 // have become children of this process. It calls killed, if not nil, with their number. It
-// blocks for a little more than descendantsGrace at most. If the kernel delays the read of
-// a process's environment for longer, killDescendants returns and the search continues.
+// blocks for at most one and a half times descendantsGrace. If the kernel delays the read
+// of a process's environment for longer, killDescendants returns and the search continues.
 func killDescendants(folder string, pid int, killed func(descendants int, err error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), descendantsGrace)
 	ended := make(chan struct{})

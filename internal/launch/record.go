@@ -11,7 +11,8 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// levelPrefixes are prefixes of plain lines, as hclog and package log users print them.
+// levelPrefixes are prefixes of plain lines, as printed by hclog and by users of package
+// log.
 var levelPrefixes = []struct {
 	prefix string
 	level  slog.Level

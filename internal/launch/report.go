@@ -183,8 +183,9 @@ func (r Report) String() string {
 	return text.String()
 }
 
-// WriteTo writes the report as text: some lines, the stack and the end of the output, about
-// 200 KiB at most. Control characters become visible. It returns the error of w.
+// WriteTo writes the report as text: some lines, the stack and the end of the output, a
+// little more than 256 KiB at most. Control characters become visible. It returns the
+// error of w.
 func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	line := func(name, value string) {

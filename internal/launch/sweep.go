@@ -40,7 +40,7 @@ const sweepAge = 24 * time.Hour
 //
 // If the locked file was deleted, it is unknown whether the host lives, so no process is
 // killed. Such a folder is removed if no visible process has the id in its name or the
-// folder in its environment, and nothing in it changed for a day.
+// folder in its environment, and no file in it was added or removed for a day.
 //
 // Sweep blocks for at most three seconds, and only if there is something to remove. When
 // ctx ends, it leaves the rest to the next host. It logs its actions and failures. It is

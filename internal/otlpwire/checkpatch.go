@@ -126,7 +126,7 @@ func (c *patchChecker) field(f *cursor, of formID, depth int, was *original) err
 				c.spans++
 			}
 			inner := original{cursor: cursor{part: part{was.raw[:was.pos], 0}, pos: was.body}}
-			was.more = was.next() // no other message is compared with it
+			was.more = was.next() // no other message is compared with this field
 			return c.message(f.body, f.pos, r.of, depth+1, &inner)
 		}
 	}

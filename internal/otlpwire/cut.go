@@ -4,11 +4,10 @@ import "github.com/servetrace/servetrace/internal/otlpwire/field"
 
 // Cut returns a request with the spans of req from index skip on: as many as fit into
 // maxSpans spans and maxBytes bytes, but at least one if there is one. A limit of zero
-// or less means no limit. spans is their number; the caller adds it to skip for the
-// next piece. Each piece repeats the resource and the scope of its spans and owns its
-// memory. The order stays. ResourceSpans and ScopeSpans without spans are left out.
-// Unknown fields of the request are in the first piece. Each call parses req;
-// malformed bytes are an error.
+// means no limit. spans is their number; the caller adds it to skip for the next piece.
+// Each piece repeats the resource and the scope of its spans and owns its memory. The
+// order stays. ResourceSpans and ScopeSpans without spans are left out. Unknown fields of
+// the request are in the first piece. Each call parses req; malformed bytes are an error.
 func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err error) {
 	r, err := Parse(req)
 	if err != nil {

@@ -93,8 +93,8 @@ func (t spanText) of(p part) string {
 	return t.all[start : start+len(p.raw)]
 }
 
-// decodeAttribute decodes a KeyValue. If it has the usual form, its texts are parts of
-// texts.
+// decodeAttribute decodes a KeyValue. If it has the usual form, its texts are parts of the
+// argument texts.
 func (r *Request) decodeAttribute(p part, texts spanText) attribute.KeyValue {
 	keyEnd, at, ok := plainKeyValue(p.raw)
 	if !ok {

@@ -74,7 +74,7 @@ func (c *copier) rest() {
 }
 
 // container writes the content of a message that holds messages of kind k. next is the
-// index of their first entry. It omits the field with the number omitted.
+// index of their first entry. container omits the field with the number omitted.
 func (w *rewriter) container(p part, k kind, next int32, omitted uint32) {
 	c := w.copier(p)
 	for c.next() {

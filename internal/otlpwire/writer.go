@@ -111,8 +111,8 @@ func (w *Writer) key(kv *attribute.KeyValue, end int) {
 }
 
 // shortKey writes the bytes of a KeyValue before its value, which has n bytes and is
-// written: three heads and the key, in one piece. It returns false, and writes nothing, if
-// a head is longer than usual, or the key is empty or not valid UTF-8.
+// already written: three heads and the key, in one piece. It returns false, and writes
+// nothing, if a head is longer than usual, or the key is empty or not valid UTF-8.
 func (w *Writer) shortKey(num int, key string, n int) bool {
 	const heads = 3 * plainHead
 	if len(key)+heads+n >= oneByte || num > 15 || key == "" || !utf8.ValidString(key) {

@@ -37,7 +37,7 @@ const maxKept = 4 << 20
 type Converter struct {
 	w      otlpwire.Writer
 	max    int
-	starts []int // starts of the members of the open lists, as distances from the end
+	starts []int // starts of the members of the open lists, as distances from the end of the data
 	err    error // the first error; after it, nothing is read
 }
 
@@ -72,7 +72,7 @@ func (c *Converter) record(r *reader, place string, members uint32) bool {
 	return c.ok(r, place)
 }
 
-// ok reports whether all is well so far.
+// ok keeps an error of r, and reports whether there was no error so far.
 func (c *Converter) ok(r *reader, place string) bool {
 	c.fail(place, r.err)
 	if c.w.Len() > c.max {
@@ -81,8 +81,8 @@ func (c *Converter) ok(r *reader, place string) bool {
 	return c.err == nil
 }
 
-// each calls write for each of n members, from the last to the first. A member has a fixed
-// number of values.
+// each calls write for each of n members, from the last to the first. Each member has the
+// given number of msgpack values.
 func (c *Converter) each(place string, data []byte, n uint32, values int, write func(*reader)) {
 	if n > maxList {
 		c.fail(place, errList)

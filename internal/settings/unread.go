@@ -137,7 +137,7 @@ func isKubernetes(name, value string, values map[string]string) bool {
 
 // nearest returns the known names that may have been meant by name. It prefers the known
 // name that differs by a few letters. If there is none, it returns the names that contain
-// all words of name and the fewest other words.
+// all words of name and the fewest other words, or none if there are too many.
 func nearest(name string, known []string) []string {
 	if one := spelling.Nearest(name, known); one != "" {
 		return []string{one}

@@ -178,8 +178,7 @@ func (d *drawing) token(t token, spare int) {
 	d.to.put(plain, text[len(t.key)+1:])
 }
 
-// errors draws the messages of a span's exceptions, and its status message if it
-// differs; at most maxErrors of them.
+// errors draws the messages that errorsOf returns, at most maxErrors of them.
 func (d *drawing) errors(r row) {
 	all := errorsOf(r.span)
 	for _, one := range all[:min(len(all), maxErrors)] {
@@ -196,8 +195,8 @@ func (d *drawing) errors(r row) {
 // message is the text of an error, and its type if known.
 type message struct{ text, kind string }
 
-// errorsOf returns the messages of a span's exceptions, and its status message if it
-// differs.
+// errorsOf returns the messages of a span's exceptions and its status message, each text
+// once.
 func errorsOf(s *Span) (all []message) {
 	seen := map[string]bool{}
 	add := func(text, kind string) {

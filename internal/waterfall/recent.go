@@ -13,7 +13,7 @@ import (
 const (
 	recentTraces = 1024
 	recentSpans  = 16384
-	// spansOfTrace bounds the spans of a trace, parents first.
+	// spansOfTrace bounds the spans of a trace. Further spans are not remembered.
 	spansOfTrace = 1024
 	// nameBytes bounds the length of a span's name. serviceBytes bounds a service's
 	// name, which is cut when it is read, because it is compared later.

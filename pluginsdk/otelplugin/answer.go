@@ -66,8 +66,8 @@ type tally struct {
 	final               error  // the first final error of a chunk
 }
 
-// add records the result of a chunk of n spans. It returns an error if the batch must
-// be sent again, which ends the batch.
+// add records the result of a chunk of n spans. If the batch must be sent again, it
+// returns err, and no further chunk is replayed.
 func (t *tally) add(n int, err error) error {
 	if err == nil {
 		t.delivered += n

@@ -14,9 +14,9 @@ import (
 )
 
 // The SDK's processors report the errors of their exporters to otel.Handle, which has a
-// single handler per process. The first replayer installs ours. It passes an error to
-// every replayer that currently replays a batch, because the error does not name its
-// batch.
+// single handler per process. The first replayer installs the handler of this package. It
+// passes an error to every replayer that currently replays a batch, because the error does
+// not name its batch.
 
 // listener collects the errors that are reported while a replayer replays a batch.
 type listener struct {

@@ -37,12 +37,11 @@ const (
 //	  - sample: {ratio: 0.1, keep: {errors: true, slower_than: 1s}}
 //	exporter: {}
 //
-// An entry has the kind of a processor as its key: raycontext, attributes, redact,
-// filter or sample. It has the fields of [RayContextConfig],
+// An entry has the kind of a processor as its key: raycontext, attributes, redact, filter
+// or sample. The value of the key has the fields of [RayContextConfig],
 // [AttributesConfig], [RedactConfig], [FilterConfig] or [SampleConfig]; {} means the
-// defaults. Processors of the same kind need different names for the delivery
-// accounting. Other keys of the configuration are left to the plugin's other
-// constructors.
+// defaults. Processors of the same kind need different names for the delivery accounting.
+// Other keys of the configuration are left to the plugin's other constructors.
 //
 // Configured returns a [pluginsdk.Chain], which the SDK unfolds. Without variable and
 // configuration it is empty and costs nothing. The plugin must declare EnvRayContext in

@@ -33,10 +33,10 @@ type SpanMatch struct {
 	Kind string `yaml:"kind"`
 	// Status is "unset", "ok" or "error".
 	Status string `yaml:"status"`
-	// Attributes holds conditions on the span's attributes by key; keys are not globs. A
-	// text is a glob for the value as text, with arrays and maps as JSON. A number or a
-	// bool is the value; an integer equals a float of the same number. nil matches every
-	// value, but not a missing attribute.
+	// Attributes holds conditions on the span's attributes by key; keys are not globs. A text
+	// is a glob for the value as text, with arrays and maps as JSON. A number or a bool must
+	// equal the value; an integer equals a float of the same number. nil matches every value,
+	// but not a missing attribute.
 	Attributes map[string]any `yaml:"attributes"`
 	// Resource holds conditions on the resource's attributes, in the same form.
 	Resource map[string]any `yaml:"resource"`

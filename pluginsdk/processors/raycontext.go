@@ -19,10 +19,10 @@ const (
 // ray.job_id, all read from serve.task_id, and ray.request_id from
 // serve.request_id. All are strings, and ids are in lower-case hexadecimal.
 //
-// A span without a valid serve.task_id, such as a span outside of requests, gets only
-// ray.job_id, from the host's static context, if the host has a job. Existing
-// attributes with these keys are overwritten, as in Ray; serve.* attributes stay. The
-// name in the delivery accounting is "raycontext".
+// A span without a valid serve.task_id, such as a span outside of requests, gets no
+// ray.task_id and no ray.actor_id. Its ray.job_id comes from the host's static context, if
+// the host has a job. Existing attributes with these keys are overwritten, as in Ray;
+// serve.* attributes stay. The name in the delivery accounting is "raycontext".
 func RayContext() pluginsdk.NewProcessor {
 	return RayContextConfig{}.constructor()
 }

@@ -109,7 +109,7 @@ var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])
 var joinDigits = strings.NewReplacer(" ", "", "-", "")
 
 // isCard reports whether text[start:end] is a card number, with a known issuer and a valid
-// check digit. The digits after a decimal point are not.
+// check digit. The digits after a decimal point are no card number.
 //
 // Source: https://en.wikipedia.org/wiki/Luhn_algorithm
 func isCard(text string, start, end int) bool {

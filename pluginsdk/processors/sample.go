@@ -16,8 +16,8 @@ import (
 type SampleConfig struct {
 	// Name is the name in the delivery accounting. Empty means "sample".
 	Name string `yaml:"name"`
-	// Ratio is the share of traces to keep, from 0 to 1. Zero keeps only the spans of
-	// Keep. A plugin's configuration must contain it.
+	// Ratio is the share of traces to keep, from 0 to 1. Zero keeps only the spans of Keep. A
+	// plugin's configuration must contain a ratio.
 	Ratio float64 `yaml:"ratio"`
 	// Keep describes spans that are kept at every ratio.
 	Keep KeepConfig `yaml:"keep"`

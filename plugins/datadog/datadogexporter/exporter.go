@@ -129,8 +129,9 @@ func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) error {
 	d := n.resume(id)
 	if d == nil {
-		// The agent is checked before encoding. An encoded batch is kept in this process, and
-		// while the agent is away, the host should keep its batches.
+		// After a failed delivery, the agent is checked before the batch is encoded. An encoded
+		// batch is kept in this process, and while the agent is away, the host should keep its
+		// batches.
 		if n.away.Load() {
 			if err := n.settings.agent.checkReachable(ctx); err != nil {
 				return err

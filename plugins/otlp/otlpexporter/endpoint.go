@@ -130,8 +130,8 @@ func checkPort(port, shown string) error {
 var targetSchemes = map[string]bool{"dns": true, "passthrough": true, "unix": false, "unix-abstract": false}
 
 // grpcEndpoint parses an endpoint for gRPC. It is an http or https URL, and the scheme
-// decides about TLS. Or it is HOST:PORT, or a target with one of gRPC's schemes; these
-// use TLS unless insecure. A Unix socket has no TLS.
+// decides about TLS. Or it is HOST:PORT, or a target with one of gRPC's schemes; these two
+// forms use TLS unless insecure is set. A Unix socket has no TLS.
 func grpcEndpoint(v value, insecure bool) (endpoint, error) {
 	shown := shownText(v.text)
 	scheme, rest, _ := strings.Cut(v.text, ":")

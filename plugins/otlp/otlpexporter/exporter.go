@@ -21,7 +21,7 @@
 //  2. Export hands the batch, undecoded, to OpenTelemetry's own client:
 //     otlptracehttp or otlptracegrpc. One batch is one call.
 //  3. The client sends through a transport of this package (an
-//     http.RoundTripper, a gRPC interceptor). It reads the status, Retry-After,
+//     http.RoundTripper, a gRPC interceptor), which reads the status, Retry-After,
 //     RetryInfo and partial success of the answer. Export converts them into the answer
 //     to the host, with advice for the operator.
 //  4. Shutdown stops the client and closes the connections.
