@@ -109,7 +109,7 @@ func (c Config) checkListeners() error {
 	}
 	var faults []error
 	for i, later := range listeners {
-		// An invalid address has no port here; its own part reports it.
+		// An invalid address has no port here. The Validate of its part reports it.
 		host, port, _ := net.SplitHostPort(later.addr)
 		if port == "" || port == "0" {
 			continue

@@ -56,7 +56,7 @@
 // An exporter adds the types of its vendor's library. plugins/otlp passes the bytes on as
 // tracepb.ResourceSpans, without decoding them.
 //
-// The host serves any Go program with an OpenTelemetry SDK, without this package and
+// The host works in any Go program with an OpenTelemetry SDK, without this package and
 // without serving: examples/any-program. A service: examples/hello. A plugin:
 // plugins/console. A table in internal/archtest lists the allowed imports, and a test
 // checks them.

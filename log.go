@@ -108,7 +108,7 @@ type fatalWriter struct {
 	queue *logqueue.Queue
 }
 
-// Write writes the line. If log.Fatal is the caller, it waits until the line is
+// Write writes the line. If log.Fatal is the caller, Write waits until the line is
 // written.
 func (w fatalWriter) Write(line []byte) (int, error) {
 	n, err := w.Writer.Write(line)

@@ -115,9 +115,9 @@ type service struct {
 	logQueue *logqueue.Queue
 
 	host          *host.Host
-	admin         *admin.Server   // nil: there is no listener
-	pluginReloads *reloads        // nil: tracing is off
-	appReloads    *reloads        // nil: there is no service file
+	admin         *admin.Server   // nil if there is no listener
+	pluginReloads *reloads        // nil if tracing is off
+	appReloads    *reloads        // nil if there is no service file
 	server        *serving.Server // nil until it is started
 	// closers stop the started parts, the last part first.
 	closers []func(context.Context) error

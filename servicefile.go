@@ -156,9 +156,9 @@ func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string
 	}
 }
 
-// pick returns a function that reads a plugin's configuration from the current content
-// of the file. If the file is invalid anywhere, it returns an error: the file may be
-// half written, and a service would not start with it.
+// pick returns a function that reads a plugin's configuration from the current content of
+// the file. If the file is invalid anywhere, the function returns an error: the file may
+// be half written, and a service would not start with it.
 func pick(path string, getenv func(string) string, name, folder string) func([]byte) ([]byte, error) {
 	return func(data []byte) ([]byte, error) {
 		file, _, err := read(path, data, getenv)

@@ -14,7 +14,7 @@ const (
 	EnvHost     = "SERVE_ADMIN_HOST"    // default 127.0.0.1
 	EnvPort     = "SERVE_ADMIN_PORT"    // unset: no listener; 0: any free port
 	EnvProfiles = "SERVE_ADMIN_PPROF"   // "true" or "false", the default
-	EnvCapture  = "SERVE_ADMIN_CAPTURE" // the same
+	EnvCapture  = "SERVE_ADMIN_CAPTURE" // "true" or "false", the default
 	EnvTraces   = "SERVE_ADMIN_TRACES"  // "true", the default, or "false"
 )
 
@@ -22,7 +22,7 @@ const (
 const (
 	DefaultHost = "127.0.0.1"
 	// DefaultPort is the port that `servetrace status` asks and the docs use. A service
-	// has no default: without a port it does not listen.
+	// has no default: if no port is set, no listener starts.
 	DefaultPort = 8001
 )
 

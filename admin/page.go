@@ -53,7 +53,7 @@ const refreshSeconds = 5
 
 type page struct {
 	Status
-	Refresh int // seconds; 0: no reload
+	Refresh int // seconds between two reloads, or 0 for no reload
 	// Traces are the last traces; empty if there are none, or none are shown.
 	Traces     template.HTML
 	ShowTraces bool

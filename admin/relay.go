@@ -30,8 +30,8 @@ type RelaySender struct {
 	// Name is the process of the program if it uses a Unix socket, otherwise its address.
 	Name        string `json:"name"`
 	Connections int    `json:"connections"`
-	// Requests counts the answered requests. PushedBack counts the requests for which
-	// there was no room, and Spans the spans that were taken.
+	// Requests counts the answered requests. PushedBack counts the requests that the host
+	// refused with host.ErrFull. Spans counts the spans that were taken.
 	Requests   uint64 `json:"requests"`
 	PushedBack uint64 `json:"pushed_back"`
 	Spans      uint64 `json:"spans"`

@@ -123,8 +123,9 @@ type Spans struct {
 	Accepted uint64 `json:"accepted"`
 	// Refused counts spans by reason. Never null.
 	Refused map[string]uint64 `json:"refused"`
-	// PushedBack counts spans of requests that the host had no room for. Their senders
-	// still have them, so they are in none of the other counts. Omitted if 0.
+	// PushedBack counts spans of requests that the host refused with host.ErrFull. The
+	// senders still have these spans, so they are in none of the other counts. Omitted if
+	// 0.
 	PushedBack uint64 `json:"pushed_back,omitempty"`
 }
 

@@ -23,7 +23,7 @@ import (
 // devService is the program that runs the plugin, and the goroutines beside it.
 type devService struct {
 	running sync.WaitGroup
-	program *exec.Cmd // nil: no program was started
+	program *exec.Cmd // nil if no program was started
 	end     func()    // ends the goroutines
 }
 

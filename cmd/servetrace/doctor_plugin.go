@@ -130,7 +130,7 @@ func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 }
 
 // nextOfFolder returns the command for a bare name that no folder has. It sets the folder
-// "plugins" below a folder, if that one has the plugin. Otherwise it lists the folders.
+// "plugins" below a folder, if the plugin is there. Otherwise it lists the folders.
 func (p *pluginCheck) nextOfFolder() string {
 	var words []string
 	for _, dir := range p.cfg.PluginDirs {

@@ -78,7 +78,7 @@ func nextOfService(text string) string {
 	return restart(next)
 }
 
-// restart returns a command whose effect needs a start of the service.
+// restart returns a command that takes effect after a restart of the service.
 func restart(command string) string { return command + " # and start the service again" }
 
 // checkServicePlugin checks a plugin of a running service.

@@ -88,7 +88,7 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 }
 
 // layers returns the layers of the manifest in an index that fits and that names this
-// platform, or no platform. There must be exactly one.
+// platform, or no platform. There must be exactly one such manifest.
 func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDescriptor, error) {
 	var list struct {
 		Manifests []ociDescriptor `json:"manifests"`

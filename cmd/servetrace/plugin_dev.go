@@ -135,10 +135,10 @@ type devLoop struct {
 	s      settings
 	out    io.Writer
 	build  goBuild
-	config string    // empty: the settings' configuration
+	config string    // file of --config, or empty
 	name   string    // name of the plugin in the service
 	fixed  []request // of --spans
-	at     string    // address of the service's status; empty: there is no service
+	at     string    // address of the service's status, or empty
 	last   lastBatch // last batch of the service
 	text   string    // output of the last build that ran
 	ran    []request // the spans that this build got

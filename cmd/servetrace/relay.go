@@ -266,7 +266,7 @@ type relayProcess struct {
 	hangups  <-chan os.Signal // SIGHUP
 	host     *host.Host
 	server   *relay.Server
-	admin    *admin.Server // nil: there is no listener
+	admin    *admin.Server // nil if there is no listener
 }
 
 // start starts the parts. The listeners start first, so that no plugin starts if another

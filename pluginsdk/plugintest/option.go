@@ -15,7 +15,7 @@ import (
 
 // Option adjusts [Conformance], [Check], [Run] and [Diagnose]. If the same option is
 // given several times, the last counts. But [WithEnv], [WithInput] and [WithState] add to
-// the earlier ones.
+// earlier options.
 type Option func(*settings)
 
 type settings struct {

@@ -24,7 +24,7 @@ type trial struct {
 	mu       sync.Mutex
 	subjects []*subject
 	failures []string
-	skipped  *skip // nil: not skipped
+	skipped  *skip // nil if the rule was not skipped
 }
 
 // skip is the reason for which a rule was skipped, with the missing option or flag.
