@@ -25,7 +25,8 @@ import (
 // config is for the replicas that start next. Reconfigure does not wait for them. A
 // deployment that is unavailable tries to start replicas again.
 //
-// Safe for concurrent use; changes of a deployment are made one after the other.
+// Reconfigure is safe for concurrent use. Changes of a deployment are made one after the
+// other.
 func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config any) error {
 	a, err := findApp(s.all.apps, app)
 	if err != nil {

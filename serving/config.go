@@ -74,9 +74,9 @@ type Config struct {
 	// 503 or 429. Zero: 503. [WithBackpressure] takes precedence.
 	BackpressureStatus int
 
-	// BackpressureRetryAfter is the time that such a client is asked to wait. The response
-	// has it in the header Retry-After, in whole seconds, rounded up. Zero: there is no such
-	// header.
+	// BackpressureRetryAfter is the time after which the client should try again if the
+	// queue is full. The response has it in the header Retry-After, in whole seconds,
+	// rounded up. Zero: there is no such header.
 	BackpressureRetryAfter time.Duration
 
 	// ShutdownTimeout is the time that requests in flight have to finish after the server

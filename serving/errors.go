@@ -62,8 +62,8 @@ var (
 // counts as 503. The text is Ray's.
 type QueueFullError = cause.QueueFullError
 
-// DeploymentUnavailableError is the error of a request for a deployment that has no
-// replica and will get none by itself, because each try to start one has failed. Waiting
+// DeploymentUnavailableError is the error of a request for a deployment without replicas.
+// Each try to start a replica has failed, and no further try follows by itself. Waiting
 // requests fail with it too. The client gets status 503. A new user config, or another
 // number of replicas, starts new tries. A handler that receives the error from another
 // deployment and returns it passes the 503 on.

@@ -27,13 +27,13 @@ type Handle[In, Out any] struct {
 // the callee's until the function has returned. The caller keeps its own slot
 // meanwhile: a deployment that calls itself may wait for ever.
 //
-// If an operator runs the deployment in other processes ([CallConfig]), one of them runs
-// the function, with a copy of in made by the deployment's [Codec]. Deadline and
-// cancellation reach the function. Call returns when ctx ends, even if the function does
-// not return. It fails with [ErrReplicaLost], wrapped, if the process is lost. With an
-// error, out is zero. If In is an [iter.Seq] or an [iter.Seq2] of a value and an error,
-// the function gets the items as they come. The iterator runs on another goroutine, and
-// must end when ctx does.
+// If an operator runs the deployment in other processes ([CallConfig]), one of these
+// processes runs the function. It gets a copy of in, made by the deployment's [Codec].
+// Deadline and cancellation reach the function. Call returns when ctx ends, even if the
+// function does not return. It fails with [ErrReplicaLost], wrapped, if the process is
+// lost. With an error, out is zero. If In is an [iter.Seq] or an [iter.Seq2] of a value
+// and an error, the function gets the items as they come. The iterator runs on another
+// goroutine, and must end when ctx does.
 //
 // Inside a request or another call, ctx must be its context or one derived from it: it
 // carries request id, route and trace, and the
@@ -44,10 +44,10 @@ type Handle[In, Out any] struct {
 // It fails with
 //
 //   - the error of the function;
-//   - a [*tracing.PanicError] if it panicked, or [http.ErrAbortHandler] if it
-//     panicked with that;
+//   - a [*tracing.PanicError] if the function panicked, or [http.ErrAbortHandler] if it
+//     panicked with that value;
 //   - a [*QueueFullError] if the deployment's queue is full, and a
-//     [*DeploymentUnavailableError] if it has no replica and will get none. If a handler
+//     [*DeploymentUnavailableError] if it has no replica and starts none. If a handler
 //     returns either, its client gets 503, or the status of [WithBackpressure];
 //   - [context.Cause] of ctx if ctx ended while the call waited for a slot;
 //   - [ErrShuttingDown], wrapped, after [Server.Shutdown] was called: then only
@@ -72,8 +72,8 @@ func (h *Handle[In, Out]) WithModelID(id string) *Handle[In, Out] {
 }
 
 // Idempotent returns a handle for calls that may run twice. If a process with such a call
-// is lost, the call is sent to another process, up to two times, unless the caller has
-// already received items of a stream. Such a call also needs one round trip less.
+// is lost, the call is sent again, up to two times. This does not happen if the caller
+// has already received items of a stream. Such a call also needs one round trip less.
 func (h *Handle[In, Out]) Idempotent() *Handle[In, Out] {
 	with := *h
 	with.idempotent = true
@@ -88,9 +88,9 @@ type StreamHandle[In, Out any] struct {
 }
 
 // Stream returns the function's stream for in. The call begins when a loop ranges over
-// the stream. Each range is a call of its own, on the loop's goroutine, and holds its
-// slot until the stream has ended or the loop was left. Break out of the loop, or
-// return, to end the stream early.
+// the stream. Each range is a call of its own, on the loop's goroutine. It holds its slot
+// until the stream has ended or the loop was left. Break out of the loop, or return, to
+// end the stream early.
 //
 // An error comes last, with the function's value beside it. By then the call has ended
 // and its slot is free. In errors and all else it is like [Handle.Call]. If ctx ends, the

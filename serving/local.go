@@ -22,9 +22,9 @@ type Local[T any] struct {
 // PerReplica are constructed in the order of these calls, and a later one can Get
 // the earlier ones.
 //
-// A construct that fails or panics is tried again, with a fresh replica, after 1 s, then
-// 2 s and so on up to 64 s: without an end once a replica of d has run, else min(3 x
-// replicas, 20) times in all, and then d is unavailable (see
+// A construct that fails or panics is tried again, with a fresh replica, after 1 s, 2 s
+// and so on, up to 64 s. If a replica of d has run before, the tries do not end.
+// Otherwise d is unavailable after min(3 x replicas, 20) tries (see
 // [DeploymentUnavailableError]). construct may take as long as it needs. Its context ends
 // when the replica must stop before it is ready.
 //
@@ -131,7 +131,7 @@ func (c UserConfig) IsZero() bool { return c.json == "" }
 // String returns the JSON text, or "" if there is no config.
 func (c UserConfig) String() string { return c.json }
 
-// Decode reads the config into the value that v points to, as encoding/json does, and
+// Decode reads the config into the value that v points to, as encoding/json does. It
 // refuses keys that v has no field for, because a misspelt key would have no effect.
 // Without a config, v stays as it is.
 func (c UserConfig) Decode(v any) error {

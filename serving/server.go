@@ -22,9 +22,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge), and the
-// gRPC services of its apps, if there are any, on a port of their own.
-// Its methods are safe for concurrent use.
+// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge). The gRPC
+// services of its apps have a port of their own. Its methods are safe for concurrent use.
 type Server struct {
 	cfg    Config
 	shared *router.Shared

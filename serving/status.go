@@ -39,14 +39,14 @@ const (
 	ReplicaStopping = router.ReplicaStopping
 )
 
-// DeploymentStatus is the state of a deployment at one moment: App and Name, State,
-// Error (the last fault since the deployment was healthy, or ""), the settings in force
-// (NumReplicas, MaxOngoingRequests, MaxQueuedRequests), Queued (how many requests wait
-// for a replica) and Replicas, the replicas that have not ended, oldest first. It has a
+// DeploymentStatus is the state of a deployment at one moment. Error is the last fault
+// since the deployment was healthy, or "". NumReplicas, MaxOngoingRequests and
+// MaxQueuedRequests are the settings in force. Queued is the number of requests that wait
+// for a replica. Replicas are the replicas that have not ended, oldest first. It has a
 // form in JSON.
 type DeploymentStatus = router.DeploymentStatus
 
-// ReplicaStatus is the state of a replica at one moment: its unique ID, State, Since
-// (when it entered the state), Ongoing (how many requests it has) and Models, the ids of
-// the models that it holds or loads.
+// ReplicaStatus is the state of a replica at one moment. ID is its unique id, and Since
+// the time at which it entered State. Ongoing is the number of its requests. Models are
+// the ids of the models that it holds or loads.
 type ReplicaStatus = router.ReplicaStatus

@@ -1,7 +1,7 @@
 // Package tracing configures the OpenTelemetry SDK for a serving runtime and for user
-// code inside of it. It holds the provider with its sampler, limits and resource, the
-// propagation of trace context and baggage, and a log handler that adds the request and
-// trace ids.
+// code inside of it. It holds the provider with its sampler, limits and resource, and the
+// propagation of trace context and baggage. It also has a log handler that adds the
+// request and trace ids.
 //
 // The life of a Provider:
 //

@@ -52,9 +52,9 @@ type Peer struct {
 	UID, PID int
 }
 
-// CheckPeer performs the check of PeerCredentials. It returns the peer of conn, or an
-// error if conn is not a Unix socket or the peer runs neither as the user of this process
-// nor as root.
+// CheckPeer performs the check of PeerCredentials. It returns the peer of conn. It
+// returns an error if conn is not a Unix socket, or if PeerCredentials would not accept
+// the peer.
 func CheckPeer(conn net.Conn) (Peer, error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -26,7 +26,7 @@ var errGoexit = errors.New("batched function called runtime.Goexit")
 type Batcher[In, Out any] struct {
 	core[In, Out]
 	f     func(context.Context, []In) ([]Out, error)
-	items sync.Pool // of *item[In, Out] that no caller and no batch uses
+	items sync.Pool // holds *item[In, Out] values that no caller and no batch uses
 }
 
 // New returns a batcher. The name identifies the function in spans, logs and metrics. f

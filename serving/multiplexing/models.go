@@ -25,7 +25,7 @@ type Models[M any] struct {
 	load   func(ctx context.Context, id string) (M, error)
 	unload func(ctx context.Context, id string, model M) // nil if nothing is to be freed
 	max    int                                           // -1 means any number
-	optErr error                                         // why the options are invalid
+	optErr error                                         // error of invalid options
 }
 
 // Option configures a [Models]. An invalid option makes every request fail with an

@@ -4,13 +4,13 @@ package multiplexing
 type room[M any] struct {
 	max      int                    // not positive: no limit
 	occupied map[*entry[M]]struct{} // entries that may occupy memory: from the start of load to the end of unload
-	freed    chan struct{}          // closed and replaced when a waiting load should check for room again
+	freed    chan struct{}          // closed and replaced when waiting loads must call tryAdd again
 }
 
-// tryAdd adds e to the models in memory, unless e must wait before it is loaded. If the
-// room is full, e waits for models that are unloading and for cancelled loads. It always
-// waits for another entry with the same id. If all models are in use, e does not wait:
-// one more model is loaded.
+// tryAdd adds e to the models in memory, unless e must wait before it is loaded. If max
+// entries are in memory, e waits for models that are unloading and for cancelled loads.
+// It always waits for another entry with the same id. If all models are in use, e does
+// not wait: one more model is loaded.
 func (r *room[M]) tryAdd(e *entry[M]) bool {
 	full := r.max > 0 && len(r.occupied) >= r.max
 	for other := range r.occupied {
@@ -27,7 +27,7 @@ func (r *room[M]) remove(e *entry[M]) {
 	r.signal()
 }
 
-// signal wakes the loads that wait for room.
+// signal wakes the loads that wait for a place in memory.
 func (r *room[M]) signal() {
 	close(r.freed)
 	r.freed = make(chan struct{})

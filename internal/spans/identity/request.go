@@ -33,7 +33,7 @@ type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
 	actorID         string
-	replicaID       string // with app and deployment; empty for a proxy
+	replicaID       string // "app#deployment#uniqueID"; empty for a proxy
 }
 
 // NewJobID returns a random job id in Ray's form: 8 lower-case hexadecimal digits.

@@ -30,6 +30,6 @@ func (u Unbreakable) Enabled(ctx context.Context, level slog.Level) (is bool) {
 
 // Handle implements [slog.Handler].
 func (u Unbreakable) Handle(ctx context.Context, r slog.Record) (err error) {
-	defer func() { _ = recover() }() // as above
+	defer func() { _ = recover() }() // there is no log to report it to
 	return u.Handler.Handle(ctx, r)
 }

@@ -121,7 +121,7 @@ func (p *peer) refusal(no *servev1.Refused) error {
 func (x *exchange) refused(err error) error {
 	why := x.lost(err)
 	if errors.Is(why, cause.ErrReplicaLost) {
-		if context.Cause(x.stream.ctx) == errNoAnswer { //nolint:errorlint // as it is
+		if context.Cause(x.stream.ctx) == errNoAnswer { //nolint:errorlint // it is the same value
 			why = errNoAnswer
 		}
 		return &router.RefusedError{Err: why}

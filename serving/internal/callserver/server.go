@@ -40,7 +40,7 @@ import (
 // Config describes a server.
 type Config struct {
 	Shared      *router.Shared
-	Deployments []*router.Deployment // of this process
+	Deployments []*router.Deployment // deployments that this process runs
 	Functions   map[Key]Function
 	Failed      func(error) // called if the listener fails
 	Settings    Settings
@@ -150,8 +150,8 @@ func (s *Server) Leave() { s.leaveOnce.Do(func() { close(s.leaving) }) }
 // finishGrace bounds the time to send the last results.
 const finishGrace = time.Second
 
-// Stop closes the listener and the connections. All calls have ended by then, unless ctx
-// has ended.
+// Stop closes the listener and the connections. All calls must have ended before, unless
+// ctx has ended.
 func (s *Server) Stop(ctx context.Context) {
 	s.Leave()
 	s.finish()

@@ -30,8 +30,8 @@ type call struct {
 	stream callStream // used by both goroutines
 
 	// Used by the proxy, for the access log.
-	ctx  context.Context   // with the proxy span; nil without an app
-	span trace.SpanContext // of the proxy span; zero if it does not record
+	ctx  context.Context   // context with the proxy span; nil without an app
+	span trace.SpanContext // context of the proxy span; zero if it does not record
 	code codes.Code        // code of the answer to the client
 	err  error             // the reason for the end of the call, if it is not the handler's answer
 }

@@ -29,7 +29,7 @@ type proxy struct {
 	only      *app // the only app; nil if there are several
 	timeout   time.Duration
 	stall     time.Duration // how long a client may hold up its call; not positive: no limit
-	notReady  func() string // why a deployment takes no calls; empty if all do
+	notReady  func() string // reason for which a deployment takes no calls; empty if all take calls
 	counts    *metrics.Proxy
 	unrouted  *metrics.Ingress // counts of calls that belong to no app
 	component *identity.Component
@@ -38,7 +38,7 @@ type proxy struct {
 // App is an app for gRPC calls.
 type App struct {
 	Ingress  *router.Deployment
-	Services *Services            // of its ingress; it may have none
+	Services *Services            // services of the ingress; there may be none
 	All      []*router.Deployment // all deployments of the app, including the ingress
 }
 

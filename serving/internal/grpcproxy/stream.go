@@ -262,7 +262,7 @@ func (s *callStream) RecvMsg(m any) error {
 }
 
 // receiveOne receives the message of a unary call. To grpc every call is a stream,
-// because it knows none of our methods.
+// because grpc knows none of the apps' methods.
 func (s *callStream) receiveOne(m any) error {
 	err := s.stream.RecvMsg(m)
 	switch {

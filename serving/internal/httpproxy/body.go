@@ -22,7 +22,7 @@ type requestBody struct {
 	read    atomic.Bool           // it was read to its end; from then on net/http watches the connection
 
 	mu  sync.Mutex
-	err error // why it has ended
+	err error // error of later reads; nil before the body has ended
 }
 
 // Read implements [io.Reader].

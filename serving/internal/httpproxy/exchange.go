@@ -40,8 +40,8 @@ type exchange struct {
 
 	// For the access log.
 	arrived  time.Time
-	ctx      context.Context   // with the proxy span; nil without a route
-	span     trace.SpanContext // of the proxy span; zero if it does not record
+	ctx      context.Context   // context with the proxy span; nil without a route
+	span     trace.SpanContext // context of the proxy span; zero if it does not record
 	route    *route            // nil: no route matched
 	status   int               // status of the client's response, or 499
 	err      error             // error that ended the request; nil for an ordinary response
@@ -206,9 +206,9 @@ func (x *exchange) endEarly(why error) error {
 
 // takeResponse takes the response away from a handler that may still run, because the
 // request has ended; why is the cause. It returns the phase in which it found the
-// response. Afterwards the handler can no longer write, no write is under way, and the
-// connection is the proxy's, except if the phase is ended or hijacked. complete reports
-// that the handler had written as many bytes as its Content-Length says.
+// response. Afterwards the handler can no longer write, and no write is under way. The
+// connection belongs to the proxy, except if the phase is ended or hijacked. complete
+// reports that the handler had written as many bytes as its Content-Length says.
 func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 	p := &x.resp
 	reset := false

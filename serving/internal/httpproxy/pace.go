@@ -14,7 +14,7 @@ import (
 // concurrent use.
 type pace struct {
 	limit      time.Duration
-	controller http.ResponseController // of the connection
+	controller http.ResponseController // controller of net/http's response
 	writes     stall.Deadline
 	body       *requestBody // nil if there is none
 	peer       *connection  // the connection, for HTTP/2 only

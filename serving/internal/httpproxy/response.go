@@ -38,8 +38,8 @@ const (
 // The methods for the proxy are in exchange.go.
 type response struct {
 	x       *exchange
-	conn    http.ResponseWriter // of the connection; guarded by mu once the handler runs
-	request *http.Request       // as the app sees it
+	conn    http.ResponseWriter // net/http's response; guarded by mu once the handler runs
+	request *http.Request       // the request as the app sees it
 	upgrade *upgrade            // nil if the request asks for none
 
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ type response struct {
 	header  http.Header // the handler's own headers, copied to conn when the response begins
 	status  int         // status of the handler's response; 0 before it
 	left    int64       // bytes that are missing of a declared Content-Length; -1: unknown
-	late    bool        // the handler has written something after the client closed its side
+	late    bool        // the handler has written after the client closed its side
 	whole   bool        // the handler has returned and net/http may complete the response
 	why     error       // the reason for which the response was lost
 }

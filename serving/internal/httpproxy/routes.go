@@ -20,7 +20,7 @@ type Route struct {
 	Deployment *router.Deployment // the app's ingress, which runs the handler
 	Handler    http.Handler
 	Prefix     string
-	Timeout    time.Duration // of its requests; none if not positive
+	Timeout    time.Duration // bounds the time of a request; no limit if not positive
 }
 
 // route is a Route with the data that the proxy needs for it.

@@ -10,8 +10,9 @@ import (
 type Job interface{ Run() }
 
 // Workers are the goroutines of handlers. After its handler has returned, a worker waits
-// for the next handler: the stack of a fresh goroutine grows several times on its way into
-// user code, and copying it costs more than all else that the runtime does for a request.
+// for the next handler. The stack of a fresh goroutine would grow several times on its
+// way into user code. Copying the stack costs more than all else that the runtime does
+// for a request.
 //
 // A handler that never returns, or that ends its goroutine with runtime.Goexit, keeps its
 // worker for good. Nothing else waits for that worker.

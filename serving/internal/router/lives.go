@@ -8,7 +8,7 @@ import (
 // lives are the replicas of a set that have not ended, oldest first. Adding, removing and
 // counting takes the same time for any number of replicas. The set's mu guards them.
 type lives struct {
-	list   list.List                // of *life
+	list   list.List                // the values are *life
 	counts [ReplicaStopping + 1]int // by state
 }
 

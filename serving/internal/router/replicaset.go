@@ -183,7 +183,7 @@ func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 	defer s.mu.Unlock()
 	left := s.hooks.left()
 	if s.replicas.total() == 0 && len(left) == 0 {
-		return nil // both channels were closed, because the set ended in the last moment
+		return nil // both channels were closed, because the set ended at the last moment
 	}
 	return fmt.Errorf("stop deployment %q of app %q: %d replicas have not ended, still running: %q",
 		s.config.Name, s.config.App, s.replicas.total(), left)

@@ -18,10 +18,11 @@ import (
 // model. If none of these has a free slot, it goes to a replica with the fewest models,
 // and the model is loaded there.
 //
-// In Ray, such a request first waits 1 to 2 s for a replica with the model, because Ray's
-// routers learn of models and loads with a delay. This router has no such delay: a model
-// counts as held from the moment at which the first request for it is sent. So no slot
-// stays empty while a request waits. Only the queue has Ray's window: see nextLocked.
+// In Ray, such a request first waits 1 to 2 s for a replica with the model. Ray's routers
+// need this time, because they learn of models and loads with a delay. This router has no
+// such delay: a model counts as held from the moment at which the first request for it is
+// sent. So no slot stays empty while a request waits. Only the queue has Ray's window:
+// see nextLocked.
 //
 // The router counts each replica's requests itself. The count is exact, because every
 // request to the deployment passes through this router.
@@ -34,7 +35,7 @@ type router struct {
 	maxQueued int                  // -1: no limit
 	full      cause.QueueFullError // error for a full queue, without its numbers
 	free      pool                 // the members with a free slot
-	waiting   list.List            // of *waiter, first come, first served; empty if free is not
+	waiting   list.List            // the values are *waiter, oldest first; empty unless free is empty
 	down      error                // reason for which there will be no replica; nil if there may be one
 	members   map[*Replica]*member // the replicas of this process
 	watchers  watchers
@@ -259,8 +260,8 @@ func (r *router) releaseLocked(m *member, model string) {
 	}
 }
 
-// Bounds on overtaking: the time in which a request may be overtaken, which is Ray's
-// default window, and the number of places in the queue that are searched.
+// Bounds on overtaking. matchWindow is the time in which a request may be overtaken,
+// Ray's default window. matchDepth is the number of waiters that are searched.
 const (
 	matchWindow = time.Second
 	matchDepth  = 100

@@ -7,8 +7,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// answerTime is the time that the handler has to answer the client's close frame, or to
-// read the remaining bytes after the end of the connection. Then its context ends.
+// answerTime is the time that the handler has to answer the client's close frame. After
+// the end of the connection, it is the time between two reads of remaining bytes. Then
+// the handler's context ends.
 const answerTime = 100 * time.Millisecond
 
 // closing records the end of a socket: a close frame of either side, the end of the
@@ -17,7 +18,7 @@ type closing struct {
 	over func(End)
 
 	mu          sync.Mutex
-	sent        int         // the code of our side's close frame; 0 for none
+	sent        int         // the code of the close frame of this side; 0 for none
 	received    int         // the code of the client's close frame; 0 for none
 	clientFirst bool        // the client's close frame came first
 	reported    bool        // over has been called
@@ -25,8 +26,8 @@ type closing struct {
 	why         error       // error of the handler's reads and writes; nil before finish
 }
 
-// noteSent notes the close frame of our side. It is called before the write of the frame,
-// because the client's answer may be read before the write returns.
+// noteSent notes the close frame of this side. It is called before the write of the
+// frame, because the client's answer may be read before the write returns.
 func (c *closing) noteSent(code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,12 +2,12 @@
 // connection, by the connection's deadlines.
 //
 // The life of a [Deadline]: its owner calls Begin before each operation that waits for
-// the client, Done after it, and asks Expired if it failed. The limit is renewed at most
-// once a second, so that most operations do not touch the connection. A handler's own
-// deadline stays in force if it is earlier. Hurry ends the operation that is under way,
-// and Finish bounds the rest of the server's work. Release is the last call of the
-// request's own goroutine. From then on, the connection serves other requests or is gone,
-// but user code may still hold the body of this request.
+// the client, Done after it, and asks Expired if the operation failed. The limit is
+// renewed at most once a second, so that most operations do not touch the connection. A
+// handler's own deadline stays in force if it is earlier. Hurry ends the operation that
+// is under way, and Finish bounds the rest of the server's work. Release is the last call
+// of the request's own goroutine. From then on, the connection serves other requests or
+// is gone, but user code may still hold the body of this request.
 //
 // The package reads and writes nothing itself. Open this file, which is all.
 package stall
