@@ -42,10 +42,10 @@ type Config struct {
 	// copied by New.
 	ExporterProcessors map[string]string
 	// ProcessorFailOpen is true for processors that fail open, by their names; "" stands
-	// for all other processors. If the processor refuses a batch or has not processed it
-	// within ExportTimeout, or if the Host would drop the batch, the batch goes on
-	// unprocessed. Any other processor fails closed: the spans wait for it, and are dropped
-	// for the same reasons as an exporter's spans. The map is copied by New.
+	// for all other processors. A batch goes on unprocessed if the processor refuses it, or
+	// has not processed it within ExportTimeout, or if the Host would drop it. Any other
+	// processor fails closed: the spans wait for it, and are dropped for the same reasons
+	// as an exporter's spans. The map is copied by New.
 	ProcessorFailOpen map[string]bool
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
@@ -160,7 +160,7 @@ type Context struct {
 	SamplingRatio float64
 }
 
-// The defaults of Config. Most of the cost of a batch is the cost of its call: in
+// The defaults of Config. Most of the cost of a batch is the cost of its call. In
 // batches of 768 KiB, a span costs the plugin a fifth less CPU than in batches of 512
 // KiB. With 1 MiB, the encoder's buffers would be larger than the buffers that it keeps
 // for reuse.

@@ -17,8 +17,8 @@ var (
 	// names the offset of the first fault.
 	ErrMalformed = pipeline.ErrMalformed
 	// ErrTooLarge means that the request has more than 65,536 spans, or more bytes than a
-	// sender may ever hold: some 40 % of Config.QueueBytes, or 65 % of Config.SpoolBytes if
-	// that is less. The error names the limit.
+	// sender may ever hold. That is some 40 % of Config.QueueBytes, or 65 % of
+	// Config.SpoolBytes if that is less. The error names the limit.
 	ErrTooLarge = pipeline.ErrTooLarge
 	// ErrClosed means that Shutdown has begun, or that the list of plugins is empty.
 	ErrClosed = pipeline.ErrClosed
@@ -49,8 +49,8 @@ type Outcome struct {
 // requests may be sent in one batch.
 //
 // sender names the program or the connection that sends, in any text. A sender may hold
-// at most three times as many bytes as are still free, so that no sender uses up the
-// memory or the spool. Safe for concurrent use.
+// at most three times as many bytes as are free. So no sender uses up the memory or the
+// spool. Safe for concurrent use.
 func (h *Host) Consume(request []byte, sender string) (Taken, error) {
 	if !h.enabled {
 		return Taken{}, errNoPlugins()

@@ -124,9 +124,9 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 		return nil, err
 	}
 	defer release()
-	// The read deadline ends here, because it would end the wait for the delivery. After an
-	// error above it stays, because the server reads the rest of the body.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // fails as little as in serveTraces
+	// The read deadline is removed, because it would end the wait for the delivery. After
+	// an error above, the deadline stays, because the server reads the rest of the body.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // cannot fail, see serveTraces
 	return s.export(r.Context(), arrival.conn, body, asked{r.Header.Get(HeaderWait), r.Header.Get(headerBatchID)})
 }
 

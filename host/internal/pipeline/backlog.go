@@ -100,9 +100,9 @@ func (l *backlog) prepend(list []*Item) {
 	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
 }
 
-// unloadable returns an item that has its bytes in memory and in the spool, or nil:
-// first items that were in flight, then the oldest fresh item. The item stays in the
-// backlog.
+// unloadable returns an item that has its bytes in memory and in the spool, or nil.
+// Items that were in flight come first, then the oldest fresh item. The item stays in
+// the backlog.
 func (l *backlog) unloadable() *Item {
 	for _, list := range [...][]*Item{l.again, l.suspects} {
 		for _, it := range list {

@@ -20,8 +20,8 @@ var (
 // Shares of the memory for encoded batches, or of the spool if the requests are in the
 // spool. All requests together hold at most consumeShare until an exporter is done with
 // them. So no batch must be dropped for them as long as one exporter works. A sender
-// holds at most senderShare times the bytes that are still free: a single sender can
-// fill three quarters, and the next sender always finds free bytes.
+// holds at most senderShare times the bytes that are free. So a single sender can fill
+// three quarters, and the next sender always finds free bytes.
 const (
 	consumeShare = 7.0 / 8
 	senderShare  = 3
@@ -260,7 +260,7 @@ func (c *consumer) admit(l *load, toSpool bool) bool {
 }
 
 // moveLocked moves a load from the count of the spool to the count of the memory, or
-// returns false if the memory has too few free bytes.
+// returns false if too few bytes are free.
 func (c *consumer) moveLocked(l *load) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -302,8 +302,8 @@ func (c *consumer) sealLocked(r *receipt) {
 }
 
 // fitLocked returns the bytes of the open batch in a buffer without much unused
-// capacity. A batch is charged with the capacity of its buffer, and the requests were
-// admitted by their length: unused capacity could push accepted batches out of the
+// capacity. A batch is charged with the capacity of its buffer, and requests are
+// admitted by their length. So unused capacity could push accepted batches out of the
 // memory.
 func (c *consumer) fitLocked() []byte {
 	if unused := cap(c.open) - len(c.open); unused <= len(c.open)/8 {

@@ -36,8 +36,8 @@ func newAttempt(x *Plugin) *attempt {
 	return a
 }
 
-// hold holds all further lines until end is called. It is called before the host ends
-// the process, so that the cause is logged before the last lines.
+// hold holds all further lines until end is called. The host calls it before it ends the
+// process, so that the cause is logged before the last lines.
 func (a *attempt) hold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

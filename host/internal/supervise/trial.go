@@ -23,8 +23,8 @@ type trial struct {
 }
 
 // judge records an answer to a batch, and returns the answer. If the new process fails
-// the probation with this answer, judge makes the lane idle, and returns another answer,
-// which puts the batch back into the queue.
+// with this answer, judge makes the lane idle. It then returns another answer, which
+// puts the batch back into the queue.
 func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()

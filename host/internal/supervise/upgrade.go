@@ -19,7 +19,7 @@ const (
 	// enough if no other batch follows within proofQuiet, and the plugin is healthy.
 	proofBatches = 3
 	proofQuiet   = 5 * time.Second
-	// retireTimeout bounds the time from the last call of a replaced process to its end.
+	// retireTimeout bounds the shutdown of a replaced process, after its last call.
 	retireTimeout = 5 * time.Second
 )
 
@@ -185,8 +185,8 @@ func (u *upgrade) await() error {
 }
 
 // retire ends a process that takes no more batches, in the background: the process
-// answers its calls, shuts down and ends. Then the channel is closed. After the last
-// call it takes at most retireTimeout, or until endBy if the host shuts down.
+// answers its calls, shuts down and ends. Then the channel is closed. retireTimeout or
+// the end of the host bounds the shutdown.
 func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { // Plugin.Run waits for it
