@@ -70,7 +70,7 @@ type conn struct {
 // were pushed back, and the spans that the sender lost.
 type tally struct {
 	requests, spans, pushedBack atomic.Uint64
-	lost                        map[string]uint64 // by reason, guarded by all.mu
+	lost                        map[string]uint64 // numbers of lost spans by reason; guarded by all.mu
 }
 
 // arrival is a request that is arriving.

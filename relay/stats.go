@@ -17,8 +17,8 @@ import (
 // counts has the counts of answered requests and accepted spans. Safe for concurrent use.
 type counts struct {
 	mu       sync.Mutex
-	requests map[string]map[string]uint64 // by protocol and gRPC code
-	spans    map[string]uint64            // by protocol
+	requests map[string]map[string]uint64 // numbers by protocol and gRPC code
+	spans    map[string]uint64            // numbers by protocol
 }
 
 func newCounts() *counts {

@@ -29,7 +29,7 @@ type Log struct {
 
 	mu       sync.Mutex
 	notes    []note // lines for the log, until Write
-	state    string // of the plugin, for the log
+	state    string // state of the plugin, for the log
 	last     string
 	lastAt   time.Time
 	failures []failure // at most mostFailures, the last failure last

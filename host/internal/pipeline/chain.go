@@ -13,9 +13,9 @@ import (
 //
 // The pipeline's mutex guards the fields. The slices are replaced, never changed.
 type chain struct {
-	processors []*Queue // of all exporters, in order
-	queues     []*Queue // of exporters
-	gone       []*Queue // of exporters that have left and may still have batches
+	processors []*Queue // queues of the processors of all exporters, in order
+	queues     []*Queue // queues of exporters
+	gone       []*Queue // queues of exporters that have left and may still have batches
 	// all are the queues above, the processors of single exporters, and processors that
 	// have left.
 	all []*Queue

@@ -78,7 +78,7 @@ type load struct {
 type senders struct {
 	limit int64
 	total int64
-	held  map[string]int64 // by sender; no entry is zero
+	held  map[string]int64 // bytes by sender; no entry is zero
 }
 
 func newSenders(room int64) senders {

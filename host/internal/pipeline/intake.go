@@ -16,7 +16,7 @@ import (
 // left the CPU's cache.
 const (
 	wakeSpans = 512
-	wakeBytes = 512 << 10 // of estimated heap
+	wakeBytes = 512 << 10 // estimated heap size of the spans
 )
 
 // maxShards bounds the number of shards. leastWakeSpans is the least value of

@@ -51,7 +51,7 @@ type Answer struct {
 type Lane struct {
 	q      *Queue
 	limits Limits
-	leases *leases     // of the connection
+	leases *leases     // references of the connection to batches
 	gone   func() bool // see NewLane
 
 	idle       bool    // the lane takes no item, although the plugin may be ready

@@ -16,7 +16,7 @@ import (
 // ledger. The pipeline's mutex guards it, so that one snapshot covers all queues.
 type Queue struct {
 	p        *Pipeline
-	name     string // of the plugin
+	name     string // name of the plugin
 	failures *failures.Log
 	stage    stage
 
@@ -29,9 +29,9 @@ type Queue struct {
 	heldUntil time.Time
 	outage    outage
 	answered  uint64  // number of calls that the plugin has answered, with success or an error
-	lanes     []*Lane // of the connections that are not closed
+	lanes     []*Lane // lanes of the connections that are not closed
 	ending    ending
-	taps      []*Tap // of captures
+	taps      []*Tap // taps of the open captures
 }
 
 // ending has the reasons for which batches are not kept and retried as usual.

@@ -229,7 +229,7 @@ func (s *Spool) loadLocked(ctx context.Context, q *Queue, it *Item) {
 	it.delivery.loading = false
 	q.changed.Broadcast()
 	switch {
-	case it.delivery.gone: // it was too old, or there was no room for it
+	case it.delivery.gone: // meanwhile it was dropped, because it was too old or at a bound
 	case err == nil:
 		it.Batch = newBatch(s.p.mem, data)
 		s.p.mem.chargeBatch(-unloadedBytes)

@@ -24,7 +24,7 @@ type secrets struct {
 	// keeps a variable from the plugin.
 	environ  map[string]string
 	withheld func(name string) bool
-	values   map[string]string // by reference
+	values   map[string]string // resolved values by reference
 }
 
 func secretsFor(s *Settings, plugin string) *secrets {

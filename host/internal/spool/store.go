@@ -59,7 +59,7 @@ func (r *Record) Size() int64 { return r.size }
 const (
 	segmentCount  = 32
 	mostSegment   = 32 << 20
-	patience      = time.Second // for one write, while the encoder waits
+	patience      = time.Second // longest wait for one write, while the encoder waits
 	lookInterval  = time.Second // between two checks that the open file is still in its folder
 	retryInterval = time.Second // between two attempts to write to a disk that fails
 )
@@ -75,7 +75,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	segments map[*segment]struct{}
-	bytes    int64 // of all segments
+	bytes    int64 // size of all segments
 	marks    []mark
 	doomed   []*segment // to be removed
 	health   health

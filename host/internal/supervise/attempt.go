@@ -54,7 +54,7 @@ func (a *attempt) end(write bool) {
 		return
 	}
 	for _, h := range held {
-		_ = h.to.Handle(context.Background(), h.record) // as slog.Logger does
+		_ = h.to.Handle(context.Background(), h.record) // slog.Logger ignores the error, too
 	}
 	if passed > 0 {
 		a.log.Warn("plugin printed more lines than are logged", "suppressed", passed)

@@ -23,7 +23,7 @@ const (
 	mostKept       = 1000 // number of batches
 	mostKeptBytes  = 64 << 20
 	mostKeepJobs   = 16       // jobs of all plugins that wait to be written
-	keepShare      = 5.0 / 64 // of Settings.QueueBytes
+	keepShare      = 5.0 / 64 // share of Settings.QueueBytes for batches that wait to be written
 	staleTemporary = time.Hour
 )
 

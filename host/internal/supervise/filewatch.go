@@ -22,7 +22,7 @@ type fileWatch struct {
 	disk  slowdisk.Disk
 
 	mu   sync.Mutex
-	path string // of the executable that was started last
+	path string // path of the executable that was started last
 	ran  files  // identities at the last start
 }
 

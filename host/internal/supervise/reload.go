@@ -9,7 +9,7 @@ import (
 // Plugin.Reload and a changed file make requests. The answer to a request is nil, or the
 // reason why no new process runs. Safe for concurrent use.
 type reloads struct {
-	name  string            // of the plugin
+	name  string            // name of the plugin
 	asked chan chan<- error // a request is the channel for its answer
 	ended chan struct{}     // closed when the plugin takes no more requests
 }

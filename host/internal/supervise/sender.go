@@ -38,7 +38,7 @@ type sender struct {
 	probe    probe
 	calls    openCalls
 	killed   atomic.Bool      // this host has killed the peer, which ends soon
-	verdict  pipeline.Verdict // of Lane.Judge; set when run returns
+	verdict  pipeline.Verdict // result of Lane.Judge; set when run returns
 }
 
 func newSender(x *Plugin, p Peer) *sender {

@@ -2,7 +2,7 @@
 // health, starts it again, and replaces it without a loss.
 //
 //  1. A Supervisor makes a Plugin for each entry of the list. Plugin.Run begins a life,
-//     serves it, and begins the next, with backoff (plugin.go).
+//     sends it batches, and begins the next life, with backoff (plugin.go).
 //  2. A life is one process, or one connection to a plugin that another program has
 //     started (life.go). It has a plan from settings and files (plan.go). It is
 //     connected (connect.go), described (describe.go) and configured (configure.go).
