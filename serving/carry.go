@@ -232,10 +232,10 @@ func (c *streamCall[In, Out]) carry(x router.Exchange, arg argument) (err error)
 }
 
 // serve runs the function for a call of another process.
-func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) error {
-	in, err := receiveArgument[In](h.deployment.codec, x)
+func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) (err error) {
+	defer recoverCodec(a, &err)
+	in, err := receiveArgument[In](h.deployment.codec, a, x)
 	if err != nil {
-		a.Abandon()
 		return err
 	}
 	c := &functionCall[In, Out]{h: h, in: in}
@@ -246,10 +246,10 @@ func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) er
 }
 
 // serve runs the function for a call of another process.
-func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) error {
-	in, err := receiveArgument[In](h.deployment.codec, x)
+func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) (err error) {
+	defer recoverCodec(a, &err)
+	in, err := receiveArgument[In](h.deployment.codec, a, x)
 	if err != nil {
-		a.Abandon()
 		return err
 	}
 	var fault error // error of sending an item
@@ -263,6 +263,14 @@ func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchan
 	return fault
 }
 
+// recoverCodec converts a panic of the codec, which may run the user's code, into the
+// error of the call.
+func recoverCodec(a *router.Assignment, err *error) {
+	if v := recover(); v != nil {
+		*err = a.Recovered(v)
+	}
+}
+
 func sendResult(codec Codec, x *callserver.Exchange, out any, last bool) error {
 	data, err := codec.Marshal(out)
 	if err != nil {
@@ -272,11 +280,19 @@ func sendResult(codec Codec, x *callserver.Exchange, out any, last bool) error {
 }
 
 // receiveArgument receives the argument of a call. If it is a stream, the iterator
-// receives the items, on the function's goroutine.
-func receiveArgument[In any](codec Codec, x *callserver.Exchange) (in In, err error) {
+// receives the items, on the function's goroutine. It abandons the call if there is no
+// argument, also if the codec panics or ends the goroutine.
+func receiveArgument[In any](codec Codec, a *router.Assignment, x *callserver.Exchange) (in In, err error) {
+	received := false
+	defer func() {
+		if !received {
+			a.Abandon()
+		}
+	}()
 	t := reflect.TypeFor[In]()
 	if item, is := itemOf(t); is {
 		in, _ = reflect.MakeFunc(t, itemsOf(codec, x, item, t.CanSeq2())).Interface().(In)
+		received = true
 		return in, nil
 	}
 	data, err := x.Recv()
@@ -286,6 +302,7 @@ func receiveArgument[In any](codec Codec, x *callserver.Exchange) (in In, err er
 	if err := codec.Unmarshal(data, &in); err != nil {
 		return in, fmt.Errorf("decode the argument: %w", err)
 	}
+	received = true
 	return in, nil
 }
 

@@ -149,6 +149,9 @@ func (a *Assignment) invoke() (err error) {
 	return scope.Touch(a.call.Invoke(a.user))
 }
 
+// Recovered logs a panic of the user's code before or after Run, and returns it as an error.
+func (a *Assignment) Recovered(v any) error { return a.deployment.shared.Log.Recovered(a.routed, v) }
+
 func (a *Assignment) logPanic(p *tracing.PanicError) {
 	a.deployment.shared.Log.LogAttrs(a.user, slog.LevelError, "handler panicked",
 		slog.String(tracing.LogApp, a.request.App),
