@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// ErrNotHosted is returned by [Run] if no host started the plugin: the variable of the
-// handshake is missing. Run has printed a usage text.
+// ErrNotHosted is returned by [Run] if Environ lacks the handshake's variable, because no
+// host started the plugin, and Args has no argument. Run has printed a usage text.
 var ErrNotHosted = errors.New("not started by a servetrace host")
 
 // Permanent returns err marked as final: the host drops the batch, counts it and does not

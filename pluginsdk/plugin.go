@@ -15,8 +15,8 @@ type plugin struct {
 	spec Spec
 	env  Env
 	log  *slog.Logger
-	// listening is nil if a host started the plugin. slots is nil without a limit;
-	// otherwise it bounds the Export calls of all hosts together.
+	// listening is nil if a host started the plugin. Otherwise slots bounds the concurrent
+	// calls of all hosts together. It is nil if the Spec has no limit.
 	listening *listening
 	slots     chan struct{}
 	calls     *admission

@@ -31,9 +31,9 @@ const (
 	orphanTimeout = time.Second
 )
 
-// Run is [Main] without access to the process. It serves the plugin until the host releases
-// it or ctx ends, drains as on SIGTERM, and returns nil after a clean end. It is safe for
-// concurrent use. It returns [ErrNotHosted] if Environ lacks the handshake's variable, and
+// Run is [Main] without access to the process. It serves the plugin until the host
+// releases it or ctx ends, drains as on SIGTERM, and returns nil after a clean end. It is
+// safe for concurrent use. It returns [ErrNotHosted] if no host started the plugin, and
 // another error if the plugin cannot be served or its exporter cannot be shut down. With
 // --listen in Args it serves hosts that attach, until ctx ends, without a handshake.
 func Run(ctx context.Context, env Env, spec Spec) error {

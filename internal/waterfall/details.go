@@ -269,7 +269,7 @@ func (d *drawing) errorText(r row, text, kind string) {
 }
 
 // attributes returns the attributes of a span that are worth showing. It omits attributes
-// that repeat its name, an ancestor or another attribute.
+// that repeat the span's name, an ancestor's value or another attribute.
 func (d *drawing) attributes(r row) []token {
 	s, shown := r.span, d.shown.at(r.depth)
 	values := make(map[attribute.Key]string, len(s.Attributes))

@@ -132,9 +132,10 @@ const (
 // columns holds the widths of the columns; 0 means omitted.
 type columns struct{ name, kind, status, duration, bar int }
 
-// distribute returns the widths of the columns. Complete names have priority over the kind.
-// The other columns have priority over names that are longer than half a line. All columns
-// except names have the width of their longest possible text, so that traces are aligned.
+// distribute returns the widths of the columns. Complete names have priority over the
+// kind. The other columns have priority over names that are longer than half a line. All
+// columns except name and bar have the width of their longest possible text, so that
+// traces are aligned.
 func (d *drawing) distribute() columns {
 	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
 	for _, r := range d.rows {

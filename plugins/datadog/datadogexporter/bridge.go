@@ -175,7 +175,8 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 			r.attributes = append(r.attributes, attribute.String(key, value))
 		}
 	}
-	// dd-trace-go's OpenTelemetry tracer overrides its own service mapping.
+	// The mapping is applied here, because dd-trace-go's OpenTelemetry tracer overrides the
+	// mapping of dd-trace-go.
 	r.service = cmp.Or(b.serviceNames.renamed[r.service], r.service)
 	r.attributes = appendScope(r.attributes, from.scope)
 	b.shared[from] = r

@@ -11,7 +11,7 @@ import (
 )
 
 // tracerLog passes dd-trace-go's log to the host's log. It logs texts that differ only in
-// numbers once.
+// numbers once, and at most maxTexts texts.
 type tracerLog struct {
 	log *slog.Logger
 
