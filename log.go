@@ -25,8 +25,8 @@ func (c Config) newLog(w io.Writer) *slog.Logger {
 }
 
 // startLog starts the default log of a service, which writes to standard error through a
-// queue. The log is also the default log of user code. end restores the previous default
-// and writes the queued lines.
+// queue. The log is also the default log of user code, unless the program has set a
+// default. end restores the previous default and writes the queued lines.
 func (c Config) startLog() (own *slog.Logger, queue *logqueue.Queue, end func()) {
 	to := io.Discard
 	if stderr := stdio.Stderr(); stderr != nil {

@@ -84,8 +84,8 @@ var targets = form{
 	says: `a list of texts, such as ["Model=dns:///model:9100"], or one text`, read: list(",").read, schema: list(",").schema,
 }
 
-// word returns the form of a word out of a list, in upper or lower case. words maps each
-// word to the variable's value.
+// word returns the form of a word out of a list, in upper, lower or mixed case. words
+// maps each word to the variable's value.
 func word(says string, words map[string]string) form {
 	return form{says: says, read: func(node *yaml.Node) (string, bool) {
 		text, ok := readText(node)
