@@ -83,8 +83,8 @@ type ProxyResult struct {
 
 // Failed reports whether the proxy span of a request of protocol p with this result is an
 // error. The result is an error if Err is set. A status is an error if it is 4xx or 5xx,
-// a close code if it is neither 1000 nor 1001, and a gRPC code if it means a server's
-// fault. Failed may also be used for requests without a span.
+// and a close code if it is neither 1000 nor 1001. A gRPC code is an error if it is
+// missing or means a server's fault. Failed may also be used for requests without a span.
 func (r ProxyResult) Failed(p Protocol) bool {
 	switch {
 	case r.Err != nil:
