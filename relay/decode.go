@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	// maxUnzips bounds the number of requests that are decompressed at the same time.
+	// maxUnzips bounds the number of requests that are decompressed at the same time. With
+	// fewer processors there are fewer, but at least minUnzips: a sender with large
+	// requests must not hold up all others.
 	maxUnzips = 4
+	minUnzips = 2
 	// maxWindow bounds the memory of a zstd decoder. A decoder must support 8 MiB.
 	maxWindow = 8 << 20
 	// maxJSONBytes and maxJSONObjects bound a request in JSON. A decoded object needs
@@ -51,8 +54,8 @@ type decoder struct {
 }
 
 func newDecoder(most int) *decoder {
-	procs := runtime.GOMAXPROCS(0)
-	return &decoder{most: most, unzipping: make(gate, min(maxUnzips, procs)), converting: make(gate, 1)}
+	unzips := min(maxUnzips, max(minUnzips, runtime.GOMAXPROCS(0)))
+	return &decoder{most: most, unzipping: make(gate, unzips), converting: make(gate, 1)}
 }
 
 // Type returns the name of the compression.

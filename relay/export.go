@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,8 @@ type service struct {
 	decoder  *decoder
 	token    func() token // nil: senders need no token
 	stopping atomic.Bool  // set when further requests are refused
+
+	compressionOnce sync.Once // for the log of compressionCheck
 }
 
 // export passes a request to the host and returns the answer of OTLP. The error is a

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"time"
 
@@ -10,12 +11,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -54,6 +57,7 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 		grpc.NumStreamWorkers(streamWorkers),
 		experimental.BufferPool(wire.Pool),
 		grpc.InTapHandle(beginCall),
+		grpc.StatsHandler(compressionCheck{s.service}),
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor would change the whole process, and has no bound
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes),
@@ -110,11 +114,19 @@ type endingStream struct {
 
 func (s endingStream) Context() context.Context { return s.ctx }
 
-// arrivalKey is the key of the *arrival in the context of a call.
-type arrivalKey struct{}
+// callKey is the key of the *call in the context of a call.
+type callKey struct{}
+
+// call is a call of Export that has begun.
+type call struct {
+	arrival *arrival
+	// keep reports whether the context has not ended, and lets its end change no counts.
+	keep func() bool
+}
 
 // beginCall records that a call of Export begins. gRPC calls it before it reads more bytes
-// from the connection. Then gRPC calls exportStream, unless the context has ended.
+// from the connection. gRPC answers some calls without exportStream: the deadline is over,
+// or the compression is unknown. The context of such a call ends, too.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != wire.ExportMethod {
 		return ctx, nil
@@ -122,8 +134,49 @@ func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if err := ctx.Err(); err != nil {
 		return ctx, status.FromContextError(err).Err()
 	}
-	return context.WithValue(ctx, arrivalKey{}, connOf(ctx).begin()), nil
+	arrival := connOf(ctx).begin()
+	keep := context.AfterFunc(ctx, func() {
+		arrival.done()
+		arrival.conn.ended()
+	})
+	return context.WithValue(ctx, callKey{}, &call{arrival, keep}), nil
 }
+
+// compressionCheck is a stats.Handler that counts the calls with an unknown compression,
+// which gRPC refuses without exportStream. It logs the first of them.
+type compressionCheck struct{ *service }
+
+// HandleRPC checks the compression of a call of Export.
+func (s compressionCheck) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	header, ok := event.(*stats.InHeader)
+	if !ok || header.FullMethod != wire.ExportMethod {
+		return
+	}
+	switch header.Compression {
+	case "", encoding.Identity, s.decoder.Type():
+		return
+	}
+	if encoding.GetCompressor(header.Compression) != nil {
+		return
+	}
+	c := connOf(ctx)
+	s.counts.addRequest(c, codes.Unimplemented)
+	s.compressionOnce.Do(func() {
+		s.log.Warn("a sender's compression is unknown, so its requests are refused; set gzip or no compression in the sender; further requests are counted as UNIMPLEMENTED, and not logged",
+			"sender", c.sender, "compression", fmt.Sprintf("%.100s", header.Compression))
+	})
+}
+
+// TagRPC returns ctx.
+func (compressionCheck) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn returns ctx.
+func (compressionCheck) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
+
+// HandleConn does nothing.
+func (compressionCheck) HandleConn(context.Context, stats.ConnStats) {}
 
 // connOf returns the connection of a call.
 func connOf(ctx context.Context) *conn {
@@ -134,8 +187,14 @@ func connOf(ctx context.Context) *conn {
 // exportStream is the handler of a call of Export.
 func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
 	ctx := stream.Context()
-	c := connOf(ctx)
-	arrival := ctx.Value(arrivalKey{}).(*arrival) //nolint:forcetypeassert // beginCall has set it
+	begun := ctx.Value(callKey{}).(*call) //nolint:forcetypeassert // beginCall has set it
+	arrival, c := begun.arrival, begun.arrival.conn
+	if !begun.keep() {
+		err := status.FromContextError(ctx.Err()).Err()
+		s.counts.addRequest(c, status.Code(err))
+		return err
+	}
+	// From here, the end of the context frees no bytes: this handler may still have the request.
 	defer c.ended()
 	defer arrival.done()
 	md, _ := metadata.FromIncomingContext(ctx)

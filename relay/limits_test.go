@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +20,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
@@ -172,6 +175,64 @@ func TestReceiveLimit(t *testing.T) {
 	if _, err := io.Copy(io.Discard, small); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection with few bytes is closed")
 	}
+}
+
+// oddCompressor is a compression that no server knows.
+type oddCompressor struct{}
+
+func (oddCompressor) Type() string { return "odd" }
+
+func (oddCompressor) Do(w io.Writer, p []byte) error {
+	_, err := w.Write(p)
+	return err
+}
+
+// TestUnknownCompression sends requests that gRPC refuses without the relay's handler. They
+// count as requests, are in the log once, and leave nothing behind at their connection.
+func TestUnknownCompression(t *testing.T) {
+	r := startRig(t, "record", overTCP, func(_ *host.Config, c *relay.Config) {
+		c.MaxConnections, c.MaxRequestBytes, c.ReceiveBytes = 1, 1<<20, 4<<20
+	})
+	client := coltracepb.NewTraceServiceClient(r.dial(t, insecureOption, grpc.WithCompressor(oddCompressor{}))) //nolint:staticcheck // RegisterCompressor would make it known to the relay
+	for range 100 {
+		if _, err := client.Export(t.Context(), requestOf("c", 100, 2000)); status.Code(err) != codes.Unimplemented {
+			t.Fatalf("answer %v, want UNIMPLEMENTED", err)
+		}
+	}
+	if s := r.Status(); len(s.Closed) > 0 || s.Requests["grpc"]["UNIMPLEMENTED"] != 100 {
+		t.Errorf("status %+v, want no closed connection and 100 requests with UNIMPLEMENTED", s)
+	}
+	if n := strings.Count(r.log.String(), "compression=odd"); n != 1 {
+		t.Errorf("the log names the compression %d times, want once", n)
+	}
+	becomesIdle(t, r)
+}
+
+// TestShortDeadlines sends requests whose deadlines end at any time, also before the
+// relay's handler. They leave nothing behind at their connection.
+func TestShortDeadlines(t *testing.T) {
+	r := startRig(t, "record", overTCP, func(_ *host.Config, c *relay.Config) { c.MaxConnections = 1 })
+	client := r.client(t)
+	if _, err := client.Export(t.Context(), requestOf("first", 1, 10)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 400 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(30+i)*time.Microsecond)
+		_, _ = client.Export(ctx, requestOf("d", 1, 10)) // some arrive in time
+		cancel()
+	}
+	becomesIdle(t, r)
+}
+
+// becomesIdle waits until new connections replace the only connection of a relay, which
+// allows no other. This needs an idle connection.
+func becomesIdle(t *testing.T, r *rig) {
+	t.Helper()
+	name := r.Status().Senders[0].Name
+	testplugin.WaitFor(t, "the end of the idle connection", func() bool {
+		_ = r.connect(t, "grpc").Close()
+		return !slices.ContainsFunc(r.Status().Senders, func(s admin.RelaySender) bool { return s.Name == name })
+	})
 }
 
 // TestManyLargeRequestsInJSON sends requests that arrive faster than they are converted. The
