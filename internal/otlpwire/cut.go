@@ -1,6 +1,10 @@
 package otlpwire
 
-import "github.com/servetrace/servetrace/internal/otlpwire/field"
+import (
+	"math"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
+)
 
 // Cut returns a request with the spans of req from index skip on: as many as fit into
 // maxSpans spans and maxBytes bytes, but at least one if there is one. A limit of zero
@@ -18,14 +22,15 @@ func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err
 	if skip == 0 {
 		unknown = r.without(part{req, 0}, func(c cursor) bool { return c.is(field.RequestResourceSpans) })
 	}
-	if maxBytes > 0 {
-		maxBytes -= len(unknown)
+	if maxBytes <= 0 {
+		maxBytes = math.MaxInt
 	}
-	end := min(skip, len(r.entries[ofSpan]))
+	skip = min(skip, len(r.entries[ofSpan]))
+	end := skip
 	size := pieceSize{r: r}
 	for end < len(r.entries[ofSpan]) && (maxSpans <= 0 || end-skip < maxSpans) {
 		size.add(end)
-		if maxBytes != 0 && end > skip && size.total() > maxBytes {
+		if end > skip && size.total() > maxBytes-len(unknown) {
 			break
 		}
 		end++

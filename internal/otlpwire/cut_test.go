@@ -118,14 +118,27 @@ func TestCutKeepsUnknownFields(t *testing.T) {
 	}
 }
 
+// TestCutBesideUnknownFields: unknown fields that take the whole limit are no reason to
+// ignore it.
+func TestCutBesideUnknownFields(t *testing.T) {
+	req := sample(2)
+	withUnknown(req.ProtoReflect())
+	limit := len(req.ProtoReflect().GetUnknown())
+	if _, spans, err := Cut(marshal(t, req), 0, 0, limit); err != nil || spans != 1 {
+		t.Errorf("%d spans in the first piece, error %v, want one span", spans, err)
+	}
+}
+
 func TestCutPastTheEnd(t *testing.T) {
 	for _, req := range [][]byte{nil, marshal(t, sample(3))} {
 		n, err := CountSpans(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if piece, spans, err := Cut(req, n, 1, 1); err != nil || spans != 0 || (n > 0 && len(piece) != 0) {
-			t.Errorf("past the end of %d spans: %d bytes with %d spans, error %v", n, len(piece), spans, err)
+		for _, skip := range []int{n, n + 1} {
+			if piece, spans, err := Cut(req, skip, 1, 1); err != nil || spans != 0 || (n > 0 && len(piece) != 0) {
+				t.Errorf("from %d of %d spans: %d bytes with %d spans, error %v", skip, n, len(piece), spans, err)
+			}
 		}
 	}
 }
