@@ -31,8 +31,11 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, erro
 	x.forget = context.AfterFunc(ctx, x.cut)
 	late := time.AfterFunc(answerTimeout, func() { x.stream.cancel(errNoAnswer) })
 	err := x.begin(o)
-	if !late.Stop() && err == nil {
-		err = &router.RefusedError{Err: errNoAnswer} // the timer has ended the stream
+	if !late.Stop() {
+		x.stream.cancel(errNoAnswer) // the timer does it, too, but maybe later
+		if err == nil {
+			err = &router.RefusedError{Err: errNoAnswer}
+		}
 	}
 	if err != nil {
 		x.Close()
@@ -192,7 +195,10 @@ func (x *exchange) lost(err error) error {
 		return why
 	}
 	st := status.Convert(err)
+	end, limited := x.caller.Deadline()
 	switch {
+	case st.Code() == codes.DeadlineExceeded && limited && !time.Now().Before(end):
+		return context.DeadlineExceeded // the caller's timer is late
 	case st.Code() == codes.ResourceExhausted:
 		return x.peer.failure("%s"+callwire.TooLarge, st.Message())
 	case final(st.Code()):

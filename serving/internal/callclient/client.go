@@ -65,13 +65,8 @@ func NewPool(s Settings) *Pool {
 	return &Pool{settings: s, conns: map[string]*conn{}}
 }
 
-// The times of a connection. If a process is frozen or cut off, and does not answer a
-// ping, its calls fail after keepaliveTime plus keepaliveTimeout.
-const (
-	keepaliveTime    = 10 * time.Second // the least that grpc allows
-	keepaliveTimeout = 2 * time.Second
-	connectTimeout   = 2 * time.Second
-)
+// connectTimeout is the least time that the client waits for a connection.
+const connectTimeout = 2 * time.Second
 
 // reconnect makes grpc dial a lost process again soon, but not too often.
 var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
@@ -89,7 +84,7 @@ func (p *Pool) open(addr string) (*conn, error) {
 	client, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(p.settings.Credentials),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTimeout}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: callwire.KeepaliveTime, Timeout: callwire.KeepaliveTimeout, PermitWithoutStream: true}),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(p.settings.MaxMessageBytes),
 			grpc.MaxCallSendMsgSize(p.settings.MaxMessageBytes),

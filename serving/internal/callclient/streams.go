@@ -50,11 +50,11 @@ func (c *streams) take() *stream {
 	return s
 }
 
-// put keeps a stream for the next call.
+// put keeps a stream for the next call, unless the stream has ended.
 func (c *streams) put(s *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leaving || len(c.idle) >= mostIdle {
+	if c.leaving || len(c.idle) >= mostIdle || s.ctx.Err() != nil {
 		s.cancel(nil)
 		return
 	}

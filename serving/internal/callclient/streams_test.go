@@ -3,7 +3,7 @@ package callclient
 import "testing"
 
 // TestIdleStreams: a call gets the stream that was used last, and no more than a bound are
-// kept, and none while the process is about to stop.
+// kept, none that has ended, and none while the process is about to stop.
 func TestIdleStreams(t *testing.T) {
 	var c streams
 	a, b := c.take(), c.take()
@@ -20,6 +20,12 @@ func TestIdleStreams(t *testing.T) {
 	}
 	if len(c.idle) != mostIdle {
 		t.Errorf("%d streams are idle, want %d", len(c.idle), mostIdle)
+	}
+	c.take()
+	gone := new(streams).take()
+	gone.cancel(errNoAnswer)
+	if c.put(gone); len(c.idle) != mostIdle-1 {
+		t.Error("a stream that has ended is kept")
 	}
 	kept := c.idle[0]
 	c.end(true)

@@ -22,8 +22,28 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Call implements [servev1.CallsServer].
-func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]) (err error) {
+// Call implements [servev1.CallsServer]. The calls of a stream run on a goroutine of the
+// stream. The stream ends with the goroutine, or at the deadline of a call. Then a Send or
+// Recv that waits for the caller fails. Call never waits for user code after the end of the
+// stream.
+func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]) error {
+	ended := make(chan error, 2) // the ends of the goroutine and of a call
+	go func() {
+		err := status.Error(codes.Aborted, cause.ErrGoexit.Error()) // unless calls returns
+		defer func() { ended <- err }()
+		err = s.calls(stream, ended)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-stream.Context().Done(): // the caller has left, or the server stops
+		return status.FromContextError(stream.Context().Err()).Err()
+	}
+}
+
+// calls runs the calls of a stream, one after another. late gets an error at the deadline
+// of a call.
+func (s *Server) calls(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], late chan<- error) (err error) {
 	defer func() {
 		if v := recover(); v != nil { // grpc does not recover
 			err = status.Error(codes.Internal, s.cfg.Shared.Log.Recovered(stream.Context(), v).Error())
@@ -39,7 +59,7 @@ func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 		case first.GetStart() == nil:
 			return status.Error(codes.InvalidArgument, "the first message of a call has no start")
 		}
-		if next, err := s.call(stream, first); !next {
+		if next, err := s.call(stream, first, late); !next {
 			return err
 		}
 	}
@@ -47,7 +67,7 @@ func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 
 // call accepts and runs a call, or refuses it, and reports whether the stream can carry
 // another call.
-func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], first *servev1.CallRequest) (next bool, err error) {
+func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], first *servev1.CallRequest, late chan<- error) (next bool, err error) {
 	start := first.GetStart()
 	f, fault := s.find(start)
 	if fault != "" {
@@ -58,8 +78,8 @@ func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 		return refuse(stream, &servev1.Refused{Reason: servev1.Refused_REASON_STOPPING, Text: err.Error(), Unavailable: nil})
 	}
 	defer counter.HandlerDone()
-	ctx, end := s.contextOf(stream.Context(), start)
-	defer end()
+	ctx, end := s.contextOf(stream.Context(), start, late)
+	defer func() { next = end() && next }()
 	assigned, err := f.Deployment.Accept(ctx, start.GetModelId())
 	if err != nil {
 		return refuse(stream, refusalOf(err))
@@ -68,7 +88,7 @@ func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 		assigned.Abandon()
 		return false, err
 	}
-	x := &Exchange{stream: stream, first: first, errors: f.Errors}
+	x := &Exchange{ctx: ctx, stream: stream, first: first, errors: f.Errors}
 	defer func() { next = x.end() }() // deferred, because user code may end the goroutine
 	x.ended, x.returned = f.Serve(assigned, x), true
 	return false, nil
@@ -94,15 +114,22 @@ func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 }
 
 // contextOf returns the context of a call. It has the trace and the request of the call,
-// and ends when the server ends.
-func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ context.Context, end func()) {
+// and ends when the server ends. At its deadline, late gets an error. end reports whether
+// the stream may have the next call, because the context had not ended before.
+func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart, late chan<- error) (_ context.Context, end func() bool) {
 	provider := s.cfg.Shared.Tracer.Provider
 	ctx, cancel := context.WithCancelCause(ctx)
 	base := s.cfg.Shared.Base
 	forget := context.AfterFunc(base, func() { cancel(context.Cause(base)) })
-	late := func() {}
+	free, inTime := func() {}, func() bool { return true }
 	if timeout := start.GetTimeoutNs(); timeout > 0 {
-		ctx, late = context.WithTimeout(ctx, time.Duration(timeout))
+		limited, release := context.WithTimeout(ctx, time.Duration(timeout))
+		ctx, free = limited, release
+		inTime = context.AfterFunc(limited, func() {
+			if errors.Is(limited.Err(), context.DeadlineExceeded) {
+				late <- status.FromContextError(limited.Err()).Err()
+			}
+		})
 	}
 	md := metadata.MD{}
 	for _, f := range start.GetPropagated() {
@@ -119,10 +146,12 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart) (_ con
 		Route:     start.GetRoute(),
 		RPCMethod: start.GetRpcMethod(),
 	})
-	return ctx, func() {
+	return ctx, func() bool {
+		next := inTime()
 		forget()
-		late()
+		free()
 		cancel(nil)
+		return next
 	}
 }
 
@@ -145,6 +174,7 @@ func refusalOf(err error) *servev1.Refused {
 // Exchange is the argument and the results of an accepted call. Recv and Send may run at
 // the same time.
 type Exchange struct {
+	ctx    context.Context // of the call
 	stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]
 	first  *servev1.CallRequest // nil once Recv has returned it
 	errors *callwire.Errors
@@ -185,8 +215,8 @@ func (x *Exchange) endOf(err error) error {
 		return io.EOF
 	}
 	if status.Code(err) == codes.Canceled {
-		<-x.stream.Context().Done()
-		return x.stream.Context().Err()
+		<-x.ctx.Done()
+		return x.ctx.Err()
 	}
 	return bounded(err)
 }

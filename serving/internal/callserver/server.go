@@ -84,13 +84,9 @@ type Server struct {
 	listener  net.Listener // nil until Start
 }
 
-// The keepalive of connections. A caller pings every ten seconds, so that it finds a
-// frozen process; see package callclient.
-const (
-	keepaliveTime    = 30 * time.Second
-	keepaliveTimeout = 10 * time.Second
-	keepaliveMinTime = 5 * time.Second
-)
+// keepaliveMinTime is the shortest time between pings of a caller. It is less than
+// callwire.KeepaliveTime.
+const keepaliveMinTime = 5 * time.Second
 
 // maxHeaderBytes bounds the metadata of a stream. Calls do not use metadata.
 const maxHeaderBytes = 64 << 10
@@ -118,7 +114,7 @@ func New(c Config) *Server {
 		grpc.StaticConnWindowSize(callwire.WindowBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(connectionTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: callwire.KeepaliveTime, Timeout: callwire.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
 	)
 	servev1.RegisterCallsServer(s.grpc, s)

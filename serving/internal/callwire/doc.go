@@ -8,6 +8,8 @@
 // The messages are in proto/servetrace/serve/v1. Open errors.go first.
 package callwire
 
+import "time"
+
 // TooLarge is the end of the error text for a message that is too large.
 const TooLarge = "; SERVE_CALL_MAX_MESSAGE_BYTES bounds it, in both processes"
 
@@ -15,3 +17,11 @@ const TooLarge = "; SERVE_CALL_MAX_MESSAGE_BYTES bounds it, in both processes"
 // fixed, because grpc would otherwise send pings to find the window that a connection
 // needs.
 const WindowBytes = 4 << 20
+
+// A side of a connection pings after KeepaliveTime of silence. If the other side does not
+// answer in KeepaliveTimeout, because it is frozen or cut off, the connection and its calls
+// end.
+const (
+	KeepaliveTime    = 10 * time.Second // the least that grpc allows a client
+	KeepaliveTimeout = 2 * time.Second
+)
