@@ -238,7 +238,7 @@ test-peers: build $(GOTESTSUM) ## Run the plugins against the real peers that ar
 
 # gotestsum begins the command line of go test in folder $(1). It prints the line of a
 # package when that package has ended, while go test waits for those before it.
-gotestsum = $(GOTESTSUM) --format standard-$(if $(filter -v,$(TESTFLAGS)),verbose,quiet) --raw-command -- $(GO) -C $(1) test -json
+gotestsum = $(GOTESTSUM) --format standard-$(if $(filter -v,$(TESTFLAGS)),verbose,quiet --hide-summary skipped) --raw-command -- $(GO) -C $(1) test -json
 
 # gotest runs the tests of packages $(2) in folder $(1), with more flags in $(3).
 define gotest
