@@ -60,7 +60,8 @@ const (
 // Prometheus exporter: dots become underscores, and counters end in _total.
 // https://opentelemetry.io/docs/specs/semconv/otel/sdk-metrics/
 //
-// For each plugin, the host counts as a span processor with a queue and an exporter.
+// For each plugin, the metrics show the host as a span processor with a queue, and as an
+// exporter.
 // otel.sdk.processor.span.queue.capacity is missing, because its unit is spans and this
 // queue is bounded in bytes.
 var (

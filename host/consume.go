@@ -24,7 +24,7 @@ var (
 	ErrClosed = pipeline.ErrClosed
 )
 
-// Taken is the part of a request that a Host has accepted.
+// Taken has the numbers of spans of a request that a Host accepted and refused.
 type Taken struct {
 	// Spans is the number of spans that were accepted.
 	Spans int

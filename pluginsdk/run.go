@@ -294,7 +294,7 @@ func (s *socket) open(dir string) error {
 // remove closes the socket, which unlinks it, and removes its folder.
 func (s *socket) remove() {
 	if s.listener != nil {
-		_ = s.listener.Close() // the server has already closed it
+		_ = s.listener.Close() // fails if the server has already closed it
 	}
 	if s.folder != "" {
 		_ = os.RemoveAll(s.folder)

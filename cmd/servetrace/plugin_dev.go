@@ -130,7 +130,8 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 	return l, err
 }
 
-// devLoop builds a plugin after each change and compares the outputs of two builds.
+// devLoop builds a plugin after each change, and compares the output of the plugin with the
+// output of the build before.
 type devLoop struct {
 	s      settings
 	out    io.Writer
@@ -140,7 +141,7 @@ type devLoop struct {
 	fixed  []request // of --spans
 	at     string    // address of the service's status, or empty
 	last   lastBatch // last batch of the service
-	text   string    // output of the last build that ran
+	text   string    // output of the plugin, as built last
 	ran    []request // the spans that this build got
 }
 

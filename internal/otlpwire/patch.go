@@ -33,9 +33,9 @@ type keptRanges struct {
 	bytes int // sum of the lengths in list
 }
 
-// add records that b is kept. inserted is the number of bytes that the whole patch inserts
-// before b. add returns false if b is not raw[at:], or comes before bytes that are already
-// kept.
+// add records that b, which begins at index at of raw, is kept. inserted is the number of
+// bytes that the patch inserts before b, in all. add returns false if b is other memory than
+// raw at that index, or begins before the end of the bytes kept so far.
 func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
 	if len(b) == 0 {
 		return true

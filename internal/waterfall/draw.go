@@ -120,10 +120,9 @@ func counted(n int, one, several string) string {
 }
 
 const (
-	// cellsPerLevel bounds the drawn depth of the tree: a line of 80 cells has 8 levels
-	// of levelCells each. Deeper spans are drawn at the last level.
+	// cellsPerLevel bounds the drawn depth of the tree to one level for each 10 cells of
+	// the line. Deeper spans are drawn at the last level.
 	cellsPerLevel = 10
-	levelCells    = 3
 	gap           = 2
 	minBar        = 10
 	maxBar        = 80

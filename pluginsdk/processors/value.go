@@ -6,8 +6,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// valueOf returns the attribute value for a value of a configuration or a program:
-// texts, bools, numbers, and lists of one of these types. ok is false for other values.
+// valueOf returns the attribute value for a value of a configuration, which was read from
+// YAML or set in Go: texts, bools, numbers, and lists of one of these types. ok is false
+// for other values.
 func valueOf(v any) (value attribute.Value, ok bool) {
 	switch v := v.(type) {
 	case string:

@@ -33,8 +33,8 @@ func (s *Settings) StartEnviron(name string) []string {
 // Grant returns the variables that a plugin gets because it declares them, or because
 // the operator names them. Under lock-down, only base variables and named variables are
 // granted, and withheld has the names of the other declared variables. It returns an
-// error for a pattern that is wider than a family of variables. Another error is a
-// declared variable with a value that is not UTF-8, which the contract cannot carry.
+// error for a declared pattern that [wire.ValidEnvPattern] refuses. Another error is a
+// granted variable with a value that is not UTF-8, which the contract cannot carry.
 func (s *Settings) Grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
 	for _, pattern := range declared {
 		if !wire.ValidEnvPattern(pattern) {

@@ -19,13 +19,19 @@ import (
 // Bounds of the files of one plugin in Settings.CrashDir. Beyond them, the oldest files
 // are removed.
 const (
-	mostReports    = 20
-	mostKept       = 1000 // number of batches
-	mostKeptBytes  = 64 << 20
-	mostKeepJobs   = 16       // jobs of all plugins that wait to be written
-	keepShare      = 5.0 / 64 // share of Settings.QueueBytes for batches that wait to be written
-	staleTemporary = time.Hour
+	mostReports   = 20
+	mostKept      = 1000 // number of batches
+	mostKeptBytes = 64 << 20
 )
+
+// Bounds of what waits to be written, of all plugins. What exceeds them is not written,
+// and is counted.
+const (
+	mostKeepJobs = 16
+	keepShare    = 5.0 / 64 // share of Settings.QueueBytes
+)
+
+const staleTemporary = time.Hour // older temporary files are removed
 
 // Parts of the file names. The names sort by time.
 const (
