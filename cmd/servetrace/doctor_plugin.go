@@ -30,7 +30,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 	live := host.Inspect(ctx, cfg, true, d.options(new(bytes.Buffer))...)
 	done()
 	for i := range live {
-		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // the content of a folder in the list has changed
+		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // or the content of a folder has changed since the first Inspect
 			return
 		}
 		p := &pluginCheck{d: d, cfg: cfg, static: static[i], live: live[i]}

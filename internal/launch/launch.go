@@ -351,8 +351,8 @@ func (p *Process) askToEnd(ctx context.Context) {
 	p.run.child.CloseStdin()
 }
 
-// release frees go-plugin's client and the folder. It waits for the end of the process,
-// because go-plugin waits for it without a deadline.
+// release frees go-plugin's client and the folder. It blocks until the process has ended,
+// without a deadline, as Kill of go-plugin does.
 func (p *Process) release() {
 	<-p.run.child.done
 	p.client.Kill()

@@ -72,7 +72,7 @@ func (o *original) find(offset int) bool {
 }
 
 // message checks the message of the given form from pos to end in the patched batch.
-// was is a message of this form and depth in the batch.
+// was is the message, of the same form and depth, from which its first kept bytes come.
 func (c *patchChecker) message(pos, end int, of formID, depth int, was *original) error {
 	was.more = was.next()
 	for pos < end {

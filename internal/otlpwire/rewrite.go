@@ -121,7 +121,8 @@ func (w *rewriter) entry(c *copier, o owner) {
 // fields writes a message of kind k with its edits. Attributes, events and links keep
 // their places. A new name, status, attribute, event or link comes last.
 func (w *rewriter) fields(p part, k kind, e *edit) {
-	if e.onlyAdds() && w.r.err == nil { // malformed bytes must stay at the end
+	// After a fault, what is added must precede the malformed bytes, as below.
+	if e.onlyAdds() && w.r.err == nil {
 		w.copy(p.raw, p.base)
 		w.addAttributes(k, e)
 		return

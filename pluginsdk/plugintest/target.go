@@ -20,8 +20,8 @@ type Target struct {
 
 // Binary returns the plugin in an executable, in any language. path is absolute or
 // relative to the working directory. env ("KEY=value") is added to the start
-// environment, which a host keeps small. It is meant for coverage, and for test
-// binaries that become a plugin by a variable. To configure the plugin, use [WithEnv].
+// environment, which a host keeps small. env is meant for GOCOVERDIR, and for
+// a test binary that is a plugin if a variable is set. To configure the plugin, use [WithEnv].
 func Binary(path string, env ...string) Target {
 	return Target{path: path, env: slices.Clone(env)}
 }

@@ -199,7 +199,7 @@ func (e *endpoint) pathHint() string {
 	return ""
 }
 
-// shownURL returns a URL without credentials and query.
+// shownURL returns a URL without credentials, and with "…" for the query.
 func shownURL(u *url.URL) string {
 	s := *u
 	s.User = nil

@@ -138,11 +138,10 @@ func (x *exchange) completeResponse(err error) (status int, _ error) {
 	return status, err
 }
 
-// earlyEndLocked returns the reason for which the request ended before the handler returned
-// with err, or nil if the handler has answered. After the client has closed its side, the
-// handler counts as having answered in two cases, provided that no write has failed. First,
-// it has written since. Second, nothing of its response was sent before, and all of it is
-// sent now.
+// earlyEndLocked returns the reason for which the request ended early, or nil if the handler
+// has answered. err is the error with which the handler returned. If the client has closed
+// its side, a handler without an error or a failed write has answered in two cases: it
+// wrote after the close, or nothing of its response was sent before it returned.
 func (x *exchange) earlyEndLocked(err error) error {
 	p := &x.resp
 	switch {
