@@ -43,23 +43,12 @@ func TestCaptureAndReplay(t *testing.T) {
 	dir := t.TempDir()
 	for _, format := range []string{formatJSON, formatProto} {
 		file := filepath.Join(dir, "spans."+format)
-		captured := exec.Command(ownBinary(t, "servetrace"), "capture", "--addr", admin, "--for", "1m", "--file", file, "--format", format)
-		var stderr testplugin.Log
-		captured.Stderr = &stderr
-		if err := captured.Start(); err != nil {
-			t.Fatal(err)
-		}
-		// Spans before the beginning are not captured, so spans come until the file has some.
-		testplugin.WaitFor(t, "spans in the file", func() bool {
-			send("captured")
-			text, _ := os.ReadFile(file)
-			return bytes.Contains(text, []byte("captured"))
-		})
+		captured, stderr := startCapture(t, admin, file, send, "--for", "1m", "--format", format)
 		if err := captured.Process.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}
 		if err := captured.Wait(); err != nil {
-			t.Errorf("%s: %v\n%s", format, err, &stderr)
+			t.Errorf("%s: %v\n%s", format, err, stderr)
 		}
 		plugin := testplugin.Install(t, "record")
 		out, code := runAsCommand(t, "plugin", "run", plugin, "--spans", file, "--format", format)
@@ -73,13 +62,13 @@ func TestCaptureAndReplay(t *testing.T) {
 	r.stop(t)
 }
 
-// TestCaptureOfAServiceThatEnds: the spans before the end of the service are kept.
-func TestCaptureOfAServiceThatEnds(t *testing.T) {
-	r, admin, send := capturable(t)
-	file := filepath.Join(t.TempDir(), "spans.json")
-	captured := exec.Command(ownBinary(t, "servetrace"), "capture", "--addr", admin, "--for", "10m", "--file", file)
-	var stderr testplugin.Log
-	captured.Stderr = &stderr
+// startCapture starts a capture into a file, and returns when spans are in the file. Spans
+// before the beginning are not captured, so send is called again and again.
+func startCapture(t *testing.T, admin, file string, send func(string), args ...string) (*exec.Cmd, *testplugin.Log) {
+	t.Helper()
+	captured := exec.Command(ownBinary(t, "servetrace"), append([]string{"capture", "--addr", admin, "--file", file}, args...)...)
+	stderr := new(testplugin.Log)
+	captured.Stderr = stderr
 	if err := captured.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +77,17 @@ func TestCaptureOfAServiceThatEnds(t *testing.T) {
 		text, _ := os.ReadFile(file)
 		return bytes.Contains(text, []byte("captured"))
 	})
+	return captured, stderr
+}
+
+// TestCaptureOfAServiceThatEnds: the spans before the end of the service are kept.
+func TestCaptureOfAServiceThatEnds(t *testing.T) {
+	r, admin, send := capturable(t)
+	file := filepath.Join(t.TempDir(), "spans.json")
+	captured, stderr := startCapture(t, admin, file, send, "--for", "10m")
 	r.stop(t)
 	if err := captured.Wait(); err != nil || !strings.Contains(stderr.String(), "; the service has ended before the recording\n") || strings.Contains(stderr.String(), "EOF") {
-		t.Errorf("%v\n%s", err, &stderr)
+		t.Errorf("%v\n%s", err, stderr)
 	}
 	text, err := os.ReadFile(file)
 	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || !strings.HasSuffix(lines[len(lines)-1], "}") {
