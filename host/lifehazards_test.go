@@ -281,6 +281,23 @@ func TestHazard03FrozenPluginLeavesItsStack(t *testing.T) {
 	wantLines(t, r.log.String(), map[string]int{"level=ERROR": 1, "level=ERROR msg=\"plugin has crashed\"": 1})
 }
 
+// TestShutdownStartsAPluginInItsPause: the spans that wait are delivered, although the next
+// start is due after half a minute, which is more than the time to send the rest.
+func TestShutdownStartsAPluginInItsPause(t *testing.T) {
+	t.Parallel() // most of it is pauses between starts
+	plugin := newSwappable(t, testplugin.Install(t, "exit"))
+	r := startHost(t, func(c *host.Config) { c.StartTimeout, c.StopTimeout = time.Minute, 30*time.Second }, plugin.path)
+	testplugin.WaitFor(t, "the breaker", func() bool { return r.Stats().Exporters[0].State == host.StateBroken })
+	r.spans("s", 100)
+	plugin.become(testplugin.Install(t, "record"))
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if x := r.Stats().Exporters[0]; x.Delivered != 100 || x.Starts != 1 {
+		t.Errorf("%d spans delivered by %d starts, want 100 by one", x.Delivered, x.Starts)
+	}
+}
+
 // TestHazard07RealCrashLoop: a plugin that ends at its start is broken within seconds.
 // Reload starts the mended file.
 func TestHazard07RealCrashLoop(t *testing.T) {

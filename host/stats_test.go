@@ -3,6 +3,8 @@ package host_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,9 +15,17 @@ import (
 )
 
 // The suppressed output of a plugin is counted as it comes, and over all its processes: a
-// process that crashes, one that is replaced, and one that never becomes a plugin.
+// process that crashes, one that is replaced, one that never becomes a plugin, and one that
+// left the list and came back.
 func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "plugin")
+		list := func() {
+			if err := os.WriteFile(file, nil, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list()
 		var plugins []*fakePlugin
 		h := fakeHost(t, func(n int) (*fakePlugin, error) {
 			if n == 2 {
@@ -24,7 +34,13 @@ func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 			p := newFakePlugin(func(context.Context, int) error { return nil })
 			plugins = append(plugins, p)
 			return p, nil
-		}, nil)
+		}, func(c *host.Config) { c.Plugins = filepath.Dir(file) })
+		reload := func() {
+			t.Helper()
+			if err := h.Reload(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
 		check := func(when string, want uint64) {
 			t.Helper()
 			synctest.Wait()
@@ -45,12 +61,17 @@ func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 		check("after a crash and a start that failed", 107)
 		plugins[1].printed.Store(20)
 		check("while the third runs", 127)
-		if err := h.Reload(t.Context()); err != nil {
-			t.Error(err)
-		}
+		reload()
 		plugins[2].printed.Store(1)
 		time.Sleep(time.Minute)
 		check("after it was replaced", 128)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		reload()
+		list()
+		reload()
+		check("after it came back", 128)
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}

@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // TestShutdownDuringTheEndOfAPluginOfNoUse: a plugin that refused its
@@ -61,6 +63,40 @@ func TestShutdownDoesNotWaitForARefusedConfiguration(t *testing.T) {
 				}
 				if took := time.Since(begun); took != 0 {
 					t.Errorf("Shutdown took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestShutdownTriesAPluginInItsPause: a plugin whose starts fail gets further starts until
+// the time for the rest of the spans ends, and none if no span waits.
+func TestShutdownTriesAPluginInItsPause(t *testing.T) {
+	for name, c := range map[string]struct{ spans, fail, more int }{
+		"mended at the third start": {spans: 3, fail: 2, more: 3},
+		"nothing waits":             {fail: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fail := 1000
+			live(t, func(n int) (*fakePlugin, error) {
+				if n <= fail {
+					return nil, &launch.Error{Reason: launch.ReasonNotPlugin, Path: "/fake/plugin", Err: errors.New("it ended")}
+				}
+				return newFakePlugin(well), nil
+			}, nil, func(l *lived) {
+				l.pass(10 * time.Second)
+				l.wantState(host.StateBroken)
+				endSpans(l.Host, c.spans)
+				before := int(l.launches.Load())
+				fail = before + c.fail
+				if err := l.Shutdown(l.t.Context()); err != nil {
+					t.Error(err)
+				}
+				if got := int(l.launches.Load()) - before; got != c.more {
+					t.Errorf("%d launches while the host stops, want %d", got, c.more)
+				}
+				if got := l.Stats().Exporters[0].Delivered; got != uint64(c.spans) {
+					t.Errorf("%d spans delivered, want %d", got, c.spans)
 				}
 			})
 		})

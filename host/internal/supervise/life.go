@@ -113,7 +113,7 @@ func (l *life) connect(start context.Context) error {
 			c := &crash{err: err}
 			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
 				c.byOthers = !mayBeToBlame(*failed.Report)
-				x.output.add(failed.Report.Suppressed)
+				x.output.add(failed.Report.Suppressed, 0)
 				l.reportCrash(*failed.Report, c)
 			}
 			err = c

@@ -28,11 +28,12 @@ func (o *output) unwatch(p Peer) {
 	o.unprinted += p.Unprinted()
 }
 
-// add adds suppressed lines of a process that made no handshake, or of an earlier Plugin.
-func (o *output) add(suppressed uint64) {
+// add adds the counts of a process that made no handshake, or of an earlier Plugin.
+func (o *output) add(suppressed, unprinted uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.suppressed += suppressed
+	o.unprinted += unprinted
 }
 
 func (o *output) stats() (suppressed, unprinted uint64) {

@@ -34,6 +34,10 @@ type Plugin struct {
 	// ctx ends when stop is called. Then the process shuts down, and Run returns.
 	ctx  context.Context
 	stop context.CancelCauseFunc
+	// draining ends when Shutdown begins and batches wait. Then a pause before a start ends,
+	// and the next pauses do not grow.
+	draining context.Context
+	drain    context.CancelFunc
 	// endBy bounds the end of the process. Written before stop is called, read after.
 	endBy     context.Context
 	reloading *reloads
@@ -72,6 +76,7 @@ func (s *Supervisor) plugin(e pluginlist.Entry, log *slog.Logger, failures *fail
 	}
 	x.status = &pluginStatus{failures: failures, queue: x.Queue, attached: e.Attached}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
+	x.draining, x.drain = context.WithCancel(x.ctx)
 	return x
 }
 
@@ -167,6 +172,8 @@ func (x *Plugin) awaitRetry(state State, inARow int, seen files) (asked []chan<-
 	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(policyOf(x.Entry).mostPause)}.Pause(inARow)
 	look := (<-chan time.Time)(nil)
 	switch {
+	case x.draining.Err() != nil:
+		wait = restartFirst
 	case state == StateBroken:
 		wait = x.sup.cfg.inTime(brokenPause)
 	case (state == StateIncompatible || state == StateUntrusted) && !x.Entry.Attached:
@@ -179,15 +186,22 @@ func (x *Plugin) awaitRetry(state State, inARow int, seen files) (asked []chan<-
 }
 
 // pause waits for a duration. It returns early if Reload asks for a start, or if the files
-// differ from seen at a look. It returns the calls of Reload that wait for the start. on is
-// false if the host shuts down.
+// differ from seen at a look. It also returns early if the host shuts down and batches wait
+// for the plugin. It returns the calls of Reload that wait for the start. on is false if no
+// start is due, because the plugin ends.
 func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (asked []chan<- error, on bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	draining := x.draining.Done()
+	if x.draining.Err() != nil {
+		draining = nil
+	}
 	for {
 		select {
 		case <-timer.C:
 			return nil, true
+		case <-draining:
+			return nil, x.ctx.Err() == nil
 		case <-look:
 			if now, err := x.files.look(x.ctx); err == nil && now != seen {
 				return nil, true
@@ -306,13 +320,19 @@ func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
-// Shutdown sends the batches sealed up to seq, until flush ends. Then it makes Run end
+// Shutdown sends the batches sealed up to seq, until flush ends. A plugin in a pause after a
+// crash is started at once if batches wait. Then it makes Run end
 // the plugin before the context end ends. It does not wait for Run.
 //
 // A processor that fails open has half of the time until flush ends. Then its batches go on
 // without it, so that the exporters have the other half.
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
+	now, done := context.WithCancel(flush)
+	done() // so that waitSettled does not wait; for a plugin that cannot be started, it has another error
+	if errors.Is(waitSettled(now, x, seq), context.Canceled) {
+		x.drain()
+	}
 	err := error(nil)
 	if deadline, ok := flush.Deadline(); ok && x.sup.cfg.patience(x.Entry) > 0 {
 		half, cancel := context.WithTimeout(flush, time.Until(deadline)/2)
@@ -350,8 +370,7 @@ func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
 // Inherit takes over the statistics of a plugin of the same name that has ended.
 func (x *Plugin) Inherit(before *Plugin) {
 	x.status.inherit(before.status)
-	suppressed, _ := before.output.stats()
-	x.output.add(suppressed)
+	x.output.add(before.output.stats())
 }
 
 // Reload replaces the process of the plugin, or starts it at once. It blocks until that
