@@ -3,23 +3,28 @@ package remote_test
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/serving"
@@ -46,7 +51,7 @@ func TestMain(m *testing.M) {
 
 // event is a line that a process prints.
 type event struct {
-	Kind string `json:"kind"` // ready, ran, canceled, loaded, span or account
+	Kind string `json:"kind"` // ready, ran, canceled, left, loaded, span or account
 	ID   string `json:"id,omitempty"`
 
 	Calls string `json:"calls,omitempty"` // the address for calls
@@ -111,6 +116,8 @@ type handles struct {
 	model  *serving.Handle[job, string]
 	ranker *serving.Handle[string, string]
 	loads  *serving.Handle[string, string] // of multiplexed models
+	count  *serving.StreamHandle[int, *wrapperspb.BytesValue]
+	sent   *serving.Handle[string, int64] // the items that count has sent in the process
 }
 
 // newApp returns the app of all processes: Ingress calls Model, which calls Ranker.
@@ -144,7 +151,24 @@ func newApp(events *printer, opts ...serving.DeploymentOption) (*serving.App, ha
 	h.loads = serving.AddFunction(model, "load", func(ctx context.Context, _ string) (string, error) {
 		return cache.Get(ctx)
 	})
+	var sent atomic.Int64
+	h.count = serving.AddStream(model, "count", func(_ context.Context, n int) iter.Seq2[*wrapperspb.BytesValue, error] {
+		return func(yield func(*wrapperspb.BytesValue, error) bool) {
+			events.print(event{Kind: "ran", ID: "count"})
+			defer events.print(event{Kind: "left", ID: "count"})
+			for i := range n {
+				if !yield(wrapperspb.Bytes(newItem(i)), nil) {
+					return
+				}
+				sent.Add(1)
+			}
+		}
+	})
+	h.sent = serving.AddFunction(model, "sent", func(context.Context, string) (int64, error) { return sent.Load(), nil })
 	ingress := serving.NewDeployment("Ingress", serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		if n, err := strconv.Atoi(r.URL.Query().Get("items")); err == nil {
+			return writeItems(w, h.count.Stream(r.Context(), n))
+		}
 		out, err := h.model.Call(r.Context(), job{ID: r.URL.Query().Get("id")})
 		if err == nil {
 			_, err = io.WriteString(w, out)
@@ -152,6 +176,27 @@ func newApp(events *printer, opts ...serving.DeploymentOption) (*serving.App, ha
 		return err
 	}))
 	return serving.NewApp("app", ingress, serving.WithDeployments(model, ranker)), h
+}
+
+// itemBytes is the size of an item of count.
+const itemBytes = 32 << 10
+
+// newItem returns an item of count, which begins with its number.
+func newItem(i int) []byte {
+	return binary.BigEndian.AppendUint64(make([]byte, 0, itemBytes), uint64(i))[:itemBytes]
+}
+
+// writeItems writes the items of a stream, until one fails.
+func writeItems(w io.Writer, items iter.Seq2[*wrapperspb.BytesValue, error]) error {
+	for item, err := range items {
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(item.GetValue()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nap waits for d, or until ctx ends.

@@ -49,13 +49,11 @@ type Source interface {
 	Watch(ctx context.Context, update func([]Endpoint)) error
 }
 
-// Config holds the log, the resolver and the Kubernetes access of sources. The zero value
-// is for a pod of Kubernetes.
+// Config holds the log and the Kubernetes access of sources. The zero value is for a pod of
+// Kubernetes.
 type Config struct {
 	// Log receives changes between failure and success. Nil: no log.
 	Log *slog.Logger
-	// Resolver resolves names of dns targets. Nil: net.DefaultResolver.
-	Resolver *net.Resolver
 	// KubernetesAPI is the host:port of the API for k8s targets. "":
 	// kubernetes.default.svc:443.
 	KubernetesAPI string
@@ -71,6 +69,7 @@ const forms = "static:///host:port,host:port or dns:///host:port or k8s:///[name
 //
 //	static:///10.0.0.7:9100,10.0.0.8:9100   a fixed list
 //	dns:///model.default.svc:9100           the addresses of a name, asked for each second
+//	dns://10.0.0.10:53/model:9100           the same, by a DNS server of its own
 //	k8s:///default/model:9100               the EndpointSlices of a Service
 //
 // The namespace of a k8s target is the namespace of the pod by default. Its port is the name
@@ -83,7 +82,7 @@ func Parse(target string, cfg Config) (Source, error) {
 		return nil, fmt.Errorf("target %q has no scheme: write %s", target, forms)
 	}
 	authority, rest, _ := strings.Cut(rest, "/")
-	if authority != "" {
+	if authority != "" && (scheme != "dns" || rest == "") {
 		return nil, fmt.Errorf("target %q: %q stands after \"//\": write %s:///%s", target, authority, scheme, strings.TrimSuffix(authority+"/"+rest, "/"))
 	}
 	if cfg.Log == nil {
@@ -95,7 +94,7 @@ func Parse(target string, cfg Config) (Source, error) {
 	case "static":
 		source, err = parseStatic(rest)
 	case "dns":
-		source, err = parseDNS(rest, cfg)
+		source, err = parseDNS(authority, rest, cfg)
 	case "k8s":
 		source, err = parseKubernetes(rest, cfg)
 	default:

@@ -53,6 +53,8 @@ func TestParseRefuses(t *testing.T) {
 		"model:9100":                `target "model:9100" has no scheme`,
 		"xds:///model:9100":         `target "xds:///model:9100": unknown scheme "xds": write static:///`,
 		"static://a:1":              `target "static://a:1": "a:1" stands after "//": write static:///a:1`,
+		"dns://a:1":                 `target "dns://a:1": "a:1" stands after "//": write dns:///a:1`,
+		"dns://a/b:1":               `target "dns://a/b:1": DNS server: "a" is not host:port`,
 		"static:///":                `"" is not host:port: missing port in address`,
 		"static:///a:1,b":           `"b" is not host:port: address b: missing port in address`,
 		"static:///a:1,:2":          `":2" has no host`,

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -29,16 +30,23 @@ type dnsSource struct {
 
 var _ Source = (*dnsSource)(nil)
 
-// parseDNS returns the source of host:port.
-func parseDNS(target string, cfg Config) (Source, error) {
+// parseDNS returns the source of host:port. server is the host:port of the DNS server, or ""
+// for the servers of the system.
+func parseDNS(server, target string, cfg Config) (Source, error) {
 	host, port, err := splitHostPort(target)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Resolver == nil {
-		cfg.Resolver = net.DefaultResolver
+	resolver := net.DefaultResolver
+	if server != "" {
+		if _, _, err := splitHostPort(server); err != nil {
+			return nil, fmt.Errorf("DNS server: %w", err)
+		}
+		resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server)
+		}}
 	}
-	return &dnsSource{host: host, port: port, resolver: cfg.Resolver, log: cfg.Log.With("name", host), every: lookupEvery, timeout: lookupTimeout}, nil
+	return &dnsSource{host: host, port: port, resolver: resolver, log: cfg.Log.With("name", host), every: lookupEvery, timeout: lookupTimeout}, nil
 }
 
 // Watch reports the list after the first lookup that succeeds, and at each change.
