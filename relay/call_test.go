@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/servetrace/servetrace/internal/wire"
@@ -55,5 +57,19 @@ func TestPlacesOfDecompression(t *testing.T) {
 		if got := cap(newDecoder(1).unzipping); got != want {
 			t.Errorf("%d processors: %d places, want %d", procs, got, want)
 		}
+	}
+}
+
+// TestEndedCallIsNotDecompressed: a call that has ended waits for no place of decompression.
+func TestEndedCallIsNotDecompressed(t *testing.T) {
+	d := newDecoder(1 << 10)
+	for range cap(d.unzipping) {
+		d.unzipping <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := grpcService{service: &service{decoder: d}}
+	if _, err := s.decompressed(ctx, []byte{0x1f, 0x8b}); status.Code(err) != codes.Unavailable {
+		t.Errorf("error %v, want UNAVAILABLE", err)
 	}
 }

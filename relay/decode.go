@@ -9,9 +9,11 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/internal/otlpjson"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 const (
@@ -61,9 +63,39 @@ func newDecoder(most int) *decoder {
 // Type returns the name of the compression.
 func (*decoder) Type() string { return "gzip" }
 
-// Do is decompress for gzip.
-func (d *decoder) Do(r io.Reader) ([]byte, error) {
-	return d.decompress(context.Background(), "gzip", r)
+// Do returns a compressed message as it is, because it does not have the context of the
+// call. grpcService.decompressed and codec decompress it.
+func (*decoder) Do(r io.Reader) ([]byte, error) { return io.ReadAll(r) }
+
+// isGzip reports whether a message is compressed. No other message begins like this,
+// because protobuf has no wire type 7.
+func isGzip(message []byte) bool { return bytes.HasPrefix(message, []byte{0x1f, 0x8b}) }
+
+// maxHealthBytes bounds a request of grpc.health.v1 after decompression.
+const maxHealthBytes = 4 << 10
+
+// codec is the codec of the relay's gRPC server. It decompresses each message except a
+// wire.Lent.
+type codec struct{ wire.Codec }
+
+// Unmarshal decodes a message.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	_, lent := v.(*wire.Lent)
+	if lent {
+		return c.Codec.Unmarshal(data, v)
+	}
+	if message := data.Materialize(); isGzip(message) {
+		z, err := gzip.NewReader(bytes.NewReader(message))
+		if err != nil {
+			return err
+		}
+		plain, err := io.ReadAll(io.LimitReader(z, maxHealthBytes))
+		if err != nil {
+			return err
+		}
+		data = mem.BufferSlice{mem.SliceBuffer(plain)}
+	}
+	return c.Codec.Unmarshal(data, v)
 }
 
 // decompress returns the decompressed bytes of r. The encoding is gzip or zstd. If there

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -58,7 +59,7 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 		experimental.BufferPool(wire.Pool),
 		grpc.InTapHandle(beginCall),
 		grpc.StatsHandler(compressionCheck{s.service}),
-		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.ForceServerCodecV2(codec{}),
 		grpc.RPCDecompressor(s.decoder), //nolint:staticcheck // encoding.RegisterCompressor would change the whole process, and has no bound
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes),
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)), //nolint:gosec // Validate has checked it
@@ -208,17 +209,33 @@ func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
 
 // answer receives a request, exports it and sends the answer.
 func (s grpcService) answer(ctx context.Context, arrival *arrival, stream grpc.ServerStream, a asked) error {
-	request, err := s.receive(stream)
+	message, err := s.receive(stream)
+	if err != nil {
+		return err
+	}
+	defer message.Buffer.Free()
+	request, err := s.decompressed(ctx, message.Buffer.ReadOnlyData())
 	arrival.done()
 	if err != nil {
 		return err
 	}
-	defer request.Buffer.Free()
-	response, err := s.export(ctx, arrival.conn, request.Buffer.ReadOnlyData(), a)
+	response, err := s.export(ctx, arrival.conn, request, a)
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(response)
+}
+
+// decompressed returns the request in a message.
+func (s grpcService) decompressed(ctx context.Context, message []byte) ([]byte, error) {
+	if !isGzip(message) {
+		return message, nil
+	}
+	request, err := s.decoder.decompress(ctx, s.decoder.Type(), bytes.NewReader(message))
+	if err == nil && len(request) > s.cfg.MaxRequestBytes {
+		err = tooLarge(s.cfg.MaxRequestBytes)
+	}
+	return request, err
 }
 
 // first returns the first value of a header, or an empty text.
@@ -245,9 +262,6 @@ func (s grpcService) receive(stream grpc.ServerStream) (*wire.Lent, error) {
 	defer timer.Stop()
 	select {
 	case r := <-received:
-		if status.Code(r.err) == codes.Internal { // the message cannot be decompressed
-			r.err = status.Error(codes.InvalidArgument, status.Convert(r.err).Message())
-		}
 		return r.message, r.err
 	case <-timer.C:
 		return nil, status.Error(codes.DeadlineExceeded, late(s.cfg.ReadTimeout))

@@ -147,12 +147,10 @@ func (s httpService) decode(w http.ResponseWriter, r *http.Request, kind string)
 
 // readBody returns the decompressed body of a request.
 func (s httpService) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	tooLarge := statusError{http.StatusRequestEntityTooLarge,
-		status.Newf(codes.ResourceExhausted, "the request is larger than %d bytes (%s)", s.cfg.MaxRequestBytes, EnvMaxRequestBytes)}
 	var body bytes.Buffer
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, int64(s.cfg.MaxRequestBytes)))
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		return nil, tooLarge
+		return nil, tooLarge(s.cfg.MaxRequestBytes)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, statusError{http.StatusRequestTimeout, status.New(codes.DeadlineExceeded, late(s.cfg.ReadTimeout))}
@@ -169,13 +167,19 @@ func (s httpService) readBody(w http.ResponseWriter, r *http.Request) ([]byte, e
 			return nil, err
 		}
 		if len(data) > s.cfg.MaxRequestBytes {
-			return nil, tooLarge
+			return nil, tooLarge(s.cfg.MaxRequestBytes)
 		}
 		return data, nil
 	default:
 		return nil, statusError{http.StatusUnsupportedMediaType,
 			status.Newf(codes.InvalidArgument, "Content-Encoding %.100q: want gzip, zstd or none", encoding)}
 	}
+}
+
+// tooLarge returns the error for a request above the limit, in bytes.
+func tooLarge(limit int) error {
+	return statusError{http.StatusRequestEntityTooLarge,
+		status.Newf(codes.ResourceExhausted, "the request is larger than %d bytes (%s)", limit, EnvMaxRequestBytes)}
 }
 
 // late returns the error message for a request that arrived too slowly.
