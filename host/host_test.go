@@ -331,7 +331,7 @@ func TestNoUsePlugins(t *testing.T) {
 			r.spans("s", 10)
 			testplugin.WaitFor(t, "the cause", func() bool { return strings.Contains(r.Stats().Exporters[0].LastError, want) })
 			// It is noted before it is logged.
-			testplugin.WaitFor(t, "a line of the log", func() bool { return strings.Contains(r.log.String(), "requests are not affected") })
+			testplugin.WaitFor(t, "a line of the log", func() bool { return strings.Contains(r.log.String(), "the program is not affected") })
 			if err := r.Shutdown(t.Context()); err == nil || !strings.Contains(err.Error(), `plugin "p0": 10 spans not delivered`) {
 				t.Errorf("Shutdown = %v, want 10 spans not delivered", err)
 			}

@@ -231,6 +231,9 @@ func TestGRPCUnavailable(t *testing.T) {
 	if diff := cmp.Diff(want, rpcDigests(r.spans.take(t, 2))); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
+	if line := r.access.take(t, "request", 1)[0]; line["code"] != "UNAVAILABLE" || line["level"] != "INFO" {
+		t.Errorf("access log: %v", line)
+	}
 }
 
 // TestGRPCReflection: both versions tell the services of the app.

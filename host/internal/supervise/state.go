@@ -35,19 +35,19 @@ var stateInfo = [stateCount]struct {
 }{
 	StateStarting:     {"starting", slog.LevelDebug, "plugin is starting"},
 	StateReady:        {"ready", slog.LevelInfo, "plugin is ready"},
-	StateDegraded:     {"degraded", slog.LevelInfo, "plugin is degraded: it runs and does not deliver, or does not answer; requests are not affected"},
-	StateBackingOff:   {"backing-off", slog.LevelError, "plugin is not running and is started again with growing pauses; requests are not affected"},
-	StateBroken:       {"broken", slog.LevelError, "plugin is broken: it crashes too often, and is tried after half of " + EnvMaxAge + " only, or a minute; SIGHUP tries it at once; requests are not affected"},
-	StateIncompatible: {"incompatible", slog.LevelError, "plugin is incompatible and is not tried again until its file changes, or SIGHUP; requests are not affected"},
-	StateUntrusted:    {"untrusted", slog.LevelError, "plugin is not trusted and is not run until that is corrected; SIGHUP checks again at once; requests are not affected"},
+	StateDegraded:     {"degraded", slog.LevelInfo, "plugin is degraded: it runs and does not deliver, or does not answer; the program is not affected"},
+	StateBackingOff:   {"backing-off", slog.LevelError, "plugin is not running and is started again with growing pauses; the program is not affected"},
+	StateBroken:       {"broken", slog.LevelError, "plugin is broken: it crashes too often, and is tried after half of " + EnvMaxAge + " only, or a minute; SIGHUP tries it at once; the program is not affected"},
+	StateIncompatible: {"incompatible", slog.LevelError, "plugin is incompatible and is not tried again until its file changes, or SIGHUP; the program is not affected"},
+	StateUntrusted:    {"untrusted", slog.LevelError, "plugin is not trusted and is not run until that is corrected; SIGHUP checks again at once; the program is not affected"},
 	StateDraining:     {"draining", slog.LevelDebug, "plugin is draining"},
 	StateStopped:      {"stopped", slog.LevelDebug, "plugin has stopped"},
 }
 
 var attachedText = map[State]string{
-	StateBackingOff:   "plugin cannot be reached at its socket, which is tried again with growing pauses; requests are not affected",
-	StateIncompatible: "plugin that listens at its socket is incompatible; the socket is tried again with growing pauses; requests are not affected",
-	StateUntrusted:    "plugin that listens at its socket is not trusted and gets no span; the socket is tried again with growing pauses; requests are not affected",
+	StateBackingOff:   "plugin cannot be reached at its socket, which is tried again with growing pauses; the program is not affected",
+	StateIncompatible: "plugin that listens at its socket is incompatible; the socket is tried again with growing pauses; the program is not affected",
+	StateUntrusted:    "plugin that listens at its socket is not trusted and gets no span; the socket is tried again with growing pauses; the program is not affected",
 }
 
 // String returns the state's name in logs, metrics and on the status page.

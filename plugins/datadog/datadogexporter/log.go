@@ -6,17 +6,21 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
 // tracerLog passes dd-trace-go's log to the host's log. It logs texts that differ only in
-// numbers once, and at most maxTexts texts.
+// numbers once. After maxTexts texts it forgets them, at most once a minute, and reports
+// the number of lines that were left out until then.
 type tracerLog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	seen map[string]bool // at most maxTexts
+	mu      sync.Mutex
+	seen    map[string]bool // at most maxTexts
+	since   time.Time       // time of the last reset of seen
+	leftOut int             // lines with a new text while seen was full
 }
 
 const maxTexts = 64
@@ -24,7 +28,7 @@ const maxTexts = 64
 var _ tracer.Logger = (*tracerLog)(nil)
 
 func newTracerLog(log *slog.Logger) *tracerLog {
-	return &tracerLog{log: log, seen: map[string]bool{}}
+	return &tracerLog{log: log, seen: map[string]bool{}, since: time.Now()}
 }
 
 var (
@@ -43,17 +47,31 @@ func (l *tracerLog) Log(line string) {
 			level = slog.LevelDebug
 		}
 	}
-	if l.isNew(digits.ReplaceAllString(text, "0")) {
+	isNew, leftOut := l.note(digits.ReplaceAllString(text, "0"))
+	if leftOut > 0 {
+		l.log.Warn("lines of the Datadog tracer were left out of the log", "lines", leftOut)
+	}
+	if isNew {
 		l.log.Log(context.Background(), level, "Datadog tracer: "+text)
 	}
 }
 
-func (l *tracerLog) isNew(text string) bool {
+// note reports whether a text is new. After a reset of seen, leftOut is the number of lines
+// that were left out before.
+func (l *tracerLog) note(text string) (isNew bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.seen[text] || len(l.seen) == maxTexts {
-		return false
+	if l.seen[text] {
+		return false, 0
+	}
+	if len(l.seen) == maxTexts {
+		if time.Since(l.since) < time.Minute {
+			l.leftOut++
+			return false, 0
+		}
+		clear(l.seen)
+		leftOut, l.leftOut, l.since = l.leftOut, 0, time.Now()
 	}
 	l.seen[text] = true
-	return true
+	return true, leftOut
 }

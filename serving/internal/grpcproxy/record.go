@@ -49,15 +49,14 @@ func (p *proxy) record(c *call) {
 	p.shared.Log.Write(ctx, level, "request", e)
 }
 
-// level returns the level of the access log line. It is error if the handler failed or
-// the deployment is unavailable. It is info if the client or the runtime ended the call,
-// or the queue was full. It is also info if the handler returned a status for a fault of
-// the client.
+// level returns the level of the access log line. It is error if the handler failed. It
+// is info if the client or the runtime ended the call, or the call was refused. It is also
+// info if the handler returned a status for a fault of the client.
 func (c *call) level() slog.Level {
 	switch {
 	case failure(c.err) == nil, cause.IsCancellation(c.err):
 		return slog.LevelInfo
-	case c.code == codes.ResourceExhausted, errors.Is(c.err, context.Canceled):
+	case cause.IsRefusal(c.err), c.code == codes.ResourceExhausted, errors.Is(c.err, context.Canceled):
 		return slog.LevelInfo
 	}
 	return slog.LevelError
