@@ -184,7 +184,7 @@ func environByHand(environ, declared []string) []string {
 	var granted []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if _, ok := wire.DeclaredBy(declared, name); ok || wire.BaseVariable(name) {
+		if wire.DeclaredBy(declared, name) != "" || wire.BaseVariable(name) {
 			granted = append(granted, entry)
 		}
 	}

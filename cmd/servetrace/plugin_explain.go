@@ -136,7 +136,7 @@ func explain(is host.Inspection) explained {
 		shown := variable{Name: v.Name, Value: redacted(v.Value)}
 		shown.Setting, shown.Default = v.Setting, v.Default
 		if !v.Base && v.Setting == "" {
-			shown.GrantedBy, _ = wire.DeclaredBy(is.About.Patterns, v.Name)
+			shown.GrantedBy = wire.DeclaredBy(is.About.Patterns, v.Name)
 		}
 		e.Variables = append(e.Variables, shown)
 	}

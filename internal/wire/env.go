@@ -2,7 +2,6 @@ package wire
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -26,18 +25,12 @@ var baseVariables = []string{
 
 // BaseVariable reports whether every plugin gets the variable, even if it does not declare
 // it.
-func BaseVariable(name string) bool {
-	_, ok := DeclaredBy(baseVariables, name)
-	return ok
-}
+func BaseVariable(name string) bool { return DeclaredBy(baseVariables, name) != "" }
 
 // HandshakeVariable reports whether the variable belongs to the handshake between a
 // host and its plugin. Such a variable must never be passed on: the host itself may be
 // a plugin of another host.
-func HandshakeVariable(name string) bool {
-	_, ok := DeclaredBy(handshakeVariables, name)
-	return ok
-}
+func HandshakeVariable(name string) bool { return DeclaredBy(handshakeVariables, name) != "" }
 
 // handshakeVariables lists the variables of go-plugin and of this project.
 var handshakeVariables = []string{
@@ -46,15 +39,12 @@ var handshakeVariables = []string{
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_UNIX_SOCKET_GROUP",
 }
 
-// DeclaredBy returns the first pattern that matches the variable. ok is false if none
-// matches.
-func DeclaredBy(patterns []string, name string) (pattern string, ok bool) {
-	i := slices.IndexFunc(patterns, func(pattern string) bool {
-		prefix, family := strings.CutSuffix(pattern, "*")
-		return pattern == name || family && strings.HasPrefix(name, prefix)
-	})
-	if i < 0 {
-		return "", false
+// DeclaredBy returns the first pattern that matches the variable, or "" if none matches.
+func DeclaredBy(patterns []string, name string) string {
+	for _, pattern := range patterns {
+		if prefix, family := strings.CutSuffix(pattern, "*"); pattern == name || family && strings.HasPrefix(name, prefix) {
+			return pattern
+		}
 	}
-	return patterns[i], true
+	return ""
 }

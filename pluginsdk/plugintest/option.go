@@ -192,6 +192,5 @@ func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
 }
 
 func declared(patterns []string, name string) bool {
-	_, ok := wire.DeclaredBy(patterns, name)
-	return ok
+	return wire.DeclaredBy(patterns, name) != ""
 }

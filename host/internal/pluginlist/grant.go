@@ -45,7 +45,7 @@ func (s *Settings) Grant(plugin string, declared []string) (granted map[string]s
 	limits := s.Limits(plugin)
 	for _, kv := range s.Environ {
 		name, value, ok := strings.Cut(kv, "=")
-		_, asked := wire.DeclaredBy(declared, name)
+		asked := wire.DeclaredBy(declared, name) != ""
 		named := s.named(plugin, name)
 		if _, own := limits[name]; !ok || own || wire.HandshakeVariable(name) || !asked && !named {
 			continue
@@ -90,8 +90,7 @@ func (s *Settings) ExplainUngranted(plugin string, environ []string, granted map
 
 // named reports whether the operator names a variable for a plugin.
 func (s *Settings) named(plugin, variable string) bool {
-	_, ok := wire.DeclaredBy(slices.Concat(s.PluginEnv[EveryPlugin], s.PluginEnv[plugin]), variable)
-	return ok
+	return wire.DeclaredBy(slices.Concat(s.PluginEnv[EveryPlugin], s.PluginEnv[plugin]), variable) != ""
 }
 
 // withheld reports whether lock-down keeps a variable from a plugin.

@@ -41,8 +41,7 @@ func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 const mostConcurrency = 64
 
 func (d Description) reads(name string) bool {
-	_, declared := wire.DeclaredBy(d.About.GetEnvPatterns(), name)
-	return declared
+	return wire.DeclaredBy(d.About.GetEnvPatterns(), name) != ""
 }
 
 // describe asks the plugin for its description. It returns an error if this host cannot use
