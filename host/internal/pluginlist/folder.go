@@ -71,11 +71,7 @@ func lookAll(list []Entry) []sight {
 
 // look finds out whether an entry is a folder, and lists its plugins. It may block.
 func (e Entry) look() sight {
-	s := sight{folder: e.Folder}
-	if !s.folder && !e.Attached && strings.Contains(e.Where, "/") {
-		info, err := os.Stat(e.Where)
-		s.folder = err == nil && info.IsDir()
-	}
+	s := sight{folder: e.lookFolder()}
 	if !s.folder {
 		return s
 	}
@@ -90,9 +86,24 @@ func (e Entry) look() sight {
 	return s
 }
 
-// isFolder reports whether an entry is a folder, even without a slash at its end. If the
-// disk does not answer, it returns the field Folder.
-func (e Entry) isFolder() bool { return lookAll([]Entry{e})[0].folder }
+// lookFolder reports whether an entry is a folder, even without a slash at its end. It may
+// block.
+func (e Entry) lookFolder() bool {
+	if e.Folder || e.Attached || !strings.Contains(e.Where, "/") {
+		return e.Folder
+	}
+	info, err := os.Stat(e.Where)
+	return err == nil && info.IsDir()
+}
+
+// isFolder is lookFolder with a time limit. If the disk does not answer, it returns the
+// field Folder.
+func (e Entry) isFolder() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), slowdisk.Patience)
+	defer cancel()
+	folder, err := slowdisk.Aside(ctx, e.lookFolder)
+	return folder || err != nil && e.Folder
+}
 
 type expansion struct {
 	running  []Entry // the plugins at the last Expand; nil in the first Expand

@@ -47,52 +47,35 @@ func (c Configuration) describe(err error) error {
 // ParseConfigs parses SERVE_TRACING_PLUGIN_CONFIG. It reports all faults at once and
 // opens no file.
 func ParseConfigs(text string) (map[string]Configuration, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	var errs []error
-	configs := map[string]Configuration{}
-	for item := range strings.SplitSeq(text, ",") {
-		name, path, _ := strings.Cut(strings.TrimSpace(item), "=")
+	return parseItems(EnvPluginConfig, text, func(item string, configs map[string]Configuration) error {
+		name, path, _ := strings.Cut(item, "=")
 		_, twice := configs[name]
 		switch {
 		case name == "" || path == "":
-			errs = append(errs, fmt.Errorf("%s: entry %q: must be NAME=FILE, with the name of a plugin of %s", EnvPluginConfig, item, EnvPlugins))
+			return fmt.Errorf("must be NAME=FILE, with the name of a plugin of %s", EnvPlugins)
 		case strings.Contains(path, "="):
-			errs = append(errs, fmt.Errorf("%s: entry %q: has two equals signs; write one in a path as %%3D", EnvPluginConfig, item))
+			return errors.New("has two equals signs; write one in a path as %3D")
 		case twice:
-			errs = append(errs, fmt.Errorf("%s: entry %q: plugin %q has a file already", EnvPluginConfig, item, name))
-		default:
-			configs[name] = Configuration{File: unescape.Replace(path)}
+			return fmt.Errorf("plugin %q has a file already", name)
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return configs, nil
+		configs[name] = Configuration{File: unescape.Replace(path)}
+		return nil
+	})
 }
 
-// validateConfigs checks that each configuration is for a plugin in the list. With an empty
-// list it checks nothing.
+// validateConfigs checks that each configuration is for a plugin that this host
+// configures. With an empty list it checks nothing.
 func validateConfigs(configs map[string]Configuration, list []Entry) error {
 	if len(list) == 0 {
 		return nil
 	}
-	var errs []error
-	fail := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{EnvPluginConfig}, args...)...))
-	}
+	errs := []error{namesOfList(EnvPluginConfig, configs, list, "this host does not configure it; give the file to the plugin itself (--config)")}
 	for _, name := range sortedKeys(configs) {
-		c := configs[name]
-		switch at := indexOf(list, name); {
-		case at < 0:
-			errs = append(errs, noSuchPlugin(EnvPluginConfig, name, list))
-		case list[at].Attached:
-			fail("plugin %q is attached to (%s): this host does not configure it; give the file to the plugin itself (--config)", name, list[at].Where)
+		switch c := configs[name]; {
 		case c.File != "" && c.Document != nil:
-			fail("plugin %q has a configuration file, %q, and a configuration text; set one of them", name, c.File)
+			errs = append(errs, fmt.Errorf("%s: plugin %q has a configuration file, %q, and a configuration text; set one of them", EnvPluginConfig, name, c.File))
 		case len(c.Document) > mostConfigBytes:
-			fail("the configuration of plugin %q has %d bytes; want at most %d", name, len(c.Document), mostConfigBytes)
+			errs = append(errs, fmt.Errorf("%s: the configuration of plugin %q has %d bytes; want at most %d", EnvPluginConfig, name, len(c.Document), mostConfigBytes))
 		}
 	}
 	return errors.Join(errs...)

@@ -17,43 +17,26 @@ const wantPattern = "a name, or a prefix of three characters or more that ends i
 
 // ParseEnv parses SERVE_TRACING_PLUGIN_ENV. It reports all faults at once.
 func ParseEnv(text string) (map[string][]string, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	var errs []error
-	fail := func(item, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: entry %q: "+format, append([]any{EnvPluginEnv, item}, args...)...))
-	}
-	patterns := map[string][]string{}
-	for item := range strings.SplitSeq(text, ",") {
-		name, pattern, _ := strings.Cut(strings.TrimSpace(item), ":")
+	return parseItems(EnvPluginEnv, text, func(item string, patterns map[string][]string) error {
+		name, pattern, _ := strings.Cut(item, ":")
 		switch {
 		case name == "" || pattern == "":
-			fail(item, "must be NAME:VARIABLE, with the name of a plugin of %s, or * for all", EnvPlugins)
+			return fmt.Errorf("must be NAME:VARIABLE, with the name of a plugin of %s, or * for all", EnvPlugins)
 		case name != EveryPlugin && !namePattern.MatchString(name):
-			fail(item, "%q is no name of a plugin; write NAME:VARIABLE, or * for all", name)
+			return fmt.Errorf("%q is no name of a plugin; write NAME:VARIABLE, or * for all", name)
 		case !wire.ValidEnvPattern(pattern):
-			fail(item, "variables %q: must be %s", pattern, wantPattern)
-		default:
-			patterns[name] = append(patterns[name], pattern)
+			return fmt.Errorf("variables %q: must be %s", pattern, wantPattern)
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return patterns, nil
+		patterns[name] = append(patterns[name], pattern)
+		return nil
+	})
 }
 
 // ParseByName parses a setting that has one value for all plugins, NAME=VALUE for one
 // plugin, or both. The value for all has the name "". It reports all faults at once.
 func ParseByName[T any](variable, text, allowed string, parse func(string) (T, error)) (map[string]T, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	var errs []error
-	values := map[string]T{}
-	for item := range strings.SplitSeq(text, ",") {
-		name, number, named := strings.Cut(strings.TrimSpace(item), "=")
+	return parseItems(variable, text, func(item string, values map[string]T) error {
+		name, number, named := strings.Cut(item, "=")
 		if !named {
 			name, number = "", name
 		}
@@ -61,19 +44,15 @@ func ParseByName[T any](variable, text, allowed string, parse func(string) (T, e
 		_, twice := values[name]
 		switch {
 		case named && !namePattern.MatchString(name):
-			errs = append(errs, fmt.Errorf("%s: entry %q: %q is no name of a plugin; write VALUE, or NAME=VALUE", variable, item, name))
+			return fmt.Errorf("%q is no name of a plugin; write VALUE, or NAME=VALUE", name)
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%s: entry %q: %q must be %s", variable, item, number, allowed))
+			return fmt.Errorf("%q must be %s", number, allowed)
 		case twice:
-			errs = append(errs, fmt.Errorf("%s: entry %q: there is one already for %s", variable, item, forWhom(name)))
-		default:
-			values[name] = value
+			return fmt.Errorf("there is one already for %s", forWhom(name))
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return values, nil
+		values[name] = value
+		return nil
+	})
 }
 
 func forWhom(name string) string {
@@ -95,10 +74,13 @@ func ParseProcs(text string) (int, error) {
 	return n, err
 }
 
+// notStarted is the end of an error about an attached plugin.
+const notStarted = "this host does not start it; set it where the plugin is started"
+
 // validatePluginEnv checks the patterns of SERVE_TRACING_PLUGIN_ENV, and that it only
 // names plugins in the list.
 func validatePluginEnv(s *Settings, list []Entry) error {
-	errs := []error{namesOfList(EnvPluginEnv, s.PluginEnv, list, EveryPlugin)}
+	errs := []error{namesOfList(EnvPluginEnv, s.PluginEnv, list, notStarted, EveryPlugin)}
 	for _, name := range sortedKeys(s.PluginEnv) {
 		for _, pattern := range s.PluginEnv[name] {
 			if !wire.ValidEnvPattern(pattern) {
@@ -113,8 +95,8 @@ func validatePluginEnv(s *Settings, list []Entry) error {
 // both only name plugins in the list.
 func validateLimits(s *Settings, list []Entry) error {
 	errs := []error{
-		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, ""),
-		namesOfList(EnvPluginMaxProcs, s.PluginMaxProcs, list, ""),
+		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, notStarted, ""),
+		namesOfList(EnvPluginMaxProcs, s.PluginMaxProcs, list, notStarted, ""),
 	}
 	for _, name := range sortedKeys(s.PluginMemoryLimit) {
 		if n := s.PluginMemoryLimit[name]; n < 1 {
@@ -129,9 +111,10 @@ func validateLimits(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// namesOfList checks that each name of a setting means all plugins, or a plugin that this
-// host starts. With an empty list it checks nothing.
-func namesOfList[T any](variable string, values map[string]T, list []Entry, all string) error {
+// namesOfList checks that each name of a setting is a plugin of the list that another
+// program has not started, or one of the names in others. attached is the end of the error
+// for such a plugin. With an empty list it checks nothing.
+func namesOfList[T any](variable string, values map[string]T, list []Entry, attached string, others ...string) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -139,11 +122,11 @@ func namesOfList[T any](variable string, values map[string]T, list []Entry, all 
 	for _, name := range sortedKeys(values) {
 		at := indexOf(list, name)
 		switch {
-		case name == all:
+		case slices.Contains(others, name):
 		case at < 0:
 			errs = append(errs, noSuchPlugin(variable, name, list))
 		case list[at].Attached:
-			errs = append(errs, fmt.Errorf("%s: plugin %q is attached to (%s): this host does not start it; set it where the plugin is started", variable, name, list[at].Where))
+			errs = append(errs, fmt.Errorf("%s: plugin %q is attached to (%s): %s", variable, name, list[at].Where, attached))
 		}
 	}
 	return errors.Join(errs...)

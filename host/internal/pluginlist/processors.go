@@ -26,26 +26,17 @@ func ParseFail(text string) (open bool, err error) {
 // ParseExporterProcessors parses SERVE_TRACING_EXPORTER_PROCESSORS into a list for each
 // exporter. It reports all faults at once.
 func ParseExporterProcessors(text string) (map[string]string, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	var errs []error
-	lists := map[string]string{}
-	for item := range strings.SplitSeq(text, ",") {
-		exporter, entry, ok := strings.Cut(strings.TrimSpace(item), ":")
-		switch list, more := lists[exporter]; {
-		case !ok || !namePattern.MatchString(exporter) || entry == "":
-			errs = append(errs, fmt.Errorf("%s: entry %q: must be EXPORTER:PROCESSOR, with the name of a plugin of %s", EnvExporterProcessors, item, EnvPlugins))
-		case more:
-			lists[exporter] = list + "," + entry
-		default:
-			lists[exporter] = entry
+	return parseItems(EnvExporterProcessors, text, func(item string, lists map[string]string) error {
+		exporter, entry, ok := strings.Cut(item, ":")
+		if !ok || !namePattern.MatchString(exporter) || entry == "" {
+			return fmt.Errorf("must be EXPORTER:PROCESSOR, with the name of a plugin of %s", EnvPlugins)
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return lists, nil
+		if list, more := lists[exporter]; more {
+			entry = list + "," + entry
+		}
+		lists[exporter] = entry
+		return nil
+	})
 }
 
 // parseLists returns the processors of all exporters, the processors of single exporters,

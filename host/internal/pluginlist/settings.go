@@ -2,8 +2,10 @@ package pluginlist
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // The variables that this package names in its errors.
@@ -77,6 +79,25 @@ func (s *Settings) RuntimeDirs() []string {
 func (s *Settings) FailsOpen(processor string) bool {
 	open, _ := byName(s.FailOpen, processor)
 	return open
+}
+
+// parseItems parses the items of a setting, which are separated by commas. parse adds the
+// values of one item. parseItems reports all faults at once, and then returns no values.
+func parseItems[T any](variable, text string, parse func(item string, values map[string]T) error) (map[string]T, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var errs []error
+	values := map[string]T{}
+	for item := range strings.SplitSeq(text, ",") {
+		if err := parse(strings.TrimSpace(item), values); err != nil {
+			errs = append(errs, fmt.Errorf("%s: entry %q: %w", variable, item, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return values, nil
 }
 
 func sortedKeys[T any](m map[string]T) []string {
