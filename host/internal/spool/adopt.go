@@ -254,7 +254,7 @@ func (c *contents) merge() (list []Found) {
 	}
 	marks := make([][]mark, len(list))
 	for _, m := range c.marks {
-		if i, known := at[key{instanceOf(filepath.Base(m.seg.path)), m.number}]; known {
+		if i, known := at[key{instanceOf(filepath.Base(m.seg.path)), m.Number}]; known {
 			marks[i] = append(marks[i], m)
 		}
 	}
@@ -270,13 +270,13 @@ func (c *contents) merge() (list []Found) {
 // settle sets Settled. marks are in any order. A settled part counts only if all spans
 // before it are settled.
 func (f *Found) settle(marks []mark) {
-	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(a.From, b.From) })
 	f.Settled = map[string]int{}
 	for _, name := range f.Exporters {
 		done := 0
 		for _, m := range marks {
-			if m.exporter == name && m.from <= done {
-				done = max(done, m.from+m.spans)
+			if m.Exporter == name && m.From <= done {
+				done = max(done, m.From+m.Spans)
 			}
 		}
 		if done < f.Spans {

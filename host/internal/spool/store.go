@@ -35,12 +35,12 @@ import (
 type Batch struct {
 	// Instance and Number make the id of the batch. Append uses the instance of the Store.
 	// The requests of a batch may be stored one by one, with the same number.
-	Instance string
-	Number   uint64
-	Spans    int
-	Sealed   time.Time
+	Instance string    `json:"-"`
+	Number   uint64    `json:"number"`
+	Spans    int       `json:"spans"`
+	Sealed   time.Time `json:"sealed"`
 	// Exporters are the names of the exporters that must get the batch.
-	Exporters []string
+	Exporters []string `json:"exporters"`
 }
 
 // Record is a part of a batch in a segment.
@@ -113,8 +113,11 @@ func (s *Store) Append(b Batch, data []byte) *Record {
 	if !s.mayWrite() {
 		return nil
 	}
-	payload := batchRecord(b, data)
-	rec, err := turn(s, func() (*Record, error) { return s.write(payload) })
+	payload, err := batchRecord(b, data)
+	var rec *Record
+	if err == nil {
+		rec, err = turn(s, func() (*Record, error) { return s.write(payload) })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.health.record(err, s.dir, s.notes)
@@ -253,7 +256,7 @@ func (s *Store) Settle(records []*Record, number uint64, exporter string, from, 
 	for _, rec := range records {
 		if rec.seg != marked {
 			marked = rec.seg
-			s.marks = append(s.marks, mark{seg: rec.seg, exporter: exporter, number: number, from: from, spans: spans})
+			s.marks = append(s.marks, mark{seg: rec.seg, Exporter: exporter, Number: number, From: from, Spans: spans})
 		}
 		if !last {
 			continue
@@ -312,17 +315,19 @@ func (s *Store) tidy(marks []mark, doomed []*segment) error {
 	for _, seg := range doomed {
 		errs = append(errs, seg.remove())
 	}
-	bySegment := map[*segment][]byte{}
+	bySegment := map[*segment][]mark{}
 	for _, m := range marks {
-		bySegment[m.seg] = appendMark(bySegment[m.seg], m)
+		bySegment[m.seg] = append(bySegment[m.seg], m)
 	}
-	for seg, payload := range bySegment {
+	for seg, list := range bySegment {
 		if seg.gone {
 			continue
 		}
-		if _, err := seg.append(payload, s.grow); err != nil {
-			errs = append(errs, err)
+		payload, err := marksRecord(list)
+		if err == nil {
+			_, err = seg.append(payload, s.grow)
 		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

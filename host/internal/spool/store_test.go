@@ -382,8 +382,13 @@ func FuzzAdopt(f *testing.F) {
 
 // FuzzRecord parses any bytes as the records of batches and marks.
 func FuzzRecord(f *testing.F) {
-	f.Add(batchRecord(batchOf(1), []byte("data"))[1:])
-	f.Add(appendMark(nil, mark{exporter: "a", number: 1, spans: 3})[1:])
+	batch, batchErr := batchRecord(batchOf(1), []byte("data"))
+	marks, marksErr := marksRecord([]mark{{Exporter: "a", Number: 1, Spans: 3}})
+	if err := errors.Join(batchErr, marksErr); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(batch[1:])
+	f.Add(marks[1:])
 	f.Fuzz(func(t *testing.T, record []byte) {
 		if b, data, err := parseBatch(record); err == nil && (len(data) > len(record) || b.Spans > len(record)) {
 			t.Errorf("%d spans, %d bytes of %d", b.Spans, len(data), len(record))
