@@ -30,71 +30,41 @@ type checker struct {
 	spans, tooLarge int
 }
 
-// check reads the message of a form from pos to end in the request, at a depth. Each byte
-// of a request passes through check, so it reads known fields by itself, without a cursor.
+// check reads the message of a form from pos to end in the request, at a depth.
 func (c *checker) check(pos, end int, of formID, depth int) error {
 	if of == formKeyValue && depth < maxLevels && isPlain(c.req[pos:end]) {
 		return nil
 	}
-	raw, rules, start := c.req[:end], &rulesByTag[of], pos
-	for pos < end {
-		start = pos
-		tag, n := uint64(raw[pos]), 1
-		if tag >= 0x80 {
-			tag, n = protowire.ConsumeVarint(raw[pos:])
-		}
-		pos += n
-		if n < 0 {
-			return faultAt(start, faultVarint)
-		}
-		r := rules[min(tag, uint64(maxTag+1))]
-		switch r.want {
-		case wantNothing:
-			var err error
-			if pos, err = c.skip(start, end, of); err != nil {
+	f := cursor{part: part{c.req[:end], 0}, pos: pos}
+	for f.next() {
+		switch r := ruleFor(of, f.num); {
+		case r.want == wantNothing:
+		case f.typ != wireTypes[r.want]:
+			return faultAt(f.start, faultType)
+		case r.want == wantMessage && depth == maxLevels:
+			return faultAt(f.start, faultDepth)
+		case r.want == wantMessage:
+			if err := c.check(f.body, f.pos, r.of, depth+1); err != nil {
 				return err
 			}
-			continue
-		case wantFixed32:
-			pos += 4
-			continue
-		case wantFixed64:
-			pos += 8
-			continue
-		}
-		if pos == end {
-			return faultAt(start, faultVarint)
-		}
-		length, n := uint64(raw[pos]), 1 // the length of the content, or the number itself
-		if length >= 0x80 {
-			length, n = protowire.ConsumeVarint(raw[pos:])
-		}
-		pos += n
-		switch {
-		case n < 0:
-			return faultAt(start, faultVarint)
-		case r.want == wantVarint:
-			continue
-		case length > uint64(end-pos):
-			return faultAt(start, faultLength)
-		}
-		pos += int(length)
-		if r.want != wantMessage {
-			if fault := r.fault(raw[pos-int(length) : pos]); fault != faultNone {
-				return faultAt(start, fault)
+			if r.of == formSpan {
+				c.count(uint64(f.pos - f.body))
 			}
-		} else if depth == maxLevels {
-			return faultAt(start, faultDepth)
-		} else if err := c.check(pos-int(length), pos, r.of, depth+1); err != nil {
-			return err
-		} else if r.of == formSpan {
-			c.count(length)
+		case f.typ == protowire.BytesType:
+			if fault := r.fault(f.content()); fault != faultNone {
+				return faultAt(f.start, fault)
+			}
 		}
 	}
-	if pos > end { // at this point, only a number of fixed length can be too long
-		return faultAt(start, faultFixed)
+	return f.err()
+}
+
+// ruleFor returns the rule of a field, or the zero rule for an unknown field.
+func ruleFor(of formID, num uint32) rule {
+	if rules := messageForms[of]; num < uint32(len(rules)) {
+		return rules[num]
 	}
-	return nil
+	return rule{}
 }
 
 // isPlain reports whether a KeyValue is valid and has the usual form: a key and then a
@@ -145,32 +115,6 @@ func (c *checker) count(bytes uint64) {
 		c.tooLarge++
 	}
 }
-
-// skip returns the end of a field that is unknown, or has another type.
-func (c *checker) skip(start, end int, of formID) (int, error) {
-	f := part{c.req[:end], 0}.fields()
-	f.pos = start
-	if f.next() && int(f.num) < len(messageForms[of]) && messageForms[of][f.num].want != wantNothing {
-		f.fail(faultType)
-	}
-	return f.pos, f.err()
-}
-
-// rulesByTag lists the rules of messageForms by tag, which is the field number with the
-// type. The last rule is for all larger tags.
-var rulesByTag = func() (list [len(messageForms)][maxTag + 2]rule) {
-	for form, rules := range messageForms {
-		for num, r := range rules {
-			if r.want != wantNothing {
-				list[form][num<<3|int(wireTypes[r.want])] = r
-			}
-		}
-	}
-	return list
-}()
-
-// maxTag is the largest tag of a known field.
-const maxTag = field.SpanFlags<<3 | int(protowire.Fixed32Type)
 
 // A want is the type of a known field.
 type want uint8

@@ -136,8 +136,8 @@ func (c *patchChecker) field(f *cursor, of formID, depth int, was *original) err
 // ruleOf returns the rule of a field that is a message. It returns the zero rule for other
 // fields.
 func ruleOf(of formID, f *cursor) rule {
-	if rules := messageForms[of]; f.typ == protowire.BytesType && int(f.num) < len(rules) && rules[f.num].want == wantMessage {
-		return rules[f.num]
+	if r := ruleFor(of, f.num); r.want == wantMessage && f.typ == protowire.BytesType {
+		return r
 	}
 	return rule{}
 }
