@@ -3,7 +3,6 @@ package pluginsdk
 import (
 	"context"
 	"iter"
-	"math"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -104,21 +103,15 @@ func (s Span) Name() string { return s.view.Name() }
 func (s Span) Kind() trace.SpanKind { return trace.SpanKind(s.raw().Kind()) }
 
 // StartTime returns the start in UTC, with nanoseconds.
-func (s Span) StartTime() time.Time { return unixTime(s.raw().Start()) }
+func (s Span) StartTime() time.Time { return otlpwire.UnixTime(s.raw().Start()) }
 
 // EndTime returns the end in UTC, with nanoseconds.
-func (s Span) EndTime() time.Time { return unixTime(s.raw().End()) }
+func (s Span) EndTime() time.Time { return otlpwire.UnixTime(s.raw().End()) }
 
 // Status returns the status code and the description.
 func (s Span) Status() (codes.Code, string) {
 	code, message := s.raw().Status()
-	switch code {
-	case otlpOK:
-		return codes.Ok, message
-	case otlpError:
-		return codes.Error, message
-	}
-	return codes.Unset, message
+	return otlpwire.StatusCode(code), message
 }
 
 // Events returns the events in order, the added ones last. Edits are allowed during the
@@ -151,30 +144,23 @@ func (s Span) SetName(name string) { s.view.SetName(name) }
 // SetStatus replaces code and description. Unlike OpenTelemetry's SDKs it does not rank
 // the codes: Ok can be set back to Unset.
 func (s Span) SetStatus(code codes.Code, description string) {
-	otlp := int32(otlpUnset)
-	switch code {
-	case codes.Ok:
-		otlp = otlpOK
-	case codes.Error:
-		otlp = otlpError
-	}
-	s.raw().SetStatus(otlp, description)
+	s.raw().SetStatus(otlpwire.StatusNumber(code), description)
 }
 
 // AddEvent adds an event at the end, for example to record an edit of the span. A time
 // before 1970, the zero time too, becomes the beginning of 1970. The keys of attrs should
 // differ.
 func (s Span) AddEvent(name string, at time.Time, attrs ...attribute.KeyValue) {
-	s.raw().AddEvent(name, unixNano(at), attrs...)
+	s.raw().AddEvent(name, otlpwire.UnixNano(at), attrs...)
 }
 
 // AddLink adds a link at the end, with all fields of link. It does not check whether the
 // span context is valid. The keys of the attributes should differ.
 func (s Span) AddLink(link trace.Link) {
 	to := link.SpanContext
-	flags := uint32(to.TraceFlags()) | flagRemoteKnown
+	flags := uint32(to.TraceFlags()) | otlpwire.FlagRemoteKnown
 	if to.IsRemote() {
-		flags |= flagRemote
+		flags |= otlpwire.FlagRemote
 	}
 	s.raw().AddLink(to.TraceID(), to.SpanID(), to.TraceState().String(), flags, link.Attributes...)
 }
@@ -190,7 +176,7 @@ type Event struct{ message }
 func (e Event) Name() string { return e.view.Name() }
 
 // Time returns the event's time in UTC, with nanoseconds.
-func (e Event) Time() time.Time { return unixTime(otlpwire.Event{View: e.view}.Time()) }
+func (e Event) Time() time.Time { return otlpwire.UnixTime(otlpwire.Event{View: e.view}.Time()) }
 
 // SetName replaces the name.
 func (e Event) SetName(name string) { e.view.SetName(name) }
@@ -247,21 +233,8 @@ func views[Raw, V any](seq iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
 	}
 }
 
-// Numbers of OTLP that the API does not have, or numbers differently:
-// https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
-const (
-	otlpUnset = 0
-	otlpOK    = 1
-	otlpError = 2
-
-	// flagRemote reports that the parent of a span, or the target of a link, is remote. It is
-	// valid only with flagRemoteKnown.
-	flagRemoteKnown = 1 << 8
-	flagRemote      = 1 << 9
-)
-
 func isRemote(flags uint32) (remote, known bool) {
-	return flags&flagRemote != 0, flags&flagRemoteKnown != 0
+	return flags&otlpwire.FlagRemote != 0, flags&otlpwire.FlagRemoteKnown != 0
 }
 
 func w3cFlags(flags uint32) trace.TraceFlags { return trace.TraceFlags(flags & 0xff) }
@@ -275,21 +248,4 @@ func traceState(header string) trace.TraceState {
 		return trace.TraceState{}
 	}
 	return state
-}
-
-// unixNano returns t in nanoseconds since 1970. It returns 0 for earlier times, and the
-// largest int64 for times after 2262.
-func unixNano(t time.Time) uint64 {
-	if s := t.Unix(); s < 0 {
-		return 0
-	} else if s >= math.MaxInt64/int64(time.Second) {
-		return math.MaxInt64
-	}
-	return uint64(max(0, t.UnixNano()))
-}
-
-// unixTime converts OTLP's nanoseconds. A time after 2262 becomes the latest time that an
-// int64 can hold.
-func unixTime(nanos uint64) time.Time {
-	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
 }

@@ -75,7 +75,10 @@ func read(raw otlpwire.Span, service string) *Span {
 		Name: raw.Name(), Kind: trace.SpanKind(raw.Kind()), Start: nanos(raw.Start()), End: nanos(raw.End()),
 		Service: service, Attributes: slices.Collect(raw.Attributes()),
 	}
-	s.Code, s.Message = status(raw.Status())
+	code, message := raw.Status()
+	if s.Code = otlpwire.StatusCode(code); s.Code == codes.Error {
+		s.Message = message
+	}
 	for e := range raw.Events() {
 		s.Events = append(s.Events, Event{e.Name(), nanos(e.Time()), slices.Collect(e.Attributes())})
 	}
@@ -87,27 +90,15 @@ func read(raw otlpwire.Span, service string) *Span {
 
 func nanos(t uint64) int64 { return int64(min(t, math.MaxInt64)) } //nolint:gosec // fits after the minimum
 
-// status converts OTLP's status. Its numbers differ from OpenTelemetry's codes.
-func status(code int32, message string) (codes.Code, string) {
-	switch code {
-	case 1:
-		return codes.Ok, ""
-	case 2:
-		return codes.Error, message
-	}
-	return codes.Unset, ""
-}
-
 // hasRemoteParent reports whether the parent is a span of another process. If the
 // sender does not report it, a span of the kind SERVER or CONSUMER counts as having a
 // remote parent.
 func hasRemoteParent(raw otlpwire.Span) bool {
-	const hasIsRemote, isRemote = 0x100, 0x200 // bits of OTLP's SpanFlags
 	switch kind := trace.SpanKind(raw.Kind()); {
 	case raw.ParentID() == [8]byte{}:
 		return false
-	case raw.Flags()&hasIsRemote != 0:
-		return raw.Flags()&isRemote != 0
+	case raw.Flags()&otlpwire.FlagRemoteKnown != 0:
+		return raw.Flags()&otlpwire.FlagRemote != 0
 	default:
 		return kind == trace.SpanKindServer || kind == trace.SpanKindConsumer
 	}

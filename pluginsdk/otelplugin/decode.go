@@ -3,12 +3,9 @@ package otelplugin
 import (
 	"fmt"
 	"iter"
-	"math"
 	"slices"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -91,9 +88,9 @@ func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	stub.SpanContext = own
 	stub.Parent = parent(f, own)
 	stub.SpanKind = trace.ValidateSpanKind(trace.SpanKind(f.Kind))
-	stub.StartTime, stub.EndTime = unixTime(f.Start), unixTime(f.End)
+	stub.StartTime, stub.EndTime = otlpwire.UnixTime(f.Start), otlpwire.UnixTime(f.End)
 	stub.Attributes = d.keep(f.Attributes)
-	stub.Status = status(f)
+	stub.Status = sdktrace.Status{Code: otlpwire.StatusCode(f.Code), Description: f.Message}
 	stub.DroppedAttributes, stub.DroppedEvents, stub.DroppedLinks = int(f.DroppedAttributes), int(f.DroppedEvents), int(f.DroppedLinks)
 	stub.Resource = d.resource
 	stub.InstrumentationScope = d.scope
@@ -127,7 +124,7 @@ func (d *decoder) enter(s pluginsdk.Span) {
 // unsampled span.
 func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 	flags := trace.TraceFlags(f.Flags & 0xff)
-	if f.Flags&flagRemoteKnown == 0 && flags == 0 {
+	if f.Flags&otlpwire.FlagRemoteKnown == 0 && flags == 0 {
 		flags = trace.FlagsSampled
 	}
 	var state trace.TraceState
@@ -147,32 +144,7 @@ func parent(f *otlpwire.Decoded, own trace.SpanContext) trace.SpanContext {
 	if !id.IsValid() {
 		return trace.SpanContext{}
 	}
-	return own.WithSpanID(id).WithRemote(f.Flags&flagRemote != 0)
-}
-
-// status converts OTLP's status numbers to the numbers of the API, which differ.
-func status(f *otlpwire.Decoded) sdktrace.Status {
-	const otlpOK, otlpError = 1, 2
-	switch f.Code {
-	case otlpOK:
-		return sdktrace.Status{Code: codes.Ok, Description: f.Message}
-	case otlpError:
-		return sdktrace.Status{Code: codes.Error, Description: f.Message}
-	}
-	return sdktrace.Status{Code: codes.Unset, Description: f.Message}
-}
-
-// Bits of OTLP's flags. flagRemote reports that the parent is remote. It is valid only
-// with flagRemoteKnown.
-const (
-	flagRemoteKnown = 1 << 8
-	flagRemote      = 1 << 9
-)
-
-// unixTime converts OTLP's nanoseconds. A time after 2262 becomes the latest time that an
-// int64 can hold.
-func unixTime(nanos uint64) time.Time {
-	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
+	return own.WithSpanID(id).WithRemote(f.Flags&otlpwire.FlagRemote != 0)
 }
 
 func (d *decoder) events(seq iter.Seq[pluginsdk.Event]) []sdktrace.Event {

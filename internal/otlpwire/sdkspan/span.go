@@ -2,20 +2,12 @@ package sdkspan
 
 import (
 	"math"
-	"time"
 
-	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
-)
-
-// Bits of OTLP's flags besides the W3C trace flags.
-const (
-	flagRemoteKnown = 0x100
-	flagRemote      = 0x200
 )
 
 // appendSpan writes s as a field of ScopeSpans. Fields are written in reverse order.
@@ -30,8 +22,8 @@ func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
 	appendEvents(w, s.Events())
 	w.Uint(field.SpanDroppedAttributes, count(s.DroppedAttributes()))
 	w.KeyValues(field.SpanAttributes, s.Attributes())
-	w.Fixed64(field.SpanEnd, unixNano(s.EndTime()))
-	w.Fixed64(field.SpanStart, unixNano(s.StartTime()))
+	w.Fixed64(field.SpanEnd, otlpwire.UnixNano(s.EndTime()))
+	w.Fixed64(field.SpanStart, otlpwire.UnixNano(s.StartTime()))
 	w.Uint(field.SpanKind, kind(s.SpanKind()))
 	w.Text(field.SpanName, s.Name())
 	if id := parent.SpanID(); id.IsValid() {
@@ -47,20 +39,9 @@ func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
 // appendStatus writes the status even if it is empty, as the SDK's exporter does.
 func appendStatus(w *otlpwire.Writer, s sdktrace.Status) {
 	end := w.Len()
-	w.Uint(field.StatusCode, statusCode(s.Code))
+	w.Uint(field.StatusCode, uint64(otlpwire.StatusNumber(s.Code)))
 	w.Text(field.StatusMessage, s.Description)
 	w.Message(field.SpanStatus, end)
-}
-
-// statusCode returns OTLP's number, which differs from the API's for Ok and Error.
-func statusCode(c codes.Code) uint64 {
-	switch c {
-	case codes.Ok:
-		return 1
-	case codes.Error:
-		return 2
-	}
-	return 0
 }
 
 func appendEvents(w *otlpwire.Writer, events []sdktrace.Event) {
@@ -70,7 +51,7 @@ func appendEvents(w *otlpwire.Writer, events []sdktrace.Event) {
 		w.Uint(field.EventDroppedAttributes, count(e.DroppedAttributeCount))
 		w.KeyValues(field.EventAttributes, e.Attributes)
 		w.Text(field.EventName, e.Name)
-		w.Fixed64(field.EventTime, unixNano(e.Time))
+		w.Fixed64(field.EventTime, otlpwire.UnixNano(e.Time))
 		w.Message(field.SpanEvents, end)
 	}
 }
@@ -93,9 +74,9 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 // flags returns OTLP's flags of a span or a link. remote is about the span's parent or the
 // link's target. See SpanFlags in https://github.com/open-telemetry/opentelemetry-proto.
 func flags(tf trace.TraceFlags, remote bool) uint32 {
-	f := uint32(tf) | flagRemoteKnown
+	f := uint32(tf) | otlpwire.FlagRemoteKnown
 	if remote {
-		f |= flagRemote
+		f |= otlpwire.FlagRemote
 	}
 	return f
 }
@@ -108,7 +89,5 @@ func kind(k trace.SpanKind) uint64 {
 	}
 	return uint64(k)
 }
-
-func unixNano(t time.Time) uint64 { return uint64(max(0, t.UnixNano())) }
 
 func count(n int) uint64 { return min(uint64(max(0, n)), math.MaxUint32) }
