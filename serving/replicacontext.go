@@ -28,7 +28,7 @@ type ReplicaInfo struct {
 // and functions. It is Ray's get_replica_context.
 func ReplicaContext(ctx context.Context) (ReplicaInfo, bool) {
 	c := scope.FromContext(ctx)
-	if c == nil || c.Replica.Runner == nil {
+	if c == nil {
 		return ReplicaInfo{}, false
 	}
 	id := ReplicaID{App: c.Replica.App, Deployment: c.Replica.Deployment, UniqueID: c.Replica.UniqueID}

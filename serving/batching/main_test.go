@@ -12,6 +12,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/test/servingtest"
 	"github.com/servetrace/servetrace/tracing"
@@ -32,6 +33,7 @@ func newRig() *rig {
 		replica: &scope.Replica{
 			App: "a", Deployment: "D", UniqueID: "r1", MaxOngoing: 100,
 			Tracing: spans.New(tracing.Off()), Log: slog.New(slog.NewTextHandler(log, nil)),
+			Metrics: metrics.New().Replica("a", "D", "r1"),
 		},
 		log: log,
 	}

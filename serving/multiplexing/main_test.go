@@ -13,6 +13,7 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/serving/multiplexing"
 	"github.com/servetrace/servetrace/test/servingtest"
@@ -35,8 +36,8 @@ func newRig() *rig {
 	r := &rig{}
 	r.replica = &scope.Replica{
 		App: "a", Deployment: "D", UniqueID: "r1", Tracing: spans.New(tracing.Off()),
-		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
-		Models: func(ids []string) {
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)), Metrics: metrics.New().Replica("a", "D", "r1"),
+		SetModels: func(ids []string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.told = append(r.told, strings.Join(ids, " "))

@@ -7,8 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Batcher holds the metrics of a batched function in a replica. A nil Batcher counts
-// nothing.
+// Batcher holds the metrics of a batched function in a replica.
 type Batcher struct {
 	queued            prometheus.Gauge
 	batches           prometheus.Counter
@@ -18,9 +17,6 @@ type Batcher struct {
 
 // Batcher returns the metrics of the function with the name.
 func (r *Replica) Batcher(name string) *Batcher {
-	if r == nil {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.functions[name] = true
@@ -37,9 +33,7 @@ func (r *Replica) Batcher(name string) *Batcher {
 
 // Queued adds n to the number of items that wait for a batch. n may be negative.
 func (b *Batcher) Queued(n int) {
-	if b != nil {
-		b.queued.Add(float64(n))
-	}
+	b.queued.Add(float64(n))
 }
 
 // Batch describes a batch that was run.
@@ -55,9 +49,6 @@ type Batch struct {
 
 // Done counts a batch that was run.
 func (b *Batcher) Done(batch Batch) {
-	if b == nil {
-		return
-	}
 	b.batches.Inc()
 	b.size.Observe(float64(batch.Size))
 	b.utilization.Observe(100 * float64(batch.Size) / float64(max(batch.Limit, 1)))

@@ -17,8 +17,7 @@
 // The number of series is bounded: each label has a value chosen by the application, or
 // one of a few fixed values. Requests with other values are counted under _OTHER.
 //
-// Methods of Replica, Batcher and Models may be called on nil, and then do nothing:
-// code in a replica may run without a server. All methods are safe for concurrent use.
+// All methods are safe for concurrent use.
 //
 // The package measures nothing itself: its callers pass durations and outcomes. Open
 // set.go first, then families.go.

@@ -165,16 +165,6 @@ func TestEverythingIsCounted(t *testing.T) {
 	}
 }
 
-// A batcher or a cache of models may be used without a server.
-func TestNilCountsNothing(t *testing.T) {
-	var none *Replica
-	replica(none)
-	none.Stopped(time.Second)
-	if n := none.Processing(); n != 0 {
-		t.Errorf("%d calls, want none", n)
-	}
-}
-
 // sum adds up the series of a family.
 func sum(values map[string]float64, family string) (total float64, series int) {
 	for name, v := range values {

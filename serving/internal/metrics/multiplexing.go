@@ -10,8 +10,7 @@ import (
 // maxModels bounds the number of models of a replica that have series of their own.
 const maxModels = 100
 
-// Models holds the metrics of a cache of models in a replica. A nil Models counts
-// nothing.
+// Models holds the metrics of a cache of models in a replica.
 type Models struct {
 	replica              *Replica
 	gets, loads, unloads prometheus.Counter
@@ -24,9 +23,6 @@ type Models struct {
 // Models returns the metrics of a cache of models. Call it once per cache: the models
 // of several caches of a replica are added up.
 func (r *Replica) Models() *Models {
-	if r == nil {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	labels := r.labels()
@@ -45,17 +41,12 @@ func (r *Replica) Models() *Models {
 
 // Asked counts a request for a model, even if the model is loaded already.
 func (m *Models) Asked() {
-	if m != nil {
-		m.gets.Inc()
-	}
+	m.gets.Inc()
 }
 
 // Loaded counts a load with its duration. failed reports that the load failed. span is
 // the load span's context, or zero if it does not record.
 func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanContext) {
-	if m == nil {
-		return
-	}
 	m.loads.Inc()
 	if !failed {
 		m.load.observe(latency, span)
@@ -64,17 +55,12 @@ func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanConte
 
 // Unloaded counts an unloaded model with the duration of the unload.
 func (m *Models) Unloaded(latency time.Duration) {
-	if m != nil {
-		m.unloads.Inc()
-		m.unload.Observe(milliseconds(latency))
-	}
+	m.unloads.Inc()
+	m.unload.Observe(milliseconds(latency))
 }
 
 // Hold replaces the models that the cache holds.
 func (m *Models) Hold(ids []string) {
-	if m == nil {
-		return
-	}
 	r := m.replica
 	r.mu.Lock()
 	defer r.mu.Unlock()

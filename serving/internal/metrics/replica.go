@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Replica holds the metrics of a replica. A nil Replica counts nothing.
+// Replica holds the metrics of a replica.
 type Replica struct {
 	set                 *Set
 	app, deployment, id string
@@ -92,19 +92,14 @@ func (r *Replica) valuesOf(label string) []string {
 
 // Began counts a call that enters user code. Done must follow.
 func (r *Replica) Began() {
-	if r != nil {
-		r.working.Add(1)
-		r.processing.Inc()
-	}
+	r.working.Add(1)
+	r.processing.Inc()
 }
 
 // Done counts a call that user code has returned from. failed reports that it returned
 // an error, panicked or was cancelled. span is the replica span's context, or zero if
 // it does not record.
 func (r *Replica) Done(route string, latency time.Duration, failed bool, span trace.SpanContext) {
-	if r == nil {
-		return
-	}
 	r.working.Add(-1)
 	r.processing.Dec()
 	series := r.calls.get(route)
@@ -118,9 +113,6 @@ func (r *Replica) Done(route string, latency time.Duration, failed bool, span tr
 
 // Processing returns the number of calls in user code.
 func (r *Replica) Processing() int {
-	if r == nil {
-		return 0
-	}
 	return int(r.working.Load())
 }
 
@@ -130,16 +122,11 @@ func (r *Replica) observe(v *prometheus.HistogramVec, latency time.Duration) {
 
 // Constructed records the duration of the replica's constructor.
 func (r *Replica) Constructed(latency time.Duration) {
-	if r != nil {
-		r.observe(r.set.families.replicaInitialized, latency)
-	}
+	r.observe(r.set.families.replicaInitialized, latency)
 }
 
 // Started records that the replica accepts calls. Call it once.
 func (r *Replica) Started() {
-	if r == nil {
-		return
-	}
 	r.set.families.replicaStarts.WithLabelValues(r.labels()...).Inc()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,9 +136,6 @@ func (r *Replica) Started() {
 
 // Checked records the duration of a health check of user code, and whether it passed.
 func (r *Replica) Checked(latency time.Duration, healthy bool) {
-	if r == nil {
-		return
-	}
 	r.observe(r.set.families.replicaChecked, latency)
 	value, failures := 1.0, r.set.families.replicaUnhealthy.WithLabelValues(r.labels()...)
 	if !healthy {
@@ -167,18 +151,13 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 
 // Reconfigured records how long user code took to accept or refuse a new configuration.
 func (r *Replica) Reconfigured(latency time.Duration) {
-	if r != nil {
-		r.observe(r.set.families.replicaReconfigured, latency)
-	}
+	r.observe(r.set.families.replicaReconfigured, latency)
 }
 
 // Stopped records the duration of the replica's stop. It deletes the replica's gauges.
 // The counters stay until a hundred other replicas have stopped. Later calls do
 // nothing.
 func (r *Replica) Stopped(latency time.Duration) {
-	if r == nil {
-		return
-	}
 	r.mu.Lock()
 	before := r.stopped
 	r.stopped = true

@@ -118,7 +118,7 @@ func (c *Changes) next(config string, queue *[]*life) *life {
 				return l
 			}
 		}
-		for l := range s.replicas.all() {
+		for _, l := range s.replicas.list {
 			if lacks(l) {
 				*queue = append(*queue, l)
 			}
@@ -144,7 +144,7 @@ func (c *Changes) rollBack(ctx context.Context, config string) {
 	s.mu.Lock()
 	want := s.want.Config
 	var changed []*life
-	for l := range s.replicas.all() {
+	for _, l := range s.replicas.list {
 		if l.state == ReplicaRunning && l.config == config {
 			changed = append(changed, l)
 		}

@@ -17,7 +17,7 @@ import (
 func (b *bench) configs() (all []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for l := range b.replicas.all() {
+	for _, l := range b.replicas.list {
 		all = append(all, l.config)
 	}
 	return all
@@ -27,7 +27,7 @@ func (b *bench) configs() (all []string) {
 func (b *bench) instances() (all []*servingtest.Instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for l := range b.replicas.all() {
+	for _, l := range b.replicas.list {
 		all = append(all, l.replica.values[0].Local.(*servingtest.Instance))
 	}
 	return all

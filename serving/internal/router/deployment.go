@@ -124,18 +124,24 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignme
 	if err == nil {
 		m, wait, err = d.router.acquire(ctx, s.ModelID)
 	}
-	span.EndRouter(resultOf(ctx, wait, err))
-	d.metrics.Done(metrics.Choice{
-		Route:    routeOf(ctx),
-		ByHandle: s.Protocol == spans.Handle,
-		Assigned: err == nil,
-		Wait:     wait,
-		Span:     span.Context(),
-	})
+	d.routed(ctx, s.Protocol, span, wait, err)
 	if err != nil {
 		return nil, err
 	}
 	return newAssignment(routed, !span.Recording(), d, m, s.ModelID), nil
+}
+
+// routed ends the router span of a call and counts the call, which has a slot unless err is
+// set.
+func (d *Deployment) routed(ctx context.Context, p spans.Protocol, span spans.Span, wait time.Duration, err error) {
+	span.EndRouter(resultOf(ctx, wait, err))
+	d.metrics.Done(metrics.Choice{
+		Route:    routeOf(ctx),
+		ByHandle: p == spans.Handle,
+		Assigned: err == nil,
+		Wait:     wait,
+		Span:     span.Context(),
+	})
 }
 
 // resultOf returns the result of the choice of a replica, for the router span.

@@ -1,24 +1,20 @@
 package router
 
-import (
-	"container/list"
-	"iter"
-)
+import "slices"
 
-// lives are the replicas of a set that have not ended, oldest first. Adding, removing and
-// counting takes the same time for any number of replicas. The set's mu guards them.
+// lives are the replicas of a set that have not ended. The set's mu guards them.
 type lives struct {
-	list   list.List                // the values are *life
+	list   []*life                  // oldest first
 	counts [ReplicaStopping + 1]int // by state
 }
 
 func (s *lives) add(l *life) {
-	l.place = s.list.PushBack(l)
+	s.list = append(s.list, l)
 	s.counts[l.state]++
 }
 
 func (s *lives) remove(l *life) {
-	s.list.Remove(l.place)
+	s.list = slices.DeleteFunc(s.list, func(other *life) bool { return other == l })
 	s.counts[l.state]--
 }
 
@@ -28,8 +24,6 @@ func (s *lives) move(l *life, to ReplicaState) {
 	l.state = to
 }
 
-func (s *lives) total() int { return s.list.Len() }
-
 func (s *lives) count(states ...ReplicaState) (n int) {
 	for _, state := range states {
 		n += s.counts[state]
@@ -37,26 +31,10 @@ func (s *lives) count(states ...ReplicaState) (n int) {
 	return n
 }
 
-// all returns the replicas, oldest first. The caller may remove the current replica.
-func (s *lives) all() iter.Seq[*life] {
-	return func(yield func(*life) bool) {
-		for at := s.list.Front(); at != nil; {
-			next := at.Next()
-			if !yield(at.Value.(*life)) {
-				return
-			}
-			at = next
-		}
-	}
-}
-
 // oldest returns the n oldest replicas in a state, or fewer if there are not so many.
 func (s *lives) oldest(state ReplicaState, n int) (found []*life) {
-	for l := range s.all() {
-		if len(found) >= n {
-			break
-		}
-		if l.state == state {
+	for _, l := range s.list {
+		if l.state == state && len(found) < n {
 			found = append(found, l)
 		}
 	}
@@ -67,8 +45,8 @@ func (s *lives) oldest(state ReplicaState, n int) (found []*life) {
 // that have not started yet, then the youngest running replicas.
 func (s *lives) surplus(n int) (found []*life) {
 	for _, state := range []ReplicaState{ReplicaStarting, ReplicaRunning} {
-		for at := s.list.Back(); at != nil && len(found) < n; at = at.Prev() {
-			if l := at.Value.(*life); l.state == state {
+		for _, l := range slices.Backward(s.list) {
+			if l.state == state && len(found) < n {
 				found = append(found, l)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/internal/spans"
-	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
 
 // Peer is another process that runs replicas of a deployment.
@@ -222,14 +221,7 @@ func (d *Deployment) Call(ctx context.Context, s spans.RouterStart, o Offer, c C
 	if err == nil {
 		m, x, wait, err = d.place(routed, o)
 	}
-	span.EndRouter(resultOf(ctx, wait, err))
-	d.metrics.Done(metrics.Choice{
-		Route:    routeOf(ctx),
-		ByHandle: true,
-		Assigned: err == nil,
-		Wait:     wait,
-		Span:     span.Context(),
-	})
+	d.routed(ctx, s.Protocol, span, wait, err)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func newReplica(s *Shared, c *Config, limit int, r *router) *Replica {
 		},
 	}
 	replica.scope.Runner = replica
-	replica.scope.Models = func(ids []string) {
+	replica.scope.SetModels = func(ids []string) {
 		ids = slices.Clone(ids)
 		replica.holds.Store(&ids)
 		r.announce(replica)
@@ -92,11 +92,7 @@ func LocalValue(ctx context.Context, key any) (local any, ok bool) {
 	if c == nil {
 		return nil, false
 	}
-	r, _ := c.Replica.Runner.(*Replica)
-	if r == nil {
-		return nil, false
-	}
-	for _, v := range r.values {
+	for _, v := range c.Replica.Runner.(*Replica).values {
 		if v.key == key {
 			return v.Local, true
 		}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"slices"
@@ -21,10 +20,9 @@ type life struct {
 	lived chan struct{} // closed when start and checks are over
 
 	// The set's mu guards the fields below.
-	place  *list.Element // element of the set's list
-	state  ReplicaState  // changed by enterLocked
-	since  time.Time     // time of the last change of state
-	config string        // the user config that the replica has taken
+	state  ReplicaState // changed by enterLocked
+	since  time.Time    // time of the last change of state
+	config string       // the user config that the replica has taken
 }
 
 // newLife returns the life of a replica that is not started. The caller holds the set's mu.

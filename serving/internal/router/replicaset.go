@@ -18,7 +18,7 @@ import (
 // are wanted; the server stops. Nothing waits under its lock. The life of one replica is
 // in replicalife.go.
 type ReplicaSet struct {
-	Changes *Changes
+	*Changes
 
 	config *Config
 	shared *Shared
@@ -148,13 +148,13 @@ func (s *ReplicaSet) Stop() {
 	defer s.unlock()
 	s.phase = setStopping
 	s.starts.stopTimer()
-	for l := range s.replicas.all() {
+	for _, l := range s.replicas.list {
 		l.stopLocked()
 	}
 }
 
 func (s *ReplicaSet) checkOverLocked() {
-	if s.replicas.total() > 0 || len(s.hooks.left()) > 0 {
+	if len(s.replicas.list) > 0 || len(s.hooks.left()) > 0 {
 		return
 	}
 	select {
@@ -182,11 +182,11 @@ func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := s.hooks.left()
-	if s.replicas.total() == 0 && len(left) == 0 {
+	if len(s.replicas.list) == 0 && len(left) == 0 {
 		return nil // both channels were closed, because the set ended at the last moment
 	}
 	return fmt.Errorf("stop deployment %q of app %q: %d replicas have not ended, still running: %q",
-		s.config.Name, s.config.App, s.replicas.total(), left)
+		s.config.Name, s.config.App, len(s.replicas.list), left)
 }
 
 func (s *ReplicaSet) stateLocked() DeploymentState {
@@ -216,16 +216,6 @@ func (s *ReplicaSet) Unready() string {
 	return fmt.Sprintf("Deployment(name='%s', app='%s') has no replica that takes requests yet.", s.config.Name, s.config.App)
 }
 
-// Declare implements [Replicas].
-func (s *ReplicaSet) Declare(ctx context.Context, next Settings) error {
-	return s.Changes.Declare(ctx, next)
-}
-
-// Reconfigure implements [Replicas].
-func (s *ReplicaSet) Reconfigure(ctx context.Context, config string) error {
-	return s.Changes.Reconfigure(ctx, config)
-}
-
 func (s *ReplicaSet) settings() Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,12 +235,12 @@ func (s *ReplicaSet) Status() DeploymentStatus {
 		MaxOngoingRequests: s.want.MaxOngoing,
 		MaxQueuedRequests:  s.want.MaxQueued,
 		Queued:             queued,
-		Replicas:           make([]ReplicaStatus, 0, s.replicas.total()),
+		Replicas:           make([]ReplicaStatus, 0, len(s.replicas.list)),
 	}
 	if s.condition.fault != nil {
 		d.Error = s.condition.fault.Error()
 	}
-	for l := range s.replicas.all() {
+	for _, l := range s.replicas.list {
 		d.Replicas = append(d.Replicas, l.statusLocked())
 	}
 	return d

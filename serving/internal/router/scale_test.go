@@ -53,8 +53,8 @@ func TestLivesCount(t *testing.T) {
 	}
 	s.move(all[4], ReplicaUnhealthy)
 	s.remove(all[1])
-	if s.total() != 5 || s.count(ReplicaStarting) != 2 || s.count(ReplicaRunning, ReplicaUnhealthy) != 3 || s.count(ReplicaStopping) != 0 {
-		t.Errorf("counts %v of %d", s.counts, s.total())
+	if len(s.list) != 5 || s.count(ReplicaStarting) != 2 || s.count(ReplicaRunning, ReplicaUnhealthy) != 3 || s.count(ReplicaStopping) != 0 {
+		t.Errorf("counts %v of %d", s.counts, len(s.list))
 	}
 	if got := s.surplus(3); len(got) != 3 || got[0] != all[5] || got[1] != all[2] || got[2] != all[3] {
 		t.Errorf("surplus %v", got)

@@ -30,24 +30,21 @@ import (
 // the first call has started. Its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
-	// Runner is the *router.Replica; nil without a server.
+	// Runner is the *router.Replica.
 	Runner any
-	// Component names the replica in spans and log lines. It is nil without a server.
+	// Component names the replica in spans and log lines.
 	Component *identity.Component
 	// MaxOngoing is the highest number of calls at a time.
 	MaxOngoing int
 	// Server is a comparable value. Replicas of the same server have equal values.
-	Server any
-	// Tracing makes the spans; never nil.
-	Tracing *spans.Tracer
-	// Log is the server's logger; never nil.
-	Log *slog.Logger
-	// Metrics are the metrics of the replica. They are nil without a server. A nil value
-	// counts nothing.
-	Metrics *metrics.Replica
-	// Models reports the ids of the replica's models to the router. It does not
-	// block. It is nil if no router uses them.
-	Models func(ids []string)
+	Server  any
+	Tracing *spans.Tracer    // makes the spans
+	Log     *slog.Logger     // the server's logger
+	Metrics *metrics.Replica // metrics of the replica
+	// SetModels reports the ids of the models that the replica has from now on to the router.
+	// It does not block, and does not keep the slice. The router uses the ids for the next
+	// call after SetModels returns.
+	SetModels func(ids []string)
 
 	values sync.Map // key → *value
 
@@ -114,14 +111,6 @@ func (r *Replica) Stop(ctx context.Context) {
 	r.mu.Unlock()
 	for _, f := range slices.Backward(funcs) {
 		f(ctx)
-	}
-}
-
-// SetModels reports the ids of the models that the replica has from now on. The slice
-// is not kept. The router uses the ids for the next call after SetModels returns.
-func (r *Replica) SetModels(ids []string) {
-	if r.Models != nil {
-		r.Models(ids)
 	}
 }
 

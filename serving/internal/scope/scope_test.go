@@ -97,15 +97,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-func TestSetModels(t *testing.T) {
-	var r scope.Replica
-	r.SetModels([]string{"nobody asks"})
-	var told []string
-	r.Models = func(ids []string) { told = append(told, ids...) }
-	r.SetModels([]string{"m1", "m2"})
-	if diff := cmp.Diff([]string{"m1", "m2"}, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
+func TestContextOutsideOfAReplica(t *testing.T) {
 	if scope.FromContext(t.Context()) != nil {
 		t.Error("a context outside of a replica has a call")
 	}
