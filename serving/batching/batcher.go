@@ -25,8 +25,7 @@ var errGoexit = errors.New("batched function called runtime.Goexit")
 // replica has its own queue. The methods are safe for concurrent use.
 type Batcher[In, Out any] struct {
 	core[In, Out]
-	f     func(context.Context, []In) ([]Out, error)
-	items sync.Pool // holds *item[In, Out] values that no caller and no batch uses
+	f func(context.Context, []In) ([]Out, error)
 }
 
 // New returns a batcher. The name identifies the function in spans, logs and metrics. f
@@ -43,7 +42,6 @@ func New[In, Out any](name string, f func(context.Context, []In) ([]Out, error),
 	b := &Batcher[In, Out]{f: f}
 	b.init(name, opts)
 	b.execute = b.call
-	b.items.New = func() any { return &item[In, Out]{done: make(chan struct{}, 1)} }
 	return b
 }
 
@@ -56,8 +54,7 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	if err != nil {
 		return out, err
 	}
-	it := b.items.Get().(*item[In, Out])
-	it.ctx, it.in = ctx, in
+	it := &item[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
 	if err := q.add(it); err != nil {
 		return out, err
 	}
@@ -65,16 +62,11 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	case <-it.done:
 	case <-ctx.Done():
 		if !q.abandon(it) {
-			// The item must not go back to the pool, because the batch may still use it.
 			return out, context.Cause(ctx)
 		}
 		<-it.done
 	}
-	out, err = it.out, it.err
-	done := it.done
-	*it = item[In, Out]{done: done}
-	b.items.Put(it)
-	return out, err
+	return it.out, it.err
 }
 
 // call runs the function for the items and stores its outputs in them.

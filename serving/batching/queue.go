@@ -59,14 +59,14 @@ func (q *queue[In, Out]) add(it *item[In, Out]) error {
 		return fmt.Errorf("batcher %q: the replica has stopped", q.core.name)
 	}
 	g := q.waiting.add(it, model)
-	if !q.startLocked() && q.leading && (q.core.size != nil || int64(g.n) == q.core.maxSize.Load()) {
+	if !q.startLocked() && q.leading && (q.core.size != nil || int64(len(g.items)) == q.core.maxSize.Load()) {
 		q.wakeLocked()
 	}
 	return nil
 }
 
 // abandon records that the caller of the item no longer waits. It returns true if the item
-// has an answer nevertheless. If not, the caller must not use the item again.
+// has an answer nevertheless.
 func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -225,13 +225,11 @@ func (q *queue[In, Out]) measureLocked() {
 
 // measureNextLocked measures whether the next item of g fits into the batch.
 func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
+	next := g.items[g.fits]
 	ins := q.scratch[:0]
-	next := g.head
-	for range g.fits {
-		ins = append(ins, next.in)
-		next = next.next
+	for _, it := range g.items[:g.fits+1] {
+		ins = append(ins, it.in)
 	}
-	ins = append(ins, next.in)
 	q.scratch = ins
 	fits, limit := g.fits, g.limit // only the leader changes the limit
 

@@ -90,8 +90,7 @@ func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	}
 }
 
-// settleLocked passes the answer to the item's caller. From then on the item belongs to
-// the caller.
+// settleLocked passes the answer to the item's caller.
 func (it *item[In, Out]) settleLocked(err error) {
 	it.state = answered
 	if it.request != nil {
@@ -99,5 +98,5 @@ func (it *item[In, Out]) settleLocked(err error) {
 		return
 	}
 	it.err = err
-	it.done <- struct{}{} // does not block: an item is settled once
+	close(it.done)
 }

@@ -3,6 +3,7 @@ package batching
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
@@ -24,16 +25,14 @@ type item[In, Out any] struct {
 	in      In
 	arrived time.Time
 	request *Request[In, Out] // nil unless it is a stream
-	// done receives one value when the answer is ready. Streams do not use it.
-	done chan struct{}
-	out  Out   // written before done gets its value
-	err  error // written before done gets its value
+	done    chan struct{}     // closed when the answer is ready; streams do not use it
+	out     Out               // written before done is closed
+	err     error             // written before done is closed
 
 	// The queue's mu guards the fields below.
-	state      state
-	group      *group[In, Out]
-	prev, next *item[In, Out]
-	batch      *batch[In, Out]
+	state state
+	group *group[In, Out]
+	batch *batch[In, Out]
 }
 
 // waitlist holds a queue's waiting items by model. The queue's mu guards it.
@@ -46,15 +45,14 @@ type waitlist[In, Out any] struct {
 	n       int                        // number of items in all groups
 }
 
-// group is the list of items that wait for one model, in order of arrival.
+// group has the items that wait for one model.
 type group[In, Out any] struct {
-	model      string
-	head, tail *item[In, Out]
-	n          int
+	model string
+	items []*item[In, Out] // in order of arrival
 
-	// The fields below are used only with a size function. fits is the number of items,
-	// from head on, that fit into a batch together, and size is their size. full means
-	// that no further item fits. limit is the maximum size for which they were measured.
+	// The fields below are used only with a size function. fits is the number of first items
+	// that fit into a batch together, and size is their size. full means that no further
+	// item fits. limit is the maximum size for which they were measured.
 	fits, size int
 	full       bool
 	limit      int
@@ -69,8 +67,8 @@ func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out]
 			w.byModel[model] = g
 		}
 	}
-	g.push(it)
-	it.state = waiting
+	g.items = append(g.items, it)
+	it.group, it.state = g, waiting
 	w.n++
 	w.metrics.Queued(1)
 	return g
@@ -81,7 +79,7 @@ func (w *waitlist[In, Out]) remove(it *item[In, Out]) {
 	g.remove(it)
 	w.n--
 	w.metrics.Queued(-1)
-	if g.n == 0 && g.model != "" {
+	if len(g.items) == 0 && g.model != "" {
 		delete(w.byModel, g.model)
 	}
 }
@@ -106,14 +104,14 @@ func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
 // will be due.
 func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) (ready *group[In, Out], due time.Time) {
 	for g := range w.groups() {
-		if g.n == 0 {
+		if len(g.items) == 0 {
 			continue
 		}
-		full := g.full || !w.sized && g.n >= limit
-		end := g.head.arrived.Add(wait)
+		full := g.full || !w.sized && len(g.items) >= limit
+		end := g.items[0].arrived.Add(wait)
 		switch {
 		case full || !end.After(now):
-			if ready == nil || g.head.arrived.Before(ready.head.arrived) {
+			if ready == nil || g.items[0].arrived.Before(ready.items[0].arrived) {
 				ready = g
 			}
 		case due.IsZero() || end.Before(due):
@@ -129,7 +127,7 @@ func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
 		if g.limit != limit {
 			g.limit, g.fits, g.size, g.full = limit, 0, 0, false
 		}
-		if !g.full && g.fits < g.n {
+		if !g.full && g.fits < len(g.items) {
 			return g
 		}
 	}
@@ -146,8 +144,9 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 			return nil // with the remaining items, further items may fit
 		}
 	}
-	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, g.n)), limit: limit, size: g.size}
-	for it := g.head; it != nil && len(b.items) < most; it = g.head {
+	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, len(g.items))), limit: limit, size: g.size}
+	for len(g.items) > 0 && len(b.items) < most {
+		it := g.items[0]
 		w.remove(it)
 		if !w.sized && it.ctx.Err() != nil {
 			it.state = abandoned // its caller is about to return
@@ -170,42 +169,23 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 // prune removes items with an ended context from the first n items of the group, and
 // reports whether it removed any.
 func (w *waitlist[In, Out]) prune(g *group[In, Out], n int) (pruned bool) {
-	it := g.head
-	for range n {
-		next := it.next
+	for _, it := range slices.Clone(g.items[:n]) {
 		if it.ctx.Err() != nil {
 			w.remove(it)
 			it.state = abandoned // its caller is about to return
 			pruned = true
 		}
-		it = next
 	}
 	return pruned
 }
 
-func (g *group[In, Out]) push(it *item[In, Out]) {
-	it.group, it.prev = g, g.tail
-	if g.tail == nil {
-		g.head = it
-	} else {
-		g.tail.next = it
-	}
-	g.tail = it
-	g.n++
-}
-
 func (g *group[In, Out]) remove(it *item[In, Out]) {
-	if it.prev == nil {
-		g.head = it.next
-	} else {
-		it.prev.next = it.next
+	if i := slices.Index(g.items, it); i > 0 {
+		g.items = slices.Delete(g.items, i, i+1)
+	} else { // the usual case, in which no item is moved
+		g.items[0] = nil
+		g.items = g.items[1:]
 	}
-	if it.next == nil {
-		g.tail = it.prev
-	} else {
-		it.next.prev = it.prev
-	}
-	it.prev, it.next, it.group = nil, nil, nil
-	g.n--
+	it.group = nil
 	g.fits, g.size, g.full = 0, 0, false // measure the remaining items again
 }
