@@ -1,14 +1,13 @@
 package otlpexporter
 
 import (
+	"compress/flate"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -17,7 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -64,7 +63,7 @@ func dialOptions(c settings) []grpc.DialOption {
 		grpc.WithDisableServiceConfig(), // no DNS queries for TXT records
 	}
 	if c.gzip {
-		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(compressionGzip)))
+		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
 	}
 	return options
 }
@@ -149,32 +148,5 @@ func (r *renewing) Clone() credentials.TransportCredentials {
 	return &renewing{r.TransportCredentials.Clone(), r.trust}
 }
 
-// gRPC registers compressors by name, for the whole process. grpc's own gzip uses the
-// standard library and costs five times as much. Its package is imported, so that it is
-// registered before this compressor replaces it.
-func init() { encoding.RegisterCompressor(compressor{}) }
-
-type compressor struct{}
-
-var _ encoding.Compressor = compressor{}
-
-// Name returns gRPC's name of gzip.
-func (compressor) Name() string { return compressionGzip }
-
-// Compress returns a pooled writer. Close returns it to its pool.
-func (compressor) Compress(w io.Writer) (io.WriteCloser, error) {
-	z := pooledWriter{gzipWriters.Get().(*gzip.Writer)}
-	z.Reset(w)
-	return z, nil
-}
-
-type pooledWriter struct{ *gzip.Writer }
-
-// Close ends the stream and returns the writer to its pool.
-func (z pooledWriter) Close() error {
-	defer gzipWriters.Put(z.Writer)
-	return z.Writer.Close()
-}
-
-// Decompress returns a reader. It uses no pool, because answers are rarely compressed.
-func (compressor) Decompress(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+// gRPC's compressor has one level for the whole process.
+func init() { _ = gzip.SetLevel(flate.BestSpeed) } // the level is valid
