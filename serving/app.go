@@ -69,28 +69,28 @@ func (a *App) overHTTP() bool {
 }
 
 func (a *App) check() error {
-	var faults []error
+	var faults faults
 	if !validName(a.name) {
-		faults = append(faults, fmt.Errorf("name %q: want 1 to %d letters, digits, '-', '_' or '.'", a.name, maxNameLen))
+		faults.add("name %q: want 1 to %d letters, digits, '-', '_' or '.'", a.name, maxNameLen)
 	}
 	if !validPrefix(a.prefix) {
 		faults = append(faults, prefixFault(a.prefix))
 	}
 	if a.ingress == nil {
-		faults = append(faults, errors.New("no ingress deployment"))
+		faults.add("no ingress deployment")
 	}
 	names := map[string]bool{}
 	for i, d := range a.deployments() {
 		switch {
 		case d == nil && i == 0: // reported above
 		case d == nil:
-			faults = append(faults, fmt.Errorf("deployment %d of WithDeployments is nil", i-1))
+			faults.add("deployment %d of WithDeployments is nil", i-1)
 		case names[d.name]:
-			faults = append(faults, fmt.Errorf("deployment %q: name used twice", d.name))
+			faults.add("deployment %q: name used twice", d.name)
 		default:
 			names[d.name] = true
 			if err := d.check(d == a.ingress); err != nil {
-				faults = append(faults, fmt.Errorf("deployment %q: %w", d.name, err))
+				faults.add("deployment %q: %w", d.name, err)
 			}
 		}
 	}

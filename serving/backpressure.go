@@ -2,7 +2,6 @@ package serving
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -43,12 +42,12 @@ func (b *backpressure) check() error {
 	if b == nil {
 		return nil
 	}
-	var faults []error
+	var faults faults
 	if !slices.Contains(backpressureStatuses, b.status) {
-		faults = append(faults, fmt.Errorf("backpressure status %d: want %s", b.status, eitherOf(backpressureStatuses)))
+		faults.add("backpressure status %d: want %s", b.status, eitherOf(backpressureStatuses))
 	}
 	if b.retryAfter < 0 {
-		faults = append(faults, fmt.Errorf("backpressure retry after %v: want zero or more", b.retryAfter))
+		faults.add("backpressure retry after %v: want zero or more", b.retryAfter)
 	}
 	return errors.Join(faults...)
 }

@@ -99,11 +99,7 @@ func callConfigFromEnv(env *envReader) CallConfig {
 	if host, port := env.getenv(envInPod), env.getenv(envAPIPort); host != "" && port != "" {
 		c.KubernetesAPI = net.JoinHostPort(host, port)
 	}
-	if c.Addr != "" {
-		if err := checkAddr(EnvCallAddr, c.Addr); err != nil {
-			env.faults = append(env.faults, err)
-		}
-	}
+	env.faults.addr(EnvCallAddr, c.Addr)
 	return c
 }
 
@@ -125,7 +121,7 @@ func (e *envReader) targets(variable string) map[string]string {
 		return nil
 	}
 	fail := func(format string, args ...any) {
-		e.faults = append(e.faults, fmt.Errorf("%s=%q: %w", variable, text, fmt.Errorf(format, args...)))
+		e.faults.add("%s=%q: %w", variable, text, fmt.Errorf(format, args...))
 	}
 	targets := map[string]string{}
 	last := ""
@@ -147,26 +143,11 @@ func (e *envReader) targets(variable string) map[string]string {
 	return targets
 }
 
-// faults returns all errors, each with the value seen and the allowed values.
-func (c CallConfig) faults() []error {
-	var faults []error
-	if c.Addr != "" {
-		if err := checkAddr("Calls.Addr", c.Addr); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	if n := c.MaxMessageBytes; n != 0 && n < leastCallMessageBytes {
-		faults = append(faults, fmt.Errorf("Calls.MaxMessageBytes %d: want %d or more", n, leastCallMessageBytes))
-	}
-	if n := c.MaxStreams; n < 0 {
-		faults = append(faults, fmt.Errorf("Calls.MaxStreams %d: want zero or more", n))
-	}
-	return append(faults, c.tlsFaults()...)
-}
-
-// tlsFaults returns the faults of the settings of TLS.
-func (c CallConfig) tlsFaults() []error {
-	var faults []error
+// check adds all errors, each with the value seen and the allowed values.
+func (c CallConfig) check(f *faults) {
+	f.addr("Calls.Addr", c.Addr)
+	f.number("Calls.MaxMessageBytes", c.MaxMessageBytes, leastCallMessageBytes, math.MaxInt32)
+	f.number("Calls.MaxStreams", c.MaxStreams, 1, math.MaxInt32)
 	given := 0
 	for _, file := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {
 		if file != "" {
@@ -174,17 +155,16 @@ func (c CallConfig) tlsFaults() []error {
 		}
 	}
 	if given != 0 && given != 3 {
-		faults = append(faults, fmt.Errorf("%s=%q, %s=%q and %s=%q: want all three or none", EnvCallTLSCert, c.TLSCert, EnvCallTLSKey, c.TLSKey, EnvCallTLSCA, c.TLSCA))
+		f.add("%s=%q, %s=%q and %s=%q: want all three or none", EnvCallTLSCert, c.TLSCert, EnvCallTLSKey, c.TLSKey, EnvCallTLSCA, c.TLSCA)
 	}
 	if given == 0 && len(c.TLSIDs) > 0 {
-		faults = append(faults, fmt.Errorf("%s=%q: ids need TLS; set %s, %s and %s", EnvCallTLSIDs, strings.Join(c.TLSIDs, ","), EnvCallTLSCert, EnvCallTLSKey, EnvCallTLSCA))
+		f.add("%s=%q: ids need TLS; set %s, %s and %s", EnvCallTLSIDs, strings.Join(c.TLSIDs, ","), EnvCallTLSCert, EnvCallTLSKey, EnvCallTLSCA)
 	}
 	for _, id := range c.TLSIDs {
 		if !strings.HasPrefix(id, "spiffe://") {
-			faults = append(faults, fmt.Errorf("%s: id %q: want spiffe://DOMAIN/PATH, or spiffe://DOMAIN/PATH/*", EnvCallTLSIDs, id))
+			f.add("%s: id %q: want spiffe://DOMAIN/PATH, or spiffe://DOMAIN/PATH/*", EnvCallTLSIDs, id)
 		}
 	}
-	return faults
 }
 
 // credentials returns the credentials for both sides of connections. They are nil without
@@ -217,20 +197,20 @@ type place struct {
 // has all faults.
 func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]place, error) {
 	list := map[*Deployment]place{}
-	var faults []error
+	var faults faults
 	for name, target := range c.Remote {
 		a, d, err := findDeployment(apps, name)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", EnvRemote, err))
+			faults.add("%s: %w", EnvRemote, err)
 			continue
 		}
 		source, err := discovery.Parse(target, cfg)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: deployment %q: %w", EnvRemote, name, err))
+			faults.add("%s: deployment %q: %w", EnvRemote, name, err)
 		}
 		if d == a.ingress {
-			faults = append(faults, fmt.Errorf("%s: deployment %q is the ingress of app %q: its requests arrive here and cannot go on to another process; "+
-				"to run it elsewhere only, leave it out of %s", EnvRemote, name, a.name, EnvDeployments))
+			faults.add("%s: deployment %q is the ingress of app %q: its requests arrive here and cannot go on to another process; "+
+				"to run it elsewhere only, leave it out of %s", EnvRemote, name, a.name, EnvDeployments)
 		}
 		list[d] = place{target: target, source: source}
 	}
@@ -241,11 +221,11 @@ func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]p
 	for _, name := range c.Deployments {
 		_, d, err := findDeployment(apps, name)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", EnvDeployments, err))
+			faults.add("%s: %w", EnvDeployments, err)
 			continue
 		}
 		if list[d].target != "" {
-			faults = append(faults, fmt.Errorf("deployment %q is in %s and in %s: want one of them", name, EnvDeployments, EnvRemote))
+			faults.add("deployment %q is in %s and in %s: want one of them", name, EnvDeployments, EnvRemote)
 		}
 		here[d] = true
 	}

@@ -66,11 +66,7 @@ func (c *calls) remote(s *router.Shared, d *Deployment, config router.Config) *r
 		Errors:     &d.errors,
 		Log:        c.log,
 		Settings:   config.Settings,
-		Changed: func() {
-			if s.Changed != nil {
-				s.Changed()
-			}
-		},
+		Changed:    s.Notify,
 	})
 	return built
 }

@@ -125,7 +125,7 @@ func checkKey(t reflect.Type) error {
 }
 
 func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
-	var faults []error
+	var faults faults
 	sent := 0
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -134,11 +134,11 @@ func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 		}
 		sent++
 		if err := checkJSON(f.Type, seen); err != nil {
-			faults = append(faults, fmt.Errorf("field %s of %v: %w", f.Name, t, err))
+			faults.add("field %s of %v: %w", f.Name, t, err)
 		}
 	}
 	if sent == 0 && t.NumField() > 0 {
-		faults = append(faults, fmt.Errorf("%v has no exported field, so nothing of it has a form in JSON", t))
+		faults.add("%v has no exported field, so nothing of it has a form in JSON", t)
 	}
 	return errors.Join(faults...)
 }

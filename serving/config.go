@@ -155,35 +155,53 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 
 // Validate returns all errors at once, each with the value seen and the allowed values.
 func (c Config) Validate() error {
-	var faults []error
-	if c.HTTPAddr != "" {
-		if err := checkAddr("HTTPAddr", c.HTTPAddr); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"RequestTimeout", c.RequestTimeout},
-		{"BackpressureRetryAfter", c.BackpressureRetryAfter},
-		{"ShutdownTimeout", c.ShutdownTimeout},
-		{"MinDrainingPeriod", c.MinDrainingPeriod},
-		{"ReadHeaderTimeout", c.ReadHeaderTimeout},
-		{"IdleTimeout", c.IdleTimeout},
-	} {
-		if d.value < 0 {
-			faults = append(faults, fmt.Errorf("%s %v: want zero or more", d.name, d.value))
-		}
-	}
+	var f faults
+	f.addr("HTTPAddr", c.HTTPAddr)
+	f.duration("RequestTimeout", c.RequestTimeout)
+	f.duration("BackpressureRetryAfter", c.BackpressureRetryAfter)
+	f.duration("ShutdownTimeout", c.ShutdownTimeout)
+	f.duration("MinDrainingPeriod", c.MinDrainingPeriod)
+	f.duration("ReadHeaderTimeout", c.ReadHeaderTimeout)
+	f.duration("IdleTimeout", c.IdleTimeout)
 	if n := c.BackpressureStatus; n != 0 && !slices.Contains(backpressureStatuses, n) {
-		faults = append(faults, fmt.Errorf("BackpressureStatus %d: want %s", n, eitherOf(backpressureStatuses)))
+		f.add("BackpressureStatus %d: want %s", n, eitherOf(backpressureStatuses))
 	}
-	if n := c.MaxHeaderBytes; n != 0 && (n < leastHeaderBytes || n > mostHeaderBytes) {
-		faults = append(faults, fmt.Errorf("MaxHeaderBytes %d: want %d to %d", n, leastHeaderBytes, mostHeaderBytes))
+	f.number("MaxHeaderBytes", c.MaxHeaderBytes, leastHeaderBytes, mostHeaderBytes)
+	c.GRPC.check(&f)
+	c.Calls.check(&f)
+	return errors.Join(f...)
+}
+
+// faults are the errors of settings.
+type faults []error
+
+func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
+
+// addr checks an address. Empty means the default.
+func (f *faults) addr(field, addr string) {
+	if addr == "" {
+		return
 	}
-	faults = append(faults, c.GRPC.faults()...)
-	return errors.Join(append(faults, c.Calls.faults()...)...)
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		f.add("%s %q: want host:port: %w", field, addr, err)
+	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		f.add("%s %q: want a port from 0 to 65535", field, addr)
+	}
+}
+
+// duration checks that a duration is not negative.
+func (f *faults) duration(field string, d time.Duration) {
+	if d < 0 {
+		f.add("%s %v: want zero or more", field, d)
+	}
+}
+
+// number checks the bounds of a number. Zero means the default.
+func (f *faults) number(field string, n, least, most int) {
+	if n != 0 && (n < least || n > most) {
+		f.add("%s %d: want %d to %d", field, n, least, most)
+	}
 }
 
 func (c Config) withDefaults() Config {
@@ -199,20 +217,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func checkAddr(field, addr string) error {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("%s %q: want host:port: %w", field, addr, err)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("%s %q: want a port from 0 to 65535", field, addr)
-	}
-	return nil
-}
-
 type envReader struct {
 	getenv func(string) string
-	faults []error
+	faults faults
 }
 
 func (e *envReader) duration(name string) time.Duration {
@@ -222,7 +229,7 @@ func (e *envReader) duration(name string) time.Duration {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		e.faults = append(e.faults, fmt.Errorf("%s=%q: want a duration of zero or more, such as 30s or 1m30s", name, text))
+		e.faults.add("%s=%q: want a duration of zero or more, such as 30s or 1m30s", name, text)
 		return 0
 	}
 	return d
@@ -254,7 +261,7 @@ func (e *envReader) boolean(name string, unset bool) bool {
 		return false
 	case "":
 	default:
-		e.faults = append(e.faults, fmt.Errorf("%s=%q: want true or false", name, text))
+		e.faults.add("%s=%q: want true or false", name, text)
 	}
 	return unset
 }
@@ -266,7 +273,7 @@ func (e *envReader) integer(name string, unset, least, most int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		e.faults = append(e.faults, fmt.Errorf("%s=%q: want a whole number from %d to %d", name, text, least, most))
+		e.faults.add("%s=%q: want a whole number from %d to %d", name, text, least, most)
 		return unset
 	}
 	return n
@@ -280,7 +287,7 @@ func (e *envReader) oneOf(name string, allowed []int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || !slices.Contains(allowed, n) {
-		e.faults = append(e.faults, fmt.Errorf("%s=%q: want %s", name, text, eitherOf(allowed)))
+		e.faults.add("%s=%q: want %s", name, text, eitherOf(allowed))
 		return 0
 	}
 	return n

@@ -119,26 +119,20 @@ func (d *Deployment) noServer() error {
 // check returns all faults of the deployment. ingress reports whether it is the ingress of
 // its app.
 func (d *Deployment) check(ingress bool) error {
-	var faults []error
+	var faults faults
 	if !validName(d.name) {
-		faults = append(faults, fmt.Errorf("name %q: want 1 to %d letters, digits, '-', '_' or '.'", d.name, maxNameLen))
+		faults.add("name %q: want 1 to %d letters, digits, '-', '_' or '.'", d.name, maxNameLen)
 	}
 	if ingress && d.handler == nil && !d.rpcs.Any() {
-		faults = append(faults, errors.New("no handler, and no gRPC service"))
+		faults.add("no handler, and no gRPC service")
 	}
 	faults = append(faults, d.rpcs.Faults(ingress)...)
 	if d.built.Load() != nil {
-		faults = append(faults, errors.New("a server has it already: build one for each"))
+		faults.add("a server has it already: build one for each")
 	}
 	if !ingress && len(d.methods) == 0 {
-		faults = append(faults, errors.New("no functions: nothing can call it; see AddFunction"))
+		faults.add("no functions: nothing can call it; see AddFunction")
 	}
-	if err := d.pressure.check(); err != nil {
-		faults = append(faults, err)
-	}
-	if err := d.checkMethods(); err != nil {
-		faults = append(faults, err)
-	}
-	faults = append(faults, d.configErr, checkSettings(d.settings, len(d.locals) > 0))
+	faults = append(faults, d.pressure.check(), d.checkMethods(), d.configErr, checkSettings(d.settings, len(d.locals) > 0))
 	return errors.Join(faults...)
 }

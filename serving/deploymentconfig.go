@@ -67,35 +67,26 @@ func defaultSettings() router.Settings {
 // checkSettings returns all faults of the settings. takesConfig reports whether some value
 // of the deployment may take a user config.
 func checkSettings(w router.Settings, takesConfig bool) error {
-	var faults []error
-	for _, n := range []struct {
-		name         string
-		value, least int
-		want         string
-	}{
-		{"replicas", w.Replicas, 1, "1 or more"},
-		{"max_ongoing_requests", w.MaxOngoing, 1, "1 or more"},
-		{"max_queued_requests", w.MaxQueued, -1, "-1 (no limit), 0 or more"},
-	} {
-		if n.value < n.least {
-			faults = append(faults, fmt.Errorf("%s %d: want %s", n.name, n.value, n.want))
+	var faults faults
+	least := func(name string, value, least int, want string) {
+		if value < least {
+			faults.add("%s %d: want %s", name, value, want)
 		}
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"health check period", w.HealthPeriod},
-		{"health check timeout", w.HealthTimeout},
-		{"graceful shutdown wait loop", w.WaitLoop},
-		{"graceful shutdown timeout", w.StopTimeout},
-	} {
-		if d.value <= 0 {
-			faults = append(faults, fmt.Errorf("%s %v: want more than zero", d.name, d.value))
+	least("replicas", w.Replicas, 1, "1 or more")
+	least("max_ongoing_requests", w.MaxOngoing, 1, "1 or more")
+	least("max_queued_requests", w.MaxQueued, -1, "-1 (no limit), 0 or more")
+	positive := func(name string, d time.Duration) {
+		if d <= 0 {
+			faults.add("%s %v: want more than zero", name, d)
 		}
 	}
+	positive("health check period", w.HealthPeriod)
+	positive("health check timeout", w.HealthTimeout)
+	positive("graceful shutdown wait loop", w.WaitLoop)
+	positive("graceful shutdown timeout", w.StopTimeout)
 	if !takesConfig && w.Config != "" {
-		faults = append(faults, errors.New("it has a user config, and no PerReplica whose value could take it"))
+		faults.add("it has a user config, and no PerReplica whose value could take it")
 	}
 	return errors.Join(faults...)
 }
@@ -138,7 +129,7 @@ func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings,
 			}
 		}
 	}
-	var faults []error
+	var faults faults
 	seen := map[any]string{}
 	for _, c := range configs {
 		fail := func(from, format string, args ...any) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"reflect"
 
@@ -56,19 +55,19 @@ func functionOf(name string, set bool, serve func(*router.Assignment, *callserve
 func methodName(name string) string { return cmp.Or(name, semconv.DefaultCallMethod) }
 
 func (d *Deployment) checkMethods() error {
-	var faults []error
+	var faults faults
 	names := map[string]bool{}
 	for _, m := range d.methods {
 		shown := methodName(m.name)
 		if !validName(shown) {
-			faults = append(faults, fmt.Errorf("method %q: want 1 to %d letters, digits, '-', '_' or '.', or \"\" for %s",
-				shown, maxNameLen, semconv.DefaultCallMethod))
+			faults.add("method %q: want 1 to %d letters, digits, '-', '_' or '.', or \"\" for %s",
+				shown, maxNameLen, semconv.DefaultCallMethod)
 		}
 		if !m.set {
-			faults = append(faults, fmt.Errorf("method %q: no function", shown))
+			faults.add("method %q: no function", shown)
 		}
 		if names[shown] {
-			faults = append(faults, fmt.Errorf("method %q: added twice", shown))
+			faults.add("method %q: added twice", shown)
 		}
 		names[shown] = true
 	}
@@ -78,7 +77,7 @@ func (d *Deployment) checkMethods() error {
 // checkCrossing returns an error for each function with an argument or result that cannot
 // be sent to another process.
 func (d *Deployment) checkCrossing() error {
-	var faults []error
+	var faults faults
 	for _, m := range d.methods {
 		in := m.in
 		if item, is := itemOf(in); is {
@@ -92,7 +91,7 @@ func (d *Deployment) checkCrossing() error {
 			{"result", d.codec.Check(m.out)},
 		} {
 			if t.is != nil {
-				faults = append(faults, fmt.Errorf("method %q: %s: %w", methodName(m.name), t.what, t.is))
+				faults.add("method %q: %s: %w", methodName(m.name), t.what, t.is)
 			}
 		}
 	}

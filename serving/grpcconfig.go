@@ -2,7 +2,6 @@ package serving
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"time"
 
@@ -108,40 +107,16 @@ func grpcConfigFromEnv(env *envReader) GRPCConfig {
 	}
 }
 
-// faults returns all errors, each with the value seen and the allowed values.
-func (c GRPCConfig) faults() []error {
-	var faults []error
-	if c.Addr != "" {
-		if err := checkAddr("GRPC.Addr", c.Addr); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"GRPC.RequestTimeout", c.RequestTimeout},
-		{"GRPC.ConnectionTimeout", c.ConnectionTimeout},
-		{"GRPC.KeepaliveTime", c.KeepaliveTime},
-		{"GRPC.KeepaliveMinTime", c.KeepaliveMinTime},
-	} {
-		if d.value < 0 {
-			faults = append(faults, fmt.Errorf("%s %v: want zero or more", d.name, d.value))
-		}
-	}
-	for _, n := range []struct {
-		name               string
-		value, least, most int
-	}{
-		{"GRPC.MaxMessageBytes", c.MaxMessageBytes, leastGRPCMessageBytes, math.MaxInt32},
-		{"GRPC.MaxStreams", c.MaxStreams, 1, math.MaxInt32},
-		{"GRPC.MaxHeaderBytes", c.MaxHeaderBytes, leastGRPCHeaderBytes, mostHeaderBytes},
-	} {
-		if n.value != 0 && (n.value < n.least || n.value > n.most) {
-			faults = append(faults, fmt.Errorf("%s %d: want %d to %d", n.name, n.value, n.least, n.most))
-		}
-	}
-	return faults
+// check adds all errors, each with the value seen and the allowed values.
+func (c GRPCConfig) check(f *faults) {
+	f.addr("GRPC.Addr", c.Addr)
+	f.duration("GRPC.RequestTimeout", c.RequestTimeout)
+	f.duration("GRPC.ConnectionTimeout", c.ConnectionTimeout)
+	f.duration("GRPC.KeepaliveTime", c.KeepaliveTime)
+	f.duration("GRPC.KeepaliveMinTime", c.KeepaliveMinTime)
+	f.number("GRPC.MaxMessageBytes", c.MaxMessageBytes, leastGRPCMessageBytes, math.MaxInt32)
+	f.number("GRPC.MaxStreams", c.MaxStreams, 1, math.MaxInt32)
+	f.number("GRPC.MaxHeaderBytes", c.MaxHeaderBytes, leastGRPCHeaderBytes, mostHeaderBytes)
 }
 
 func (c GRPCConfig) withDefaults() GRPCConfig {

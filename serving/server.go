@@ -181,32 +181,32 @@ func (s *Server) buildFronts() {
 
 // checkApps returns every fault of every app; prefixes are the route prefixes in force.
 func checkApps(apps []*App, prefixes map[*App]string) error {
-	var faults []error
+	var faults faults
 	if len(apps) == 0 {
-		faults = append(faults, errors.New("no apps"))
+		faults.add("no apps")
 	}
 	names, taken, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
 	for i, a := range apps {
 		if a == nil {
-			faults = append(faults, fmt.Errorf("app %d is nil", i))
+			faults.add("app %d is nil", i)
 			continue
 		}
 		if err := a.check(); err != nil {
-			faults = append(faults, fmt.Errorf("app %q: %w", a.name, err))
+			faults.add("app %q: %w", a.name, err)
 		}
 		if names[a.name] {
-			faults = append(faults, fmt.Errorf("app %q: name used twice", a.name))
+			faults.add("app %q: name used twice", a.name)
 		}
 		names[a.name] = true
 		if prefix := prefixes[a]; a.overHTTP() {
 			if other, is := taken[prefix]; is {
-				faults = append(faults, fmt.Errorf("app %q: route prefix %q already belongs to app %q", a.name, prefix, other))
+				faults.add("app %q: route prefix %q already belongs to app %q", a.name, prefix, other)
 			}
 			taken[prefix] = a.name
 		}
 		for _, d := range a.deployments() {
 			if other, taken := owners[d]; taken && d != nil && other != a.name {
-				faults = append(faults, fmt.Errorf("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other))
+				faults.add("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other)
 			}
 			owners[d] = a.name
 		}

@@ -15,8 +15,7 @@ type usage[M any] struct {
 
 type use[M any] struct {
 	entries []*entry[M]
-	hooked  bool         // release is registered with the call's OnEnd
-	first   [1]*entry[M] // initial storage of entries; most calls use one model
+	hooked  bool // release is registered with the call's OnEnd
 }
 
 func (u *usage[M]) add(e *entry[M], call *scope.Call) *use[M] {
@@ -24,7 +23,6 @@ func (u *usage[M]) add(e *entry[M], call *scope.Call) *use[M] {
 	of := u.byCall[call]
 	if of == nil {
 		of = new(use[M])
-		of.entries = of.first[:0]
 		u.byCall[call] = of
 	}
 	if !slices.Contains(of.entries, e) {

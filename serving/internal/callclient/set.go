@@ -33,7 +33,7 @@ type Config struct {
 	// Settings are the settings of the deployment. The other processes decide the number of
 	// their replicas and calls.
 	Settings router.Settings
-	// Changed is called after a change, without a lock. It may be nil.
+	// Changed is called after a change, without a lock.
 	Changed func()
 }
 
@@ -375,7 +375,5 @@ func (p *peer) enterLocked(state router.ReplicaState) {
 
 func (s *Set) unlock() {
 	s.mu.Unlock()
-	if s.cfg.Changed != nil {
-		s.cfg.Changed()
-	}
+	s.cfg.Changed()
 }

@@ -25,6 +25,13 @@ type Shared struct {
 	Changed func() // called after changes of replicas, without a lock; nil for none
 }
 
+// Notify calls Changed.
+func (s *Shared) Notify() {
+	if s.Changed != nil {
+		s.Changed()
+	}
+}
+
 // Config describes a deployment.
 type Config struct {
 	App, Name    string

@@ -79,9 +79,7 @@ func (s *ReplicaSet) unlock() {
 	for _, line := range lines {
 		line()
 	}
-	if s.shared.Changed != nil {
-		s.shared.Changed()
-	}
+	s.shared.Notify()
 }
 
 // reconcileLocked starts and stops replicas until their number is the wanted number. It
