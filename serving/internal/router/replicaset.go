@@ -18,7 +18,7 @@ import (
 // are wanted; the server stops. Nothing waits under its lock. The life of one replica is
 // in replicalife.go.
 type ReplicaSet struct {
-	*Changes
+	Changes *Changes
 
 	config *Config
 	shared *Shared
@@ -212,6 +212,16 @@ func (s *ReplicaSet) Unready() string {
 		return ""
 	}
 	return fmt.Sprintf("Deployment(name='%s', app='%s') has no replica that takes requests yet.", s.config.Name, s.config.App)
+}
+
+// Declare implements [Replicas].
+func (s *ReplicaSet) Declare(ctx context.Context, next Settings) error {
+	return s.Changes.Declare(ctx, next)
+}
+
+// Reconfigure implements [Replicas].
+func (s *ReplicaSet) Reconfigure(ctx context.Context, config string) error {
+	return s.Changes.Reconfigure(ctx, config)
 }
 
 func (s *ReplicaSet) settings() Settings {
