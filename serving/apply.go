@@ -70,10 +70,11 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 		changes.Go(func() { made[i] = d.replicas().Declare(ctx, declared[d]) })
 	}
 	changes.Wait()
+	errs := []error{errors.Join(made...)}
 	for _, a := range s.all.apps {
 		if held := s.all.prefixes[a]; prefixes[a] != held {
-			made = append(made, fmt.Errorf("app %q: the route prefix stays %q until the service is restarted, then it is %q", a.name, held, prefixes[a]))
+			errs = append(errs, fmt.Errorf("app %q: the route prefix stays %q until the service is restarted, then it is %q", a.name, held, prefixes[a]))
 		}
 	}
-	return errors.Join(made...)
+	return errors.Join(errs...)
 }

@@ -32,7 +32,11 @@ type Server struct {
 	grpc   *grpcproxy.Front // nil if no app has gRPC services
 	calls  *calls
 	all    *deployments
-	over   ending
+
+	// over ends when the server accepts no more connections. Its cause is the error of a
+	// listener, or context.Canceled.
+	over context.Context
+	end  context.CancelCauseFunc
 
 	stop    sync.Once
 	stopErr error // written in stop
@@ -90,16 +94,16 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 			Tracer:  spans.New(o.tracing),
 			Log:     accesslog.Log{Logger: o.log, Quiet: cfg.QuietAccessLog},
 		},
-		all:  &deployments{apps: apps, prefixes: prefixes},
-		over: ending{done: make(chan struct{})},
+		all: &deployments{apps: apps, prefixes: prefixes},
 	}
+	s.over, s.end = context.WithCancelCause(context.Background())
 	for _, a := range apps {
 		for _, d := range a.deployments() {
 			s.deploy(a.name, d, declared[d])
 		}
 	}
 	s.buildFronts()
-	s.calls.serve(s.shared, s.all.order, s.over.end)
+	s.calls.serve(s.shared, s.all.order, s.end)
 	for _, d := range s.all.order {
 		if len(d.locals) == 0 && !d.built.Load().Remote {
 			d.replicas().Start()
@@ -171,7 +175,7 @@ func (s *Server) buildFronts() {
 		Component: component,
 		Apps:      apps,
 		NotReady:  s.all.notReady,
-		Failed:    s.over.end,
+		Failed:    s.end,
 		Settings:  s.cfg.GRPC.settings(),
 	})
 	if s.grpc != nil {
@@ -244,7 +248,7 @@ func (s *Server) runLocked(l net.Listener) {
 	s.addr = l.Addr()
 	s.all.start()
 	s.shared.Counter.Start()
-	s.http.Serve(l, s.over.end)
+	s.http.Serve(l, s.end)
 }
 
 func (s *Server) startGRPC(ctx context.Context) error {
@@ -310,32 +314,15 @@ func (s *Server) CallAddr() net.Addr {
 
 // Done is closed when a started server accepts no more connections, because of Shutdown
 // or because a listener failed. Err returns the listener's error.
-func (s *Server) Done() <-chan struct{} { return s.over.done }
+func (s *Server) Done() <-chan struct{} { return s.over.Done() }
 
 // Err returns nil while the server serves and after an ordinary end. Otherwise it returns
 // the reason for which the server stopped accepting connections.
 func (s *Server) Err() error {
-	select {
-	case <-s.over.done:
-		return s.over.err
-	default:
-		return nil
+	if err := context.Cause(s.over); err != context.Canceled { //nolint:errorlint // it is the same value
+		return err
 	}
-}
-
-// ending is the moment from which a server accepts no connections.
-type ending struct {
-	once sync.Once
-	done chan struct{} // closed by end
-	err  error         // error of a listener; nil for an ordinary end
-}
-
-// end records the end with its error. Only the first call has an effect.
-func (e *ending) end(err error) {
-	e.once.Do(func() {
-		e.err = err
-		close(e.done)
-	})
+	return nil
 }
 
 // Status returns the state of each deployment, in the order of the apps, with the ingress

@@ -81,7 +81,7 @@ func (s *Server) linger(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-s.over.done: // the listener has failed, so no request comes
+	case <-s.over.Done(): // the listener has failed, so no request comes
 	}
 }
 

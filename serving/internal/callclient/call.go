@@ -89,7 +89,7 @@ func (p *peer) start(ctx context.Context, o router.Offer) *servev1.CallStart {
 		start.TimeoutNs = max(1, int64(time.Until(end)))
 	}
 	md := metadata.MD{}
-	p.set.provider.InjectMetadata(ctx, md)
+	p.set.cfg.Provider.InjectMetadata(ctx, md)
 	for key, values := range md {
 		for _, value := range values {
 			start.Propagated = append(start.Propagated, &servev1.Field{Key: key, Value: value})
@@ -162,7 +162,7 @@ func (x *exchange) sent(err error) error {
 // CloseSend implements [router.Exchange].
 func (x *exchange) CloseSend(err error) error {
 	if err != nil {
-		last := &servev1.CallRequest{Start: nil, Value: nil, Error: x.peer.set.errors.Encode(err), Whole: false}
+		last := &servev1.CallRequest{Start: nil, Value: nil, Error: x.peer.set.cfg.Errors.Encode(err), Whole: false}
 		if err := x.sent(x.stream.Send(last)); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (x *exchange) Recv() ([]byte, error) {
 	x.over = m.GetLast()
 	switch {
 	case m.GetError() != nil:
-		return nil, x.peer.set.errors.Decode(m.GetError())
+		return nil, x.peer.set.cfg.Errors.Decode(m.GetError())
 	case m.Value == nil:
 		return nil, io.EOF
 	}

@@ -41,8 +41,6 @@ type Config struct {
 type Set struct {
 	cfg       Config
 	app, name string
-	provider  *tracing.Provider
-	errors    *callwire.Errors
 
 	ctx  context.Context // context of the goroutines
 	stop context.CancelFunc
@@ -62,7 +60,7 @@ var _ router.Replicas = (*Set)(nil)
 // New returns a set that watches nothing yet.
 func New(c Config) *Set {
 	s := &Set{
-		cfg: c, app: c.Deployment.App, name: c.Deployment.Name, provider: c.Provider, errors: c.Errors,
+		cfg: c, app: c.Deployment.App, name: c.Deployment.Name,
 		over: make(chan struct{}), settings: c.Settings, peers: map[string]*peer{},
 	}
 	s.cfg.Log = c.Log.With("app", s.app, "deployment", s.name)

@@ -27,15 +27,11 @@ import (
 type Endpoint struct {
 	// Addr is host:port. No two endpoints of a list have the same Addr.
 	Addr string
-	// Zone is the zone of the machine, "" if it is unknown.
-	Zone string
 	// Serving reports whether the process answers calls. It may be set while the process
 	// terminates.
 	Serving bool
 	// Ready is Serving, except that it is unset as soon as the process terminates.
 	Ready bool
-	// Terminating reports whether the process has been asked to stop.
-	Terminating bool
 	// Name is the name of the pod, "" if it is unknown.
 	Name string
 }

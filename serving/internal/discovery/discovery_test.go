@@ -10,7 +10,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain ignores Go's resolver, which waits some seconds for an answer that does not come.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net.(*Resolver).tryOneName"))
+}
 
 // watch starts a source and returns the lists that it reports. The test waits for its end.
 func watch(t *testing.T, source Source) <-chan []Endpoint {

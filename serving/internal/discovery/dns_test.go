@@ -49,7 +49,7 @@ func TestDNSFollowsTheName(t *testing.T) {
 	server := servingtest.StartDNS(t, "model.test.", "10.0.0.2", "10.0.0.1", "fd00::1")
 	lists := dnsTest(t, server, new(logBuffer))
 	first := await(t, lists, "10.0.0.1:9100", "10.0.0.2:9100", "[fd00::1]:9100")
-	if e := first[0]; !e.Serving || !e.Ready || e.Terminating || e.Name != "" {
+	if e := first[0]; !e.Serving || !e.Ready || e.Name != "" {
 		t.Errorf("endpoint %+v", e)
 	}
 	server.Set(false, "10.0.0.3", "10.0.0.1")

@@ -92,15 +92,13 @@ type endpointSlice struct {
 	Endpoints []struct {
 		Addresses  []string `json:"addresses"`
 		Conditions struct {
-			Ready       *bool `json:"ready"`
-			Serving     *bool `json:"serving"`
-			Terminating *bool `json:"terminating"`
+			Ready   *bool `json:"ready"`
+			Serving *bool `json:"serving"`
 		} `json:"conditions"`
 		TargetRef *struct {
 			Kind string `json:"kind"`
 			Name string `json:"name"`
 		} `json:"targetRef"`
-		Zone string `json:"zone"`
 	} `json:"endpoints"`
 }
 
@@ -122,10 +120,7 @@ func (s endpointSlice) endpoints(port string) (list []Endpoint) {
 		// The addresses of an endpoint are interchangeable. An absent condition stands for
 		// its usual value.
 		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
-		endpoint := Endpoint{
-			Addr: net.JoinHostPort(e.Addresses[0], port), Zone: e.Zone, Ready: ready, Serving: ready,
-			Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
-		}
+		endpoint := Endpoint{Addr: net.JoinHostPort(e.Addresses[0], port), Ready: ready, Serving: ready}
 		if e.Conditions.Serving != nil {
 			endpoint.Serving = *e.Conditions.Serving
 		}

@@ -414,7 +414,7 @@ func TestSliceEndpoints(t *testing.T) {
 	}
 	want := []Endpoint{
 		{Addr: "10.0.0.1:9100", Ready: true, Serving: true},
-		{Addr: "10.0.0.2:9100", Serving: true, Terminating: true, Zone: "b", Name: "p"},
+		{Addr: "10.0.0.2:9100", Serving: true, Name: "p"},
 		{Addr: "10.0.0.3:9100"},
 	}
 	if diff := cmp.Diff(want, slice.endpoints("call")); diff != "" {
@@ -449,8 +449,8 @@ func TestViewMergesSlices(t *testing.T) {
 		"1": parse(slice(stale)), "2": parse(slice(endpoint("10.0.0.1"))), "3": parse(six),
 	}}
 	want := []Endpoint{
-		{Addr: "10.0.0.1:9100", Zone: "a", Serving: true, Ready: true, Name: "pod-10.0.0.1"},
-		{Addr: "[fd00::2]:9100", Zone: "a", Serving: true, Ready: true, Name: "pod-fd00::2"},
+		{Addr: "10.0.0.1:9100", Serving: true, Ready: true, Name: "pod-10.0.0.1"},
+		{Addr: "[fd00::2]:9100", Serving: true, Ready: true, Name: "pod-fd00::2"},
 	}
 	if diff := cmp.Diff(want, view.endpoints()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -141,15 +141,11 @@ func (s *Services) Faults(ingress bool) []error {
 	if slices.Contains(s.Stats, nil) {
 		faults = append(faults, errors.New("WithStatsHandler: nil"))
 	}
-	for _, i := range s.Unary {
-		if i == nil {
-			faults = append(faults, errors.New("WithUnaryInterceptor: nil"))
-		}
+	if slices.ContainsFunc(s.Unary, func(i grpc.UnaryServerInterceptor) bool { return i == nil }) {
+		faults = append(faults, errors.New("WithUnaryInterceptor: nil"))
 	}
-	for _, i := range s.Stream {
-		if i == nil {
-			faults = append(faults, errors.New("WithStreamInterceptor: nil"))
-		}
+	if slices.ContainsFunc(s.Stream, func(i grpc.StreamServerInterceptor) bool { return i == nil }) {
+		faults = append(faults, errors.New("WithStreamInterceptor: nil"))
 	}
 	return faults
 }
@@ -164,35 +160,33 @@ func (s *Services) chain() {
 }
 
 // chainUnary joins several interceptors to one, nil for none.
-func chainUnary(all []grpc.UnaryServerInterceptor) (chained grpc.UnaryServerInterceptor) {
-	for _, outer := range slices.Backward(all) {
-		inner := chained
-		if inner == nil {
-			chained = outer
-			continue
-		}
-		chained = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
-				return inner(ctx, req, info, handler)
-			})
-		}
+func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	if len(all) == 0 {
+		return nil
 	}
-	return chained
+	outer, inner := all[0], chainUnary(all[1:])
+	if inner == nil {
+		return outer
+	}
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+			return inner(ctx, req, info, handler)
+		})
+	}
 }
 
 // chainStream joins several interceptors to one, nil for none.
-func chainStream(all []grpc.StreamServerInterceptor) (chained grpc.StreamServerInterceptor) {
-	for _, outer := range slices.Backward(all) {
-		inner := chained
-		if inner == nil {
-			chained = outer
-			continue
-		}
-		chained = func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			return outer(srv, stream, info, func(srv any, stream grpc.ServerStream) error {
-				return inner(srv, stream, info, handler)
-			})
-		}
+func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	if len(all) == 0 {
+		return nil
 	}
-	return chained
+	outer, inner := all[0], chainStream(all[1:])
+	if inner == nil {
+		return outer
+	}
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return outer(srv, stream, info, func(srv any, stream grpc.ServerStream) error {
+			return inner(srv, stream, info, handler)
+		})
+	}
 }

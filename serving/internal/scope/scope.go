@@ -55,10 +55,9 @@ type Replica struct {
 
 // value is a value of a replica. Its first use constructs it.
 type value struct {
-	made atomic.Bool
-	v    any // written before made is set
-
-	mu sync.Mutex // held while v is made
+	mu   sync.Mutex // held while v is made
+	made bool
+	v    any
 }
 
 // Value returns the value of key in this replica. The first use makes it by
@@ -71,14 +70,11 @@ func (r *Replica) Value(key any, construct func() any) any {
 		found, _ = r.values.LoadOrStore(key, new(value))
 	}
 	v := found.(*value)
-	if v.made.Load() {
-		return v.v
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.made.Load() {
+	if !v.made {
 		v.v = construct()
-		v.made.Store(true)
+		v.made = true
 	}
 	return v.v
 }

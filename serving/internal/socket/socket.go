@@ -98,9 +98,6 @@ func New(c net.Conn, o Options) *Conn {
 	return s
 }
 
-// Done is closed when the connection has been closed.
-func (s *Conn) Done() <-chan struct{} { return s.done }
-
 // Status returns the status of the handler's response; 0 if there is none yet, or if it
 // was no response of HTTP.
 func (s *Conn) Status() int { return int(s.out.status.Load()) }

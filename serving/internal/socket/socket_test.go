@@ -295,7 +295,7 @@ func TestFinishIsBounded(t *testing.T) {
 			if err := b.conn.SetDeadline(time.Time{}); err != errTimedOut {
 				t.Errorf("SetDeadline: %v", err)
 			}
-			<-b.conn.Done()
+			<-b.conn.done
 		})
 	}
 }
@@ -347,7 +347,7 @@ func TestCloseOfAnEndedRequest(t *testing.T) {
 		if err := b.conn.Close(); err != nil {
 			t.Error(err)
 		}
-		<-b.conn.Done()
+		<-b.conn.done
 		if got, want := <-told, wsframe.AppendClose(nil, 1001, "bye"); string(got) != string(want) {
 			t.Errorf("the client was told %x, want %x", got, want)
 		}
