@@ -1,10 +1,6 @@
 package supervise
 
-import (
-	"time"
-
-	"github.com/servetrace/servetrace/internal/launch"
-)
+import "time"
 
 // The breaker opens after breakerCrashes crashes within breakerWindow. Then each pause
 // before a start is brokenPause, until a steady process or a Reload closes the breaker.
@@ -46,26 +42,4 @@ func (b *breaker) steady() {
 	if b.open {
 		*b = breaker{}
 	}
-}
-
-// endedByOthers reports whether a ready process ended without a fault of its code: by a
-// signal from outside, or with status 0, which may follow such a signal. If the kernel has
-// counted a kill for lack of memory, the plugin is at fault.
-func endedByOthers(r launch.Report) bool {
-	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
-	return inOrder || !mayBeToBlame(r)
-}
-
-// mayBeToBlame reports whether a process may have ended because of its work. A signal
-// from another process does not count. A kill by this host, or by the kernel for lack of
-// memory, counts.
-func mayBeToBlame(r launch.Report) bool {
-	if r.Killed != "" || r.OOM {
-		return true
-	}
-	switch r.Signal {
-	case "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP":
-		return false
-	}
-	return true
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,6 +17,46 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
+
+// crash is the error of a process that ended unasked, was killed because it did not
+// answer, or did not become a plugin.
+type crash struct {
+	err error
+	// byOthers is set if the plugin's code is not to blame, see endedByOthers.
+	byOthers bool
+}
+
+func (c *crash) Error() string { return c.err.Error() }
+func (c *crash) Unwrap() error { return c.err }
+
+// endedByOthers reports whether a ready process ended without a fault of its code: by a
+// signal from outside, or with status 0, which may follow such a signal. If the kernel has
+// counted a kill for lack of memory, the plugin is at fault.
+func endedByOthers(r launch.Report) bool {
+	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
+	return inOrder || !mayBeToBlame(r)
+}
+
+// mayBeToBlame reports whether a process may have ended because of its work. A signal
+// from another process does not count. A kill by this host, or by the kernel for lack of
+// memory, counts.
+func mayBeToBlame(r launch.Report) bool {
+	if r.Killed != "" || r.OOM {
+		return true
+	}
+	switch r.Signal {
+	case "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP":
+		return false
+	}
+	return true
+}
+
+// neverBecamePlugin reports whether a start failed because the program is no plugin, or did
+// not answer in time.
+func neverBecamePlugin(err error) bool {
+	failed, ok := errors.AsType[*launch.Error](err)
+	return ok && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
+}
 
 // Bounds of the log line of a crash. The file has the whole report.
 const (

@@ -32,17 +32,6 @@ type life struct {
 	sent chan struct{}
 }
 
-// crash is the error of a process that ended unasked, was killed because it did not
-// answer, or made no handshake.
-type crash struct {
-	err error
-	// byOthers is set if the plugin's code is not to blame, see endedByOthers.
-	byOthers bool
-}
-
-func (c *crash) Error() string { return c.err.Error() }
-func (c *crash) Unwrap() error { return c.err }
-
 // begin returns a life that is ready: connected, described and configured. After an
 // error, the process has ended.
 func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
@@ -124,12 +113,6 @@ func (l *life) connect(start context.Context) error {
 	l.sender = newSender(x, l.peer)
 	l.sender.redactor = l.plan.Redactor
 	return nil
-}
-
-// neverBecamePlugin reports whether a process ran but made no handshake.
-func neverBecamePlugin(err error) bool {
-	var failed *launch.Error
-	return errors.As(err, &failed) && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
 }
 
 // errStartAgain is the error of a plugin that wants its variables in its start
