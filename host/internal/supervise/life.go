@@ -129,8 +129,8 @@ func (l *life) introduce(ctx context.Context) (err error) {
 // gone reports whether the process or the connection has ended.
 func (l *life) gone() bool { return l.sender.gone() }
 
-// ended returns the error of a life after gone.
-func (l *life) ended() error {
+// endError returns the error of a life that is gone.
+func (l *life) endError() error {
 	return &crash{
 		err:      fmt.Errorf("%s: %s", policyOf(l.x.Entry).ended, l.peer.Exit()),
 		byOthers: endedByOthers(l.peer.Report()),

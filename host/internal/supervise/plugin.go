@@ -106,7 +106,7 @@ func (x *Plugin) Run() {
 			a = l.a
 		}
 		if x.ctx.Err() != nil {
-			a.end(!x.knows(StateStopped, err))
+			a.end(true)
 			if err != nil {
 				x.status.failures.SetLast(time.Now(), err.Error())
 			}
@@ -142,7 +142,8 @@ func (x *Plugin) failed(l *life, a *attempt, err error) State {
 			state = StateBroken
 		}
 	}
-	known := x.knows(state, err)
+	known := false // whether the log already has the cause, and with it the output of the plugin
+	x.status.withLogMemory(func(m *logMemory) { known = m.knows(state, err.Error()) })
 	x.status.set(state, err.Error())
 	a.end(!known)
 	x.Queue.SetHopeless(needsMending(state, err))
@@ -150,13 +151,6 @@ func (x *Plugin) failed(l *life, a *attempt, err error) State {
 		x.status.withLogMemory(func(m *logMemory) { m.unsteady = true })
 	}
 	return state
-}
-
-// knows reports whether the log already has the cause of the end of an attempt, and with it
-// the output of the plugin.
-func (x *Plugin) knows(to State, cause error) (known bool) {
-	x.status.withLogMemory(func(m *logMemory) { known = cause != nil && m.knows(to, cause.Error()) })
-	return known
 }
 
 // restartFirst is the first pause before a start. The longest is policy.mostPause.
@@ -231,7 +225,7 @@ func (x *Plugin) serve(l *life) (*life, error) {
 		select {
 		case <-l.peer.Done():
 			l.endSending()
-			err := l.ended()
+			err := l.endError()
 			l.reportCrash(l.peer.Report(), err)
 			return l, errors.Join(err, l.end())
 		case <-x.ctx.Done():

@@ -89,7 +89,7 @@ func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
 		s.heard()
 	}
 	if s.trial != nil {
-		ans = s.trial.judge(s.lane, it, ans)
+		ans = s.trial.record(s.lane, it, ans)
 	}
 	if ans.Err != nil && (ans.Said || !ans.Lost) {
 		s.x.status.degrade(ans.Err.Error())
@@ -115,7 +115,7 @@ func (s *sender) judge() {
 }
 
 // send calls Export or Process with one batch. It blocks until the plugin has answered or
-// ctx ends. After the deadline, or on a broken connection, it blocks until awaitVerdict
+// ctx ends. After the deadline, or on a broken connection, it blocks until awaitHealth
 // returns.
 func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	timeout := s.x.sup.cfg.ExportTimeout
@@ -166,7 +166,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", timeout, EnvExportTimeout)
 	}
 	if !ans.Said && (call.Err() != nil || broken) {
-		s.awaitVerdict(ctx)
+		s.awaitHealth(ctx)
 	}
 	ans.Lost = ctx.Err() != nil || s.gone()
 	return ans
@@ -202,9 +202,9 @@ func tooLong(err *wire.Error, trailer metadata.MD) bool {
 // health check.
 func sentByPlugin(trailer metadata.MD) bool { return len(trailer) > 0 }
 
-// awaitVerdict checks the health of the plugin after a call without an answer. It returns
+// awaitHealth checks the health of the plugin after a call without an answer. It returns
 // when the plugin has answered, has ended, or ctx ends.
-func (s *sender) awaitVerdict(ctx context.Context) {
+func (s *sender) awaitHealth(ctx context.Context) {
 	s.checkHealth(ctx, mostMisses)
 	if !s.ending() {
 		s.killIfOverShare(ctx)

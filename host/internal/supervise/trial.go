@@ -19,13 +19,13 @@ type trial struct {
 	mu     sync.Mutex
 	passed int   // number of batches that were delivered, or answered "later" if lenient
 	failed error // the first failure
-	over   bool  // the probation is over, and judge does nothing
+	over   bool  // the probation is over, and record does nothing
 }
 
-// judge records an answer to a batch, and returns the answer. If the new process fails
-// with this answer, judge makes the lane idle. It then returns another answer, which
-// puts the batch back into the queue.
-func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
+// record records an answer to a batch, and returns the answer. If the new process fails
+// with this answer, record makes the lane idle. It then returns another answer, which puts
+// the batch back into the queue.
+func (t *trial) record(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over || ans.Lost && !ans.Said { // upgrade.await notices the end of the process

@@ -104,7 +104,7 @@ func (u *upgrade) begin(a *attempt) (*life, error) {
 	watch.Go(func() { // ends when begin returns
 		select {
 		case <-u.old.peer.Done():
-			u.x.status.set(StateStarting, u.old.ended().Error())
+			u.x.status.set(StateStarting, u.old.endError().Error())
 		case <-begun:
 		}
 	})
@@ -154,7 +154,7 @@ func (u *upgrade) await() error {
 	for {
 		select {
 		case <-u.next.peer.Done():
-			return u.next.ended()
+			return u.next.endError()
 		case <-u.old.peer.Done():
 			return nil
 		case <-u.x.ctx.Done():
@@ -185,8 +185,8 @@ func (u *upgrade) await() error {
 }
 
 // retire ends a process that takes no more batches, in the background: the process
-// answers its calls, shuts down and ends. Then the channel is closed. retireTimeout or
-// the end of the host bounds the shutdown.
+// answers its calls, shuts down and ends. Then retire closes the returned channel.
+// retireTimeout or the end of the host bounds the shutdown.
 func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { // Plugin.Run waits for it
@@ -200,7 +200,7 @@ func (x *Plugin) retire(l *life) <-chan struct{} {
 		}
 		if crashed {
 			x.status.crashed(false) // does not count for the breaker, because another process works
-			l.reportCrash(l.peer.Report(), l.ended())
+			l.reportCrash(l.peer.Report(), l.endError())
 		} else {
 			ctx, cancel := x.ending(retireTimeout)
 			defer cancel()
