@@ -41,6 +41,9 @@ type ending struct {
 	over     bool // all items are dropped at once, see DropRest
 }
 
+// unstartable reports whether a plugin stops and cannot be started before that.
+func (e ending) unstartable() bool { return e.hasty && e.hopeless }
+
 // NewQueue returns an empty queue for the exporter with a name. The caller passes it to
 // Join. Failures are reported to f.
 func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
@@ -291,10 +294,10 @@ func isEmpty(q *Queue, seq uint64) bool {
 	return oldest == nil || oldest.seq > seq
 }
 
-// settledLocked reports whether all batches sealed up to seq are settled in the queue, and
+// isSettled reports whether all batches sealed up to seq are settled in the queue, and
 // in the processors before it. A stopping queue does not wait for a processor that cannot
 // be started, unless the processor fails open.
-func (q *Queue) settledLocked(seq uint64) bool {
+func isSettled(q *Queue, seq uint64) bool {
 	for _, u := range q.p.chain.all {
 		waivable := q.ending.hasty && u.ending.hopeless && u.stage.patience == 0
 		if !waivable && feeds(u, q) && !isEmpty(u, seq) {
@@ -304,6 +307,13 @@ func (q *Queue) settledLocked(seq uint64) bool {
 	return isEmpty(q, seq)
 }
 
+// Awaits reports whether WaitSettled would wait.
+func (q *Queue) Awaits(seq uint64) bool {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	return !isSettled(q, seq) && !q.ending.unstartable()
+}
+
 // WaitSettled blocks until all batches sealed up to seq are settled, in the queue and in
 // the processors before it. If ctx ends, or a stopping plugin cannot be started, it returns
 // early, with the number of remaining spans and the cause.
@@ -311,9 +321,9 @@ func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause
 	defer wakeAtEnd(ctx, q)()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
-	for !q.settledLocked(seq) {
+	for !isSettled(q, seq) {
 		cause := context.Cause(ctx)
-		if q.ending.hasty && q.ending.hopeless {
+		if q.ending.unstartable() {
 			cause = errHopeless
 		}
 		if cause != nil {

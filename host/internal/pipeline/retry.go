@@ -44,8 +44,8 @@ const (
 	outageLeast = 2 * time.Second
 )
 
-// outage counts the failures of a back end. The zero value means no outage. The queue's
-// mutex guards it.
+// outage counts the failures of a back end. The zero value means no outage. The
+// pipeline's mutex guards it.
 type outage struct {
 	misses int    // calls in a row without success
 	first  uint64 // sequence number of the batch of the first of these calls

@@ -314,17 +314,15 @@ func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
-// Shutdown sends the batches sealed up to seq, until flush ends. A plugin in a pause after a
-// crash is started at once if batches wait. Then it makes Run end
+// Shutdown sends the batches sealed up to seq, until flush ends. If batches wait and the
+// plugin is in a pause before a start, it is started at once. Then Shutdown makes Run end
 // the plugin before the context end ends. It does not wait for Run.
 //
 // A processor that fails open has half of the time until flush ends. Then its batches go on
 // without it, so that the exporters have the other half.
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
-	now, done := context.WithCancel(flush)
-	done() // so that waitSettled does not wait; for a plugin that cannot be started, it has another error
-	if errors.Is(waitSettled(now, x, seq), context.Canceled) {
+	if flush.Err() == nil && x.Queue.Awaits(seq) {
 		x.drain()
 	}
 	err := error(nil)
