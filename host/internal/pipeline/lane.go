@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -286,76 +285,4 @@ func retryPause(attempt int, asked time.Duration) time.Duration {
 		return max(asked, retryFirst/2)
 	}
 	return Backoff{retryFirst, retryMost}.Pause(attempt - 1)
-}
-
-// End describes a connection that has ended, for Judge.
-type End struct {
-	Crashed  bool // the process ended although the host had not asked for it
-	Blamed   bool // the process crashed, and its work may be the cause
-	Leaving  bool // the process had announced its end
-	Attached bool // another program has started the process
-	// Quarantine stores a batch that is given up, and returns attributes for the log.
-	Quarantine func(now time.Time, id string, it *Item) []any
-}
-
-// Verdict is the result of Judge.
-type Verdict struct {
-	IDs []string // ids of the batches that a process had when it crashed
-	// Blameless is true if the crash does not count against the plugin: the batch that it
-	// had is in quarantine now, and it has answered other batches since the first crash.
-	Blameless bool
-}
-
-// Judge decides about the items that the plugin received and did not answer before it
-// ended or the host stopped. The last call must have ended. See poison.go.
-func (l *Lane) Judge(e End) (v Verdict) {
-	q := l.q
-	defer q.p.LogNotes() // a processor that fails open puts items on other queues
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	now := time.Now()
-	list := l.unanswered
-	l.unanswered = nil
-	for _, it := range list {
-		l.removeInFlightLocked(it)
-		switch {
-		case !e.Crashed || e.Leaving:
-			it.suspect = false
-			q.againLocked(now, it, 0)
-		case e.Attached:
-			it.parked = true
-			q.againLocked(now, it, q.p.cfg.MaxAge) // until Resume
-		default:
-			l.suspectLocked(now, it, e, e.Blamed && len(list) == 1, &v)
-		}
-	}
-	q.expireLocked(now)
-	q.armLocked(now)
-	return v
-}
-
-// suspectLocked marks an item that was in flight at a crash as a suspect, or puts it
-// into quarantine.
-func (l *Lane) suspectLocked(now time.Time, it *Item, e End, alone bool, v *Verdict) {
-	q, id := l.q, it.ID()
-	if len(v.IDs) < mostIDs {
-		v.IDs = append(v.IDs, id)
-	}
-	it.suspect = true
-	if alone {
-		if it.alone == 0 {
-			it.answered = q.answered
-		}
-		it.alone++
-	}
-	if it.alone < mostAlone {
-		q.againLocked(now, it, 0)
-		return
-	}
-	q.ledger.quarantined++
-	v.Blameless = q.answered > it.answered
-	args := []any{"batch", id, "spans", it.Left(), "bytes", len(it.Batch.data), "attempts", it.Attempt}
-	q.failures.Note(slog.LevelError, "a batch is quarantined: the plugin crashed twice while it had nothing else",
-		append(args, e.Quarantine(now, id, it)...)...)
-	q.dropLocked(now, it, reasonQuarantined)
 }
