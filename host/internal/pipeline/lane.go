@@ -51,19 +51,28 @@ type Lane struct {
 	q      *Queue
 	limits Limits
 	leases *leases     // references of the connection to batches
-	gone   func() bool // see NewLane
+	ending func() bool // see NewLane
 
-	idle       bool    // the lane takes no item, although the plugin may be ready
-	single     bool    // the lane takes one item at a time
+	mode       Mode
 	inFlight   int     // number of this lane's items in flight
 	suspected  bool    // the item in flight is a suspect
 	unanswered []*Item // items that the plugin had received and not answered when it ended
 }
 
-// NewLane returns a lane that is not open. gone reports whether the plugin has ended or
+// Mode is the number of items that a lane has in flight at a time.
+type Mode int
+
+// The modes. A lane that takes no item may belong to a plugin that is ready.
+const (
+	TakesMany Mode = iota
+	TakesOne
+	TakesNone
+)
+
+// NewLane returns a lane that is not open. ending reports whether the plugin has ended or
 // is being killed, although the sender may not know it yet.
-func NewLane(q *Queue, gone func() bool) *Lane {
-	return &Lane{q: q, leases: newLeases(), gone: gone}
+func NewLane(q *Queue, ending func() bool) *Lane {
+	return &Lane{q: q, leases: newLeases(), ending: ending}
 }
 
 // Open adds the lane to its queue. limits bound the items that it takes.
@@ -83,11 +92,11 @@ func (l *Lane) Close() {
 	l.q.lanes = slices.DeleteFunc(l.q.lanes, func(other *Lane) bool { return other == l })
 }
 
-// Set changes whether the lane is idle, and whether it takes only one item at a time.
-func (l *Lane) Set(idle, single bool) {
+// SetMode changes the mode, which is TakesMany in a new lane.
+func (l *Lane) SetMode(mode Mode) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
-	l.idle, l.single = idle, single
+	l.mode = mode
 	l.q.changed.Broadcast()
 }
 
@@ -131,7 +140,7 @@ func (l *Lane) Take(ctx context.Context) *Item {
 	defer q.p.LogNotes() // the bytes of a part may cost another exporter a batch
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
-	for ctx.Err() == nil && !l.gone() {
+	for ctx.Err() == nil && !l.ending() {
 		now := time.Now()
 		it := q.nextLocked(now)
 		if it == nil || it.delivery.loading || !l.hasTurnLocked(it) || !l.hasRoomLocked(it) {
@@ -160,10 +169,10 @@ func (l *Lane) Take(ctx context.Context) *Item {
 
 // hasTurnLocked reports whether an item may be sent while other items are in flight.
 func (l *Lane) hasTurnLocked(it *Item) bool {
-	if l.idle {
+	if l.mode == TakesNone {
 		return false
 	}
-	return l.inFlight == 0 || !l.single && !l.suspected && !it.suspect && !l.q.outage.on()
+	return l.inFlight == 0 || l.mode == TakesMany && !l.suspected && !it.suspect && !l.q.outage.on()
 }
 
 // hasRoomLocked limits the bytes in flight or held by gRPC to the exporter's share of

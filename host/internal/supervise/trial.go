@@ -39,7 +39,7 @@ func (t *trial) record(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer)
 	}
 	if t.failed == nil {
 		t.failed = fmt.Errorf("it does not deliver: %w", answerError(ans))
-		l.Set(true, true)
+		l.SetMode(pipeline.TakesNone)
 		t.notify()
 	}
 	return pipeline.Answer{Err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, Took: ans.Took, Lost: true}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
 // A plugin is replaced without a loss. The new process starts beside the old process,
@@ -129,20 +131,22 @@ func (u *upgrade) prove() error {
 	}
 	u.trial = &trial{lenient: u.x.status.now() == StateDegraded, news: make(chan struct{}, 1)}
 	u.next.sender.trial = u.trial
-	u.next.sender.lane.Set(false, true)
-	u.old.sender.lane.Set(true, false)
+	u.next.sender.lane.SetMode(pipeline.TakesOne)
+	u.old.sender.lane.SetMode(pipeline.TakesNone)
 	u.next.startSending()
 	err := u.await()
 	failed := u.trial.end()
 	if err == nil && !u.old.gone() {
 		err = failed // error of a call that ended at the last moment
 	}
-	u.next.sender.lane.Set(err != nil, false)
-	u.old.sender.lane.Set(err == nil, false)
 	if err != nil {
+		u.next.sender.lane.SetMode(pipeline.TakesNone)
+		u.old.sender.lane.SetMode(pipeline.TakesMany)
 		u.next.stop() // its batches go back to the queue
+		return err
 	}
-	return err
+	u.next.sender.lane.SetMode(pipeline.TakesMany)
+	return nil // the old process takes none already
 }
 
 // await blocks until the end of the probation, and returns nil if the new process
