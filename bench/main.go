@@ -2,7 +2,7 @@
 // compares the figures with their bounds.
 //
 //	bench run [-quick] [-shape REGEXP] [-row REGEXP] [-repeat N] [-out DIR]
-//	bench soak [-for 1h] [-rate N] [-out DIR]   memory while the sink is down
+//	bench soak [-for 1h] [-out DIR]             memory while the sink is down
 //	bench gate [-shape REGEXP]                  check looser bounds, on any machine
 //
 // The exit status is 3, without a report, if other processes use the machine, and 1 if
@@ -28,7 +28,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/servetrace/servetrace/bench/internal/callload"
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/serveload"
@@ -40,7 +39,7 @@ import (
 
 // shapes returns all shapes, in the order in which they run.
 func shapes() []suite.Shape {
-	return slices.Concat(spanpath.Shapes(), serveload.Shapes(), callload.Shapes())
+	return slices.Concat(spanpath.Shapes(), serveload.Shapes())
 }
 
 // The exit statuses.
@@ -58,7 +57,7 @@ var (
 )
 
 func main() {
-	child.Main(sink.Roles, spanpath.Roles, serveload.Roles, callload.Roles)
+	child.Main(sink.Roles, spanpath.Roles, serveload.Roles)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
@@ -158,24 +157,24 @@ const gateRounds = 3
 func (s *settings) gate(flags *flag.FlagSet) func(context.Context) error {
 	choice(flags, &s.options.Shape, "shape")
 	return func(ctx context.Context) error {
-		held, err := suite.Check(ctx, shapes(), s.options, gateRounds)
+		claims, err := suite.Check(ctx, shapes(), s.options, gateRounds)
 		if err != nil {
 			return err
 		}
-		return printGate(os.Stdout, held)
+		return printGate(os.Stdout, claims)
 	}
 }
 
 // printGate prints the claims, and returns an error if a bound is exceeded.
-func printGate(w io.Writer, held []suite.Held) error {
+func printGate(w io.Writer, claims []suite.ClaimResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var missed error
-	for _, h := range held {
+	for _, c := range claims {
 		verdict := "ok"
-		if !h.OK() {
+		if !c.Held() {
 			verdict, missed = "OVER", errGate
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\tbest %.3g%s of %d rounds\tbound %.3g%s\n", verdict, h.Shape, h.Claim.Name, h.Best, h.Claim.Unit, h.Rounds, h.Claim.Gate, h.Claim.Unit)
+		fmt.Fprintf(table, "%s\t%s\t%s\tbest %.3g%s of %d rounds\tbound %.3g%s\n", verdict, c.Shape, c.Name, c.Measured.Min, c.Unit, c.Measured.N, c.Gate, c.Unit)
 	}
 	return errors.Join(missed, table.Flush())
 }
@@ -185,13 +184,12 @@ const shortestSoak = 90 * time.Second
 
 func (s *settings) soakMemory(flags *flag.FlagSet) func(context.Context) error {
 	length := flags.Duration("for", time.Hour, "how long; 2m suffices for a check")
-	rate := flags.Int("rate", 5000, "spans in a second")
 	flags.StringVar(&s.out, "out", "bin/bench/soak", "the folder for soak.md")
 	return func(ctx context.Context) error {
-		if *length < shortestSoak || *rate < 1 {
-			return fmt.Errorf("%w; a soak takes %s at least, and has a rate", errUsage, shortestSoak)
+		if *length < shortestSoak {
+			return fmt.Errorf("%w; a soak takes %s at least", errUsage, shortestSoak)
 		}
-		result, err := spanpath.Soak(ctx, s.options.Env, *length, *rate)
+		result, err := spanpath.Soak(ctx, s.options.Env, *length)
 		if err != nil {
 			return err
 		}

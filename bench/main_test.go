@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/benchtest"
+	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
@@ -155,24 +158,18 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-func TestShapesAreComplete(t *testing.T) {
-	names := map[string]bool{}
-	for _, s := range shapes() {
-		if names[s.Name] || len(s.Rows) == 0 || s.Repeats == 0 || len(s.Claims) == 0 {
-			t.Errorf("shape %q is named twice, or is incomplete", s.Name)
-		}
-		names[s.Name] = true
-	}
-}
-
 func TestPrintGate(t *testing.T) {
-	claim := suite.Claim{Name: "ours, vs theirs", Bound: 0.6, Unit: "×"}.Gated()
+	result := func(best float64, rounds int) suite.ClaimResult {
+		return suite.ClaimResult{
+			Claim: suite.Claim{Name: "ours, vs theirs", Bound: 0.6, Unit: "×"}.Gated(), Shape: "saturated",
+			Measured: measure.Summary{Min: best, N: rounds},
+		}
+	}
 	var out bytes.Buffer
-	if err := printGate(&out, []suite.Held{{Shape: "saturated", Claim: claim, Best: 0.89, Rounds: 2}}); err != nil {
+	if err := printGate(&out, []suite.ClaimResult{result(0.89, 2)}); err != nil {
 		t.Error(err)
 	}
-	err := printGate(&out, []suite.Held{{Shape: "saturated", Claim: claim, Best: 0.91, Rounds: 3}, {Shape: "saturated", Claim: claim}})
-	if !errors.Is(err, errGate) {
+	if err := printGate(&out, []suite.ClaimResult{result(0.91, 3), result(0, 0)}); !errors.Is(err, errGate) {
 		t.Errorf("error %v, want %v", err, errGate)
 	}
 	const want = `ok  saturated  ours, vs theirs  best 0.89× of 2 rounds  bound 0.9×
@@ -183,3 +180,53 @@ OVER  saturated  ours, vs theirs  best 0× of 0 rounds     bound 0.9×
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
+
+// TestPageHasTheBounds compares the bounds and goals of docs/explanation/performance.md
+// with the claims.
+func TestPageHasTheBounds(t *testing.T) {
+	page, err := os.ReadFile("../docs/explanation/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "| bound on | bound | goal | measured | |\n")
+	if !found {
+		t.Fatal("the page has no table of bounds")
+	}
+	claims, names := map[string][]suite.Claim{}, map[string]bool{}
+	for _, s := range shapes() {
+		if names[s.Name] {
+			t.Errorf("two shapes are named %q", s.Name)
+		}
+		names[s.Name] = true
+		for _, c := range s.Claims {
+			claims[c.Name] = append(claims[c.Name], c)
+			claims[rowOf(s, c)] = append(claims[rowOf(s, c)], c)
+		}
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		if len(cells) < 5 {
+			break
+		}
+		name, bound, goal := strings.TrimPrefix(cells[0], "| "), cells[1], cells[2]
+		seen[name] = true
+		if !strings.HasPrefix(name, "---") && !slices.ContainsFunc(claims[name], func(c suite.Claim) bool {
+			return bound == figure(c.Bound)+c.Unit && (goal == "–" || goal == figure(c.Goal)+c.Unit)
+		}) {
+			t.Errorf("no claim %q has the bound %s and the goal %s", name, bound, goal)
+		}
+	}
+	for _, s := range shapes() {
+		for _, c := range s.Claims {
+			if c.Goal > 0 && !seen[c.Name] && !seen[rowOf(s, c)] {
+				t.Errorf("the page has no row for %s", rowOf(s, c))
+			}
+		}
+	}
+}
+
+// rowOf returns the name of a claim's row, when the shape belongs to it.
+func rowOf(s suite.Shape, c suite.Claim) string { return c.Name + " (" + s.Name + ")" }
+
+func figure(value float64) string { return strconv.FormatFloat(value, 'f', -1, 64) }

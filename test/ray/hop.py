@@ -1,7 +1,7 @@
 """Measures a call of one deployment by another in real Ray Serve: python hop.py [SECONDS]
 
 The callee returns its argument, and tracing is off. CPU is of the two replicas' processes,
-without Ray's own processes. bench/internal/callload measures the same of ours and of grpc-go.
+without Ray's own processes. bench/internal/serveload measures the same of ours and of grpc-go.
 """
 
 import asyncio

@@ -4,29 +4,27 @@ package benchtest
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/suite"
-	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
-	"github.com/servetrace/servetrace/relay"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-func hung(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
+// benchPlugin never answers, or discards.
+func benchPlugin(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+	hung := s.Getenv("BENCH_PLUGIN") == "hung"
 	return pluginsdk.ExportFunc(func(ctx context.Context, _ *pluginsdk.Batch) error {
-		<-ctx.Done()
+		if hung {
+			<-ctx.Done()
+		}
 		return context.Cause(ctx)
 	}), nil
 }
@@ -34,38 +32,11 @@ func hung(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 var plugins = []pluginsdk.Spec{
 	{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New},
 	{Name: "thirdparty", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New},
-	{Name: "benchplugin", Exporter: hung},
+	{Name: "benchplugin", Env: []string{"BENCH_PLUGIN"}, Exporter: benchPlugin},
 	{Name: "benchprocessor", Processors: []pluginsdk.NewProcessor{pluginsdk.EachSpan("edit", func(span pluginsdk.Span) error {
 		span.SetAttributes(attribute.String("team", "search"))
 		return nil
 	})}},
-}
-
-const relayProgram = "servetrace"
-
-// runRelay is "servetrace relay --socket SOCKET".
-func runRelay(socket string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	cfg, err := host.ConfigFromEnv(os.Getenv) //nolint:forbidigo // the process is a command
-	if err != nil {
-		return err
-	}
-	cfg.Environ = os.Environ() //nolint:forbidigo // the same
-	h, err := host.New(cfg)
-	if err != nil {
-		return err
-	}
-	s, err := relay.New(relay.Config{Socket: socket}, h, slog.Default())
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(s.Start(ctx), h.Start(ctx)); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	ctx = context.WithoutCancel(ctx)
-	return errors.Join(s.Shutdown(ctx), h.Shutdown(ctx), s.Close(ctx))
 }
 
 // Main runs the plugin with the name of the binary, or a child in one of the roles.
@@ -78,13 +49,6 @@ func Main(roles ...map[string]child.Role) {
 			pluginsdk.Main(p)
 		}
 	}
-	if program == relayProgram {
-		if err := runRelay(os.Args[3]); err != nil {
-			slog.Error(err.Error())
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	if len(roles) > 0 {
 		child.Main(roles...)
 	}
@@ -92,8 +56,8 @@ func Main(roles ...map[string]child.Role) {
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // it only takes longer
 }
 
-// Bin returns a temporary folder with the plugins and the relay, which are links to this
-// binary. Its path is short enough for sockets.
+// Bin returns a temporary folder with the plugins, which are links to this binary. Its path
+// is short enough for sockets.
 func Bin(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -108,12 +72,8 @@ func Bin(t *testing.T) string {
 	if err := os.Mkdir(filepath.Join(dir, "plugins"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	links := []string{relayProgram}
 	for _, p := range plugins {
-		links = append(links, filepath.Join("plugins", p.Name))
-	}
-	for _, link := range links {
-		if err := os.Symlink(self, filepath.Join(dir, link)); err != nil {
+		if err := os.Symlink(self, filepath.Join(dir, "plugins", p.Name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,6 +86,9 @@ func Bin(t *testing.T) string {
 func CheckClaims(t *testing.T, shapes []suite.Shape, metrics ...string) {
 	t.Helper()
 	for _, s := range shapes {
+		if len(s.Rows) == 0 || s.Repeats == 0 || len(s.Claims) == 0 {
+			t.Errorf("shape %q is incomplete", s.Name)
+		}
 		for _, c := range s.Claims {
 			rows := s.Rows
 			if c.Gate > 0 {

@@ -39,6 +39,26 @@ func Main(roles ...map[string]Role) {
 	os.Exit(0)
 }
 
+// Answer writes first, and an answer to each question of in, until in ends.
+func Answer[Question any](in io.Reader, out io.Writer, first any, answer func(Question) (any, error)) error {
+	questions, answers := json.NewDecoder(in), json.NewEncoder(out)
+	err := answers.Encode(first)
+	for err == nil {
+		var q Question
+		if err = questions.Decode(&q); err != nil {
+			break
+		}
+		var a any
+		if a, err = answer(q); err == nil {
+			err = answers.Encode(a)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
 // Child is a child process.
 type Child struct {
 	PID  int

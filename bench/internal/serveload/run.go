@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
@@ -19,25 +22,16 @@ func (s scene) run(ctx context.Context, env *suite.Env, names []string) (suite.R
 		return nil, err
 	}
 	var all []*contender
-	for _, name := range names {
-		all = append(all, &contender{name: name, row: rows[name]})
-	}
-	err = s.measure(ctx, env, all)
-	for _, c := range all {
-		err = errors.Join(err, c.stop())
-	}
+	round, err := suite.Alternate(ctx, s.n, names, func(name string) (suite.Contender, error) {
+		c := &contender{scene: s, name: name, row: rows[name]}
+		all = append(all, c)
+		return c, c.start(ctx, env)
+	})
 	if err != nil {
 		return nil, err
 	}
 	after, err := env.Sink.Spans(ctx)
-	if err != nil {
-		return nil, err
-	}
-	round := suite.Round{}
-	for _, c := range all {
-		round[c.name] = c.sample()
-	}
-	return round, audit(all, after-before)
+	return round, errors.Join(err, audit(all, after-before))
 }
 
 // spansOfRequest is the number of spans of a sampled request.
@@ -52,7 +46,7 @@ func audit(all []*contender, taken uint64) error {
 			broken = true
 			continue
 		}
-		b, want := c.account, c.requests*spansOfRequest
+		b, want := c.account, c.made.All*spansOfRequest
 		if c.row.by == byThreeSpans { // it has no account
 			b = account{want, want}
 		}
@@ -61,7 +55,7 @@ func audit(all []*contender, taken uint64) error {
 		case b.Ended != b.Delivered:
 			return fmt.Errorf("%s: spans were lost: %d ended, %d counted as delivered", c.name, b.Ended, b.Delivered)
 		case c.row.ratio == "1" && b.Ended != want, (c.row.ratio == "0" || c.row.ratio == "") && b.Ended != 0, b.Ended > want:
-			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.name, b.Ended, c.row.ratio, c.requests, spansOfRequest)
+			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.name, b.Ended, c.row.ratio, c.made.All, spansOfRequest)
 		}
 	}
 	if !broken && delivered != taken {
@@ -70,117 +64,116 @@ func audit(all []*contender, taken uint64) error {
 	return nil
 }
 
-// measure starts the contenders, warms them up, and runs their turns.
-func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) error {
-	for _, c := range all {
-		if err := c.start(ctx, env, s); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-	}
-	for range s.n {
-		for _, c := range all {
-			if err := c.turn(s.turns); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-		}
-	}
-	for _, c := range all {
-		var err error
-		if c.to, err = c.usage(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // contender is a row in progress.
 type contender struct {
+	scene
 	name string
 	row  row
 
-	server   *child.Child
-	load     *load
-	from, to usage  // after the warm-up, and at the end
-	warm     uint64 // requests of the warm-up
-	requests uint64 // in all, with warm-up and leads
-	answered uint64 // in the turns without their leads, which took so long:
-	took     time.Duration
-	account  account // after the stop
+	servers, load *child.Child   // servers are nil for calls in one process
+	measured      []*child.Child // in a scene of calls both, otherwise the servers
+	warm          uint64         // requests of the warm-up
+	made          made           // so far
+	last, used    usage          // used is after the warm-up
+	account       account        // after the stop
 }
 
-// usage is the usage of a server and its plugin since their start. CPU and Plugin are
-// user and system time, Objects are the server's allocations.
+// usage is the usage of the measured processes, and of their plugin.
 type usage struct {
-	CPU, Plugin time.Duration
-	Objects     float64
+	cpu, plugin time.Duration // user and system time
+	objects     float64       // allocations
 }
 
-// start starts the server, connects to it, and warms it up.
-func (c *contender) start(ctx context.Context, env *suite.Env, s scene) error {
-	var err error
-	if c.server, err = child.Start(ctx, c.row.variables(env), roleServer, c.row.by, s.app); err != nil {
+// start starts the processes, and warms them up.
+func (c *contender) start(ctx context.Context, env *suite.Env) (err error) {
+	var addrs []string
+	if !c.row.local {
+		if c.servers, err = child.Start(ctx, c.row.variables(env), roleServers, c.row.by, c.app, strconv.Itoa(max(1, c.row.servers))); err != nil {
+			return err
+		}
+		if err := c.servers.Read(&addrs); err != nil {
+			return err
+		}
+		c.measured = append(c.measured, c.servers)
+	}
+	addrs = slices.Repeat(addrs, max(1, c.connections))
+	if c.load, err = child.Start(ctx, nil, roleCallers, c.row.by, c.app, strconv.Itoa(c.callers), strings.Join(addrs, ",")); err != nil {
 		return err
 	}
-	var addr string
-	if err = c.server.Read(&addr); err != nil {
+	if c.calls {
+		c.measured = append(c.measured, c.load)
+	}
+	if err := errors.Join(c.load.Read(new(bool)), c.load.Ask(order{Length: c.warmUp, Uncounted: true}, &c.made)); err != nil {
 		return err
 	}
-	if c.load, err = dial(ctx, s.app, addr, connections); err != nil {
-		return err
-	}
-	if c.requests, _, err = c.load.run(s.warmUp); err != nil {
-		return err
-	}
-	c.warm = c.requests
-	c.from, err = c.usage()
-	return err
+	c.warm = c.made.All
+	return c.read(false)
 }
 
-// turn runs a turn of the contender, and counts it without its lead.
-func (c *contender) turn(t turns) error {
-	lead, _, err := c.load.run(t.lead)
-	if err != nil {
+// Turn runs a turn, whose lead does not count. In a scene of calls, the usage between turns
+// does not count: 64 idle servers cost something, too.
+func (c *contender) Turn(context.Context) error {
+	if err := c.read(!c.calls); err != nil {
 		return err
 	}
-	answered, took, err := c.load.run(t.length)
-	c.requests += lead + answered
-	c.answered += answered
-	c.took += took
-	return err
-}
-
-// usage returns the usage so far.
-func (c *contender) usage() (u usage, err error) {
-	if err := c.server.Ask(struct{}{}, &u.Objects); err != nil {
-		return u, err
+	for _, o := range []order{{Length: c.lead, Uncounted: true}, {Length: c.length}} {
+		if err := c.load.Ask(o, &c.made); err != nil {
+			return err
+		}
 	}
-	u.Plugin = measure.ChildrenCPU(c.server.PID)
-	u.CPU, err = measure.ProcessCPU(c.server.PID)
-	return u, err
+	return c.read(true)
 }
 
-// stop closes the connections, and stops the server.
-func (c *contender) stop() error {
+// read reads the usage. If it counts, it is added to what was used before.
+func (c *contender) read(counts bool) error {
+	var now usage
+	for _, p := range c.measured {
+		var m made
+		if err := p.Ask(order{Uncounted: true}, &m); err != nil {
+			return err
+		}
+		cpu, err := measure.ProcessCPU(p.PID)
+		if err != nil {
+			return err
+		}
+		now.cpu += cpu
+		now.plugin += measure.ChildrenCPU(p.PID)
+		now.objects += m.Objects
+	}
+	if counts {
+		c.used.cpu += now.cpu - c.last.cpu
+		c.used.plugin += now.plugin - c.last.plugin
+		c.used.objects += now.objects - c.last.objects
+	}
+	c.last = now
+	return nil
+}
+
+// Stop stops the processes, the callers first.
+func (c *contender) Stop() (err error) {
 	if c.load != nil {
-		c.load.close()
+		err = c.load.Stop(nil)
 	}
-	if c.server == nil {
-		return nil
+	if c.servers != nil {
+		err = errors.Join(err, c.servers.Stop(&c.account))
 	}
-	return c.server.Stop(&c.account)
+	return err
 }
 
-// sample divides the usage of the server after its warm-up by the requests.
-func (c *contender) sample() suite.Sample {
-	n := float64(c.requests - c.warm)
-	server, plugin := float64(c.to.CPU-c.from.CPU)/n, float64(c.to.Plugin-c.from.Plugin)/n
-	s := suite.Sample{
-		requests:  float64(c.answered) / c.took.Seconds(),
-		cpuServer: server,
-		allocs:    (c.to.Objects - c.from.Objects) / n,
+// Sample divides the usage by the requests or calls.
+func (c *contender) Sample() suite.Sample {
+	n := float64(c.made.All - c.warm)
+	cpu, plugin := float64(c.used.cpu)/n, float64(c.used.plugin)/n
+	rate := float64(c.made.Calls) / c.made.Took.Seconds()
+	if c.calls {
+		return suite.Sample{
+			calls: rate, cpuCall: cpu, allocsCall: c.used.objects / n,
+			p50: 1000 * c.made.P50.Seconds(), p99: 1000 * c.made.P99.Seconds(),
+		}
 	}
+	s := suite.Sample{requests: rate, cpuServer: cpu, allocs: c.used.objects / n}
 	if c.row.broken == "" {
-		s[cpuPlugin], s[cpuTotal] = plugin, server+plugin
+		s[cpuPlugin], s[cpuTotal] = plugin, cpu+plugin
 	}
 	return s
 }

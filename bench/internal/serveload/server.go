@@ -1,26 +1,39 @@
 package serveload
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
-	"runtime"
+	"os"
+	"strconv"
+	"sync"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
+	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving"
 )
 
-// roleServer is the role of a server process.
-const roleServer = "server"
+// roleServers is the role of a process with servers.
+const roleServers = "servers"
 
 // The kinds of servers.
 const (
@@ -29,36 +42,53 @@ const (
 	byOurs   = "ours"
 
 	byThreeSpans = "threespans" // the same as headed, with three spans by the SDK in process
+
+	// Servers of functions. The callers use a handle in one of three ways.
+	byHandle     = "handle"
+	byIdempotent = "idempotent"
+	byJSON       = "json"
 )
 
 // The applications are a handler and a gRPC service. A bare server and our server run
 // the same code.
 const (
 	appHello = "hello" // HTTP, five bytes
-	appEcho  = "echo"  // gRPC, unary
+	appEcho  = "echo"  // gRPC, unary, or a function
 )
 
 // account is the delivery accounting of a server.
 type account struct{ Ended, Delivered uint64 }
 
-// runServer is a server process of a kind with an application. It writes its address,
-// and the number of its allocations for each line of in. When in ends, it stops and
-// writes its delivery accounting.
-func runServer(args []string, in io.Reader, out io.Writer) error {
-	s, err := start(context.Background(), args[0], args[1])
+// runServers is a process with servers of a kind with an application. It writes their
+// addresses, and the number of its allocations for each line of in. When in ends, it stops
+// and writes its delivery accounting.
+func runServers(args []string, in io.Reader, out io.Writer) error {
+	n, err := strconv.Atoi(args[2])
 	if err != nil {
 		return err
 	}
-	live := measure.LiveHeap()
-	enc := json.NewEncoder(out)
-	err = enc.Encode(s.addr)
-	for lines := bufio.NewScanner(in); err == nil && lines.Scan(); {
-		objects, _ := measure.HeapAllocs()
-		err = enc.Encode(objects)
+	var addrs []string
+	var servers []*server
+	for range n {
+		s, err := start(context.Background(), args[0], args[1])
+		if err != nil {
+			return err
+		}
+		addrs, servers = append(addrs, s.addr), append(servers, s)
 	}
-	runtime.KeepAlive(live)
-	closed, stopErr := s.stop()
-	return errors.Join(err, stopErr, enc.Encode(closed))
+	measure.KeepLiveHeap()
+	err = child.Answer(in, out, addrs, func(order) (any, error) {
+		objects, _ := measure.HeapAllocs()
+		return made{Objects: objects}, nil
+	})
+	var all account
+	for _, s := range servers {
+		one, stopped := s.stop()
+		all.Ended += one.Ended
+		all.Delivered += one.Delivered
+		err = errors.Join(err, stopped)
+	}
+	return errors.Join(err, json.NewEncoder(out).Encode(all))
 }
 
 // server is a running server.
@@ -71,6 +101,8 @@ func start(ctx context.Context, by, app string) (*server, error) {
 	handle := hello
 	var options []grpc.ServerOption
 	switch by {
+	case byHandle, byIdempotent, byJSON:
+		return startCallee(ctx)
 	case byOurs:
 		return startOurs(ctx, app)
 	case byThreeSpans:
@@ -130,9 +162,6 @@ func (echo) UnaryCall(_ context.Context, in *testpb.SimpleRequest) (*testpb.Simp
 	return &testpb.SimpleResponse{Payload: in.GetPayload()}, nil
 }
 
-// echoPayload is the payload of the load.
-var echoPayload = []byte("the quick brown fox")
-
 const headerRequestID = "X-Request-Id"
 
 // headed adds a request id to each answer: the client's, or a new id.
@@ -160,4 +189,155 @@ func withTrailer(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler g
 		return nil, err
 	}
 	return handler(ctx, in)
+}
+
+// pluginName is the name of the plugin in our server.
+const pluginName = "spans"
+
+// plenty is more concurrent calls than any load has, so that no limit applies.
+const plenty = 1024
+
+// roomy are the options of our deployments. Two replicas give the router a choice.
+var roomy = []serving.DeploymentOption{serving.WithReplicas(2), serving.WithMaxOngoingRequests(plenty)}
+
+// ourApp returns an application for our server.
+func ourApp(name string) *serving.App {
+	if name == appHello {
+		return serving.NewApp(name, serving.NewDeployment("Hello", http.HandlerFunc(hello), roomy...))
+	}
+	d := serving.NewDeployment("Echo", nil, roomy...)
+	testpb.RegisterTestServiceServer(d, echo{})
+	return serving.NewApp(name, d)
+}
+
+// startOurs serves an application with servetrace.Run and the settings of the
+// environment, like a user's program.
+func startOurs(ctx context.Context, app string) (*server, error) {
+	cfg, err := servetrace.LoadConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Serving.HTTPAddr = "127.0.0.1:0" // always on
+	if app == appEcho {
+		cfg.Serving.GRPC.Addr = "127.0.0.1:0"
+	}
+	// The log has the addresses of the server and, after its stop, the delivery accounting.
+	var logged sync.Map
+	log := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		logged.Store(a.Key, a.Value.Any())
+		return a
+	}})
+	ctx, cancel := context.WithCancel(ctx)
+	up := make(chan net.Addr, 1)
+	ended := make(chan error, 1)
+	go func() { // ends by stop
+		ended <- servetrace.Run(ctx, cfg, []*serving.App{ourApp(app)}, servetrace.WithLogger(slog.New(log)),
+			servetrace.WithReady(func(addr net.Addr) { up <- addr }))
+	}()
+	s := &server{stop: func() (account, error) {
+		cancel()
+		err := <-ended
+		return account{Ended: get[uint64](&logged, "spans"), Delivered: get[uint64](&logged, pluginName+".delivered")}, err
+	}}
+	select {
+	case at := <-up:
+		s.addr = at.String()
+		if app == appEcho {
+			s.addr = get[string](&logged, "grpc")
+		}
+		return s, nil
+	case err := <-ended:
+		cancel()
+		return nil, err
+	}
+}
+
+// get returns a value, and the zero value without it.
+func get[T any](values *sync.Map, name string) T {
+	value, _ := values.Load(name)
+	typed, _ := value.(T)
+	return typed
+}
+
+// threeSpans is OpenTelemetry in the server's process: its SDK, batch processor
+// and OTLP/HTTP exporter. The processor blocks, so that no span is lost.
+type threeSpans struct {
+	provider   *sdktrace.TracerProvider
+	propagator propagation.TextMapPropagator
+	tracer     trace.Tracer
+}
+
+// startThreeSpans serves hello on a bare server with request ids, and makes the same
+// three spans of a request as our server.
+func startThreeSpans(ctx context.Context) (*server, error) {
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &threeSpans{propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
+	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(
+		sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithBlocking())))
+	s.tracer = s.provider.Tracer("bench")
+	bare, err := serveHTTP(headed(s.handle))
+	if err != nil {
+		return nil, errors.Join(err, s.provider.Shutdown(ctx))
+	}
+	return &server{addr: bare.addr, stop: func() (account, error) {
+		_, err := bare.stop()
+		err = errors.Join(err, s.provider.Shutdown(ctx))
+		return account{}, err
+	}}, nil
+}
+
+// The identity of the replica, in the form of our server.
+const (
+	replicaUniqueID = "a1b2c3d4"
+	replicaID       = "hello#Hello#" + replicaUniqueID
+	actorID         = "5a05fdb1f0f0f0f0f0f0f0f001000000"
+)
+
+// newTaskID returns a random task id in Ray's form.
+func newTaskID() string {
+	return strconv.FormatUint(rand.Uint64(), 16) + actorID
+}
+
+// handle is the handler hello inside a proxy span, a router span and a replica span.
+// A test compares their names, kinds and attributes with our server's.
+func (s *threeSpans) handle(w http.ResponseWriter, r *http.Request, requestID string) {
+	proxyTask := newTaskID()
+	route, name := "/", "Hello GET /"
+	ctx := s.propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, proxy := s.tracer.Start(ctx, "proxy_http_request "+name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String(semconv.RequestID, requestID), attribute.String(semconv.ServeRequestID, requestID),
+		attribute.String(semconv.ServeTaskID, proxyTask),
+		attribute.String(semconv.Deployment, "Hello"), attribute.String(semconv.App, "hello"),
+		attribute.String(semconv.RequestType, semconv.RequestTypeHTTP), attribute.String(semconv.RequestMethod, r.Method),
+		attribute.String(semconv.RequestRoutePath, r.URL.Path), attribute.String(semconv.ResourceName, "proxy_http_request "+name)))
+	ctx, router := s.tracer.Start(ctx, "route_to_replica Hello __call__", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		callAttributes(requestID, proxyTask, "route_to_replica Hello __call__", route,
+			attribute.Bool(semconv.IsHTTPRequest, true), attribute.Bool(semconv.IsGRPCRequest, false))...))
+	router.SetAttributes(attribute.String(semconv.HTTPMethod, "__call__"), attribute.String(semconv.HTTPRoute, route), attribute.Float64(semconv.ServeQueueWaitMS, 0))
+	router.End()
+	ctx, replica := s.tracer.Start(ctx, "replica_handle_request Hello __call__", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		callAttributes(requestID, newTaskID(), "replica_handle_request Hello __call__", route,
+			attribute.String(semconv.ServeReplicaID, replicaID), attribute.String(semconv.ReplicaID, replicaUniqueID))...))
+	hello(w, r.WithContext(ctx))
+	replica.SetAttributes(attribute.String(semconv.HTTPRoute, route), attribute.String(semconv.HTTPMethod, r.Method), attribute.Int(semconv.HTTPStatusCode, http.StatusOK))
+	replica.End()
+	proxy.SetAttributes(attribute.String(semconv.HTTPMethod, r.Method), attribute.String(semconv.HTTPRoute, route), attribute.Int(semconv.HTTPStatusCode, http.StatusOK))
+	proxy.SetStatus(codes.Ok, "")
+	proxy.End()
+}
+
+// callAttributes returns the common attributes of router and replica spans, and others
+// behind them.
+func callAttributes(requestID, task, resource, route string, others ...attribute.KeyValue) []attribute.KeyValue {
+	return append([]attribute.KeyValue{
+		attribute.String(semconv.RequestID, requestID), attribute.String(semconv.ServeRequestID, requestID),
+		attribute.String(semconv.ServeTaskID, task),
+		attribute.String(semconv.Deployment, "Hello"), attribute.String(semconv.App, "hello"),
+		attribute.String(semconv.CallMethod, semconv.DefaultCallMethod), attribute.String(semconv.Route, route),
+		attribute.String(semconv.MultiplexedModelID, ""), attribute.Bool(semconv.IsStreaming, true),
+		attribute.String(semconv.ResourceName, resource),
+	}, others...)
 }

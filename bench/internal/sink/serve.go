@@ -18,11 +18,10 @@ import (
 	"github.com/tinylib/msgp/msgp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // receiver counts spans, and answers after a pause.
@@ -39,7 +38,7 @@ func serve(_ []string, in io.Reader, out io.Writer) error {
 	// spins, was a fifth of the sink's cost.
 	runtime.GOMAXPROCS(1)
 	t := &receiver{buffers: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
-	rpc := grpc.NewServer(grpc.ForceServerCodecV2(Codec{}), grpc.UnknownServiceHandler(t.receiveGRPC), grpc.MaxRecvMsgSize(64<<20))
+	rpc := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(t.receiveGRPC), grpc.MaxRecvMsgSize(64<<20))
 	a := Addresses{PID: os.Getpid()}
 	ended := make(chan error, 3)
 	listen := func(address *string, serve func(net.Listener) error) error {
@@ -141,29 +140,9 @@ func countDatadog(payload []byte) (spans int, err error) {
 	return spans, nil
 }
 
-// Message is an encoded message.
-type Message struct{ Data []byte }
-
-// Codec passes on Messages as they are.
-type Codec struct{}
-
-// Name implements encoding.CodecV2 of grpc.
-func (Codec) Name() string { return proto.Name }
-
-// Marshal implements encoding.CodecV2 of grpc.
-func (Codec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.(*Message).Data)}, nil
-}
-
-// Unmarshal implements encoding.CodecV2 of grpc.
-func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	v.(*Message).Data = data.Materialize()
-	return nil
-}
-
 // receiveGRPC receives a call of any service.
 func (t *receiver) receiveGRPC(_ any, stream grpc.ServerStream) error {
-	var request Message
+	var request wire.Incoming
 	if err := stream.RecvMsg(&request); err != nil {
 		return err
 	}
@@ -172,5 +151,5 @@ func (t *receiver) receiveGRPC(_ any, stream grpc.ServerStream) error {
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	return stream.SendMsg(&Message{})
+	return stream.SendMsg(&wire.Outgoing{})
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
@@ -43,47 +44,31 @@ import (
 // order is the row and the shape of a child. Path is a prefix of the sink's paths for
 // our plugins.
 type order struct {
-	Row, Shape, Bin, Path string
-	Sink                  sink.Addresses
+	Row, Shape, Bin, Path, Collector string
+	Sink                             sink.Addresses
 }
 
-// runOrder is the process of a row. It reads an order, and writes true when the row is
-// open. For each further value that it reads it measures the row once, and writes the
+// runOrder is the process of a row. Its argument is an order as JSON. It writes true when
+// the row is open. For each value that it reads it measures the row once, and writes the
 // sample.
-func runOrder(_ []string, in io.Reader, out io.Writer) error {
-	questions, answers := json.NewDecoder(in), json.NewEncoder(out)
+func runOrder(args []string, in io.Reader, out io.Writer) error {
 	var o order
-	if err := questions.Decode(&o); err != nil {
+	if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
 		return fmt.Errorf("order: %w", err)
-	}
-	turns := func(measure func() (suite.Sample, error)) error {
-		err := answers.Encode(true)
-		for err == nil {
-			if err := questions.Decode(new(bool)); err != nil {
-				return ignoreEOF(err)
-			}
-			var sample suite.Sample
-			if sample, err = measure(); err == nil {
-				err = answers.Encode(sample)
-			}
-		}
-		return err
 	}
 	row, known := rows[o.Row]
 	i := slices.IndexFunc(shapes, func(s shape) bool { return s.Name == o.Shape })
+	ctx := context.Background()
 	switch {
 	case o.Shape == shapeEncode:
-		return turns(func() (suite.Sample, error) { return measureEncoding(context.Background(), o) })
-	case known && i >= 0:
-		return measureRow(context.Background(), o, row, shapes[i], turns)
+		return child.Answer(in, out, true, func(bool) (any, error) { return measureEncoding(ctx, o) })
+	case !known || i < 0:
+		return fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
 	}
-	return fmt.Errorf("no row %q in a shape %q", o.Row, o.Shape)
-}
-
-// ignoreEOF returns nil for the end of the questions.
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
+	m, err := open(ctx, o, row, shapes[i])
+	if err == nil {
+		err = child.Answer(in, out, true, func(bool) (any, error) { return m.measure(ctx) })
+		err = errors.Join(err, m.close(ctx))
 	}
 	return err
 }
@@ -91,31 +76,32 @@ func ignoreEOF(err error) error {
 // warmUp is the time of the load before the measurement.
 const warmUp = 300 * time.Millisecond
 
-// measureRow opens the row and warms it up, calls turns with a function that measures it
-// once, and closes it.
-func measureRow(ctx context.Context, o order, row row, shape shape, turns func(measure func() (suite.Sample, error)) error) (err error) {
-	live := measure.LiveHeap()
-	defer runtime.KeepAlive(live)
-	w, err := row.open(ctx, o)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
+// open opens the row and warms it up.
+func open(ctx context.Context, o order, row row, shape shape) (*measurement, error) {
+	measure.KeepLiveHeap()
+	m := &measurement{order: o, row: row, shape: shape, onEnds: hdrhistogram.New(1, int64(time.Minute), 2)}
+	var err error
+	if m.way, err = row.open(ctx, o); err != nil {
+		return nil, fmt.Errorf("open: %w", err)
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(ctx, 6*time.Second)
-		defer cancel()
-		if closed := w.close(closing); closed != nil && !shape.lossy {
-			err = errors.Join(err, fmt.Errorf("close: %w", closed))
-		}
-	}()
-	c := &measurement{order: o, row: row, shape: shape, way: w, onEnds: hdrhistogram.New(1, int64(time.Minute), 2)}
 	if shape.timed {
-		provider := newProvider(timed{w.processor, c.onEnds})
-		w.produce = func() func(int) { return produceWith(provider) }
+		provider := newProvider(timed{m.way.processor, m.onEnds})
+		m.way.produce = func() func(int) { return produceWith(provider) }
 	}
-	if err := c.warmUp(ctx); err != nil {
-		return fmt.Errorf("warm-up: %w", err)
+	if err := m.warmUp(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("warm-up: %w", err), m.close(ctx))
 	}
-	return turns(func() (suite.Sample, error) { return c.measure(ctx) })
+	return m, nil
+}
+
+// close closes the row.
+func (c *measurement) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Second)
+	defer cancel()
+	if err := c.way.close(ctx); err != nil && !c.shape.lossy {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
 }
 
 // timed records the time of each OnEnd. It is for one producer.
@@ -143,7 +129,7 @@ type measurement struct {
 // reading has the clocks and counters at a moment.
 type reading struct {
 	at      time.Time
-	host    time.Duration
+	host    time.Duration // or the relay with its plugin
 	plugins []time.Duration
 
 	objects, bytes float64 // allocated by the host
@@ -154,8 +140,11 @@ type reading struct {
 
 // warmUp drives the shape without measuring it, and uses the rest of the heap.
 func (c *measurement) warmUp(ctx context.Context) error {
-	c.shape.drive(c.way, min(warmUp, c.shape.length))
-	_, err := c.settle(ctx)
+	before, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	_, _, err = c.drive(ctx, before, min(warmUp, c.shape.length))
 	c.onEnds.Reset()
 	measure.UseHeap()
 	runtime.GC()
@@ -168,16 +157,12 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.way.begin != nil {
-		c.way.begin(before.taken)
-	}
 	if c.shape.kill {
 		pid := c.way.plugins()[0].PID
 		killer := time.AfterFunc(c.shape.length/2, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 		defer killer.Stop()
 	}
-	made := c.shape.drive(c.way, c.shape.length)
-	after, err := c.settle(ctx)
+	made, after, err := c.drive(ctx, before, c.shape.length)
 	if err != nil {
 		return nil, err
 	}
@@ -187,19 +172,27 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 // flushTime bounds a flush, which may include a restart of the plugin.
 const flushTime = 20 * time.Second
 
-// settle flushes, and reads the clocks. The sink counts spans before it answers, so it
-// has all spans after a flush.
-func (c *measurement) settle(ctx context.Context) (reading, error) {
+// drive makes spans, flushes, and reads the clocks. The sink counts spans before it
+// answers, so it has all spans after a flush.
+func (c *measurement) drive(ctx context.Context, before reading, length time.Duration) (made uint64, after reading, err error) {
+	made = c.shape.drive(c.way, length) * max(1, c.way.batch)
 	flushing, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
-	if err := c.way.flush(flushing); err != nil && !c.shape.lossy {
-		return reading{}, fmt.Errorf("flush: %w", err)
+	if err := c.way.flush(flushing, before.taken+made); err != nil && !c.shape.lossy {
+		return made, after, fmt.Errorf("flush: %w", err)
 	}
-	return c.read(ctx)
+	after, err = c.read(ctx)
+	return made, after, err
 }
 
 func (c *measurement) read(ctx context.Context) (r reading, err error) {
 	r.at, r.host = time.Now(), measure.SelfCPU()
+	if c.way.relay != 0 {
+		if r.host, err = measure.ProcessCPU(c.way.relay); err != nil {
+			return r, err
+		}
+		r.host += measure.ChildrenCPU(c.way.relay)
+	}
 	r.objects, r.bytes = measure.HeapAllocs()
 	if c.way.host != nil {
 		r.account = c.way.host.Stats()
@@ -231,7 +224,7 @@ func (c *measurement) delivered(made uint64, before, after reading) (uint64, err
 		if taken != made && !c.shape.lossy {
 			return 0, fmt.Errorf("%d spans were made, and the sink has received %d: their cost is unknown", made, taken)
 		}
-		return taken, nil
+		return min(made, taken), nil
 	}
 	if ended := after.account.Ended - before.account.Ended; ended != made {
 		return 0, fmt.Errorf("%d spans were made, but the delivery accounting has %d", made, ended)
@@ -260,14 +253,13 @@ func (c *measurement) sample(made uint64, before, after reading) (suite.Sample, 
 	n := float64(max(1, delivered))
 	each := func(d time.Duration) float64 { return float64(d) / n }
 	total := after.host - before.host
-	s := suite.Sample{
-		cpuHost:   each(total),
-		cpuTotal:  each(total),
-		heapBytes: (after.bytes - before.bytes) / n,
-		allocs:    (after.objects - before.objects) / n,
-		rate:      float64(delivered) / after.at.Sub(before.at).Seconds(),
-		lost:      float64(made - delivered),
+	s := suite.Sample{rate: float64(delivered) / after.at.Sub(before.at).Seconds(), lost: float64(made - delivered)}
+	if c.way.relay != 0 {
+		s[cpuRelay], s[rate] = each(total), float64(made)/c.shape.length.Seconds()
+		return s, nil
 	}
+	s[cpuHost], s[cpuTotal] = each(total), each(total)
+	s[heapBytes], s[allocs] = (after.bytes-before.bytes)/n, (after.objects-before.objects)/n
 	for i, x := range after.account.Plugins() {
 		if m, err := measure.Memory(x.PID); err == nil {
 			s[pluginRSS] = max(s[pluginRSS], float64(m.VmHWM)/(1<<20))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/servetrace/servetrace/bench/internal/child"
+	"github.com/servetrace/servetrace/bench/internal/sink"
 )
 
 // drive makes spans for a time, and returns their number.
@@ -50,6 +52,20 @@ func (w *way) awaitRoom() {
 	}
 }
 
+// awaitSink flushes until the sink has taken this number of spans.
+func awaitSink(ctx context.Context, to sink.Addresses, wanted uint64, flush func()) error {
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
+		flush()
+		taken, err := to.Spans(ctx)
+		switch {
+		case err != nil || taken >= wanted:
+			return err
+		case time.Now().After(deadline):
+			return fmt.Errorf("%d spans are lost", wanted-taken)
+		}
+	}
+}
+
 // saturate makes spans with two producers that do not pause.
 func saturate(w *way, length time.Duration) uint64 {
 	end := time.Now().Add(length)
@@ -73,7 +89,7 @@ func paced(n, rate int) drive {
 		return producers(n, func() (made uint64) {
 			span := w.produce()
 			for since := time.Duration(0); since < length; since = time.Since(began) {
-				for due := uint64(since.Seconds() * float64(rate) / float64(n)); made < due; made++ {
+				for due := 1 + uint64(since.Seconds()*float64(rate)/float64(n)); made < due; made++ {
 					span(int(made))
 				}
 				time.Sleep(time.Millisecond)

@@ -58,10 +58,13 @@ var soakBounds = []struct {
 	{soakGoroutines, 1, 1000, 8}, // some come and go
 }
 
-// Soak makes spans with our host and plugins/otlp for a time, at a rate a second, while
-// the sink is down for the middle 80 % of the time. The sink must get no other spans. It
+// soakRate is the number of spans in a second.
+const soakRate = 5000
+
+// Soak makes spans with our host and plugins/otlp for a time, while the sink is down for
+// the middle 80 % of the time. The sink must get no other spans. It
 // returns an error only if there is no result.
-func Soak(ctx context.Context, env *suite.Env, length time.Duration, rate int) (r *SoakResult, err error) {
+func Soak(ctx context.Context, env *suite.Env, length time.Duration) (r *SoakResult, err error) {
 	w, err := ours(pluginOTLP)(ctx, order{Bin: env.Bin, Sink: env.Sink.Addresses})
 	if err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func Soak(ctx context.Context, env *suite.Env, length time.Duration, rate int) (
 	producing, cancel := context.WithCancel(ctx)
 	var producer sync.WaitGroup
 	producer.Go(func() {
-		for drive := paced(1, rate); producing.Err() == nil; {
+		for drive := paced(1, soakRate); producing.Err() == nil; {
 			drive(w, time.Second)
 		}
 	})

@@ -27,6 +27,8 @@ type Results struct {
 	Discarded    int
 	Shapes       []ShapeResults
 	Claims       []ClaimResult
+
+	done, total int // runs
 }
 
 // ShapeResults has the rounds of a shape.
@@ -38,20 +40,28 @@ type ShapeResults struct {
 	Errors, Skipped []string
 }
 
-// ClaimResult is a claim with its measured value.
+// ClaimResult is a claim of a shape with its measured value.
 type ClaimResult struct {
-	Shape, Name, Unit string
-	Bound, Goal       float64
-	Value             measure.Summary
+	Claim
+	Shape    string
+	Measured measure.Summary
 }
 
+// of returns the result of the claim in the rounds of a shape.
+func (c Claim) of(shape string, rounds []Round) ClaimResult {
+	return ClaimResult{c, shape, measure.Summarize(c.values(rounds))}
+}
+
+// Held reports whether the best round was within the bound of the gate.
+func (c ClaimResult) Held() bool { return c.Measured.N > 0 && c.Measured.Min <= c.Gate }
+
 // note adds the error of a run.
-func (s *ShapeResults) note(round int, rows []string, err error) {
+func (s *ShapeResults) note(round int, err error) {
 	var skipped SkippedError
 	switch {
 	case err == nil:
 	case !errors.As(err, &skipped):
-		s.Errors = append(s.Errors, fmt.Sprintf("round %d of %s: %v", round+1, strings.Join(rows, "; "), err))
+		s.Errors = append(s.Errors, fmt.Sprintf("round %d: %v", round+1, err))
 	case !slices.Contains(s.Skipped, string(skipped)):
 		s.Skipped = append(s.Skipped, string(skipped))
 	}
@@ -61,10 +71,8 @@ func (s *ShapeResults) note(round int, rows []string, err error) {
 func (r *Results) add(s Shape, got ShapeResults) {
 	r.Shapes = append(r.Shapes, got)
 	for _, c := range s.Claims {
-		if values := c.values(got.Rounds); len(values) > 0 {
-			r.Claims = append(r.Claims, ClaimResult{
-				Shape: s.Name, Name: c.Name, Unit: c.Unit, Bound: c.Bound, Goal: c.Goal, Value: measure.Summarize(values),
-			})
+		if result := c.of(s.Name, got.Rounds); result.Measured.N > 0 {
+			r.Claims = append(r.Claims, result)
 		}
 	}
 }
@@ -77,9 +85,9 @@ func (r *Results) Failed() bool {
 // Verdict compares the middle of the rounds with goal and bound.
 func (c ClaimResult) Verdict() string {
 	switch {
-	case c.Value.Middle <= c.Goal && c.Goal != 0:
+	case c.Measured.Middle <= c.Goal && c.Goal != 0:
 		return "goal met"
-	case c.Value.Middle <= c.Bound:
+	case c.Measured.Middle <= c.Bound:
 		return "met"
 	}
 	return "missed"
@@ -102,7 +110,7 @@ func (r *Results) Markdown() string {
 			goal = number(c.Goal) + c.Unit
 		}
 		fmt.Fprintf(w, "| %s | %s | %s%s | %s | %s%s (%s–%s) | %s |\n", c.Name, c.Shape, number(c.Bound), c.Unit, goal,
-			number(c.Value.Middle), c.Unit, number(c.Value.Min), number(c.Value.Max), c.Verdict())
+			number(c.Measured.Middle), c.Unit, number(c.Measured.Min), number(c.Measured.Max), c.Verdict())
 	}
 	for _, s := range r.Shapes {
 		s.write(w)
@@ -124,7 +132,8 @@ func (s ShapeResults) write(w *strings.Builder) {
 	for _, row := range s.Rows {
 		fmt.Fprintf(w, "| %s |", row)
 		for _, m := range metrics {
-			fmt.Fprintf(w, " %s |", withSpread(measure.Summarize(Claim{Value: func(r Round) float64 { return r.Get(row, m) }}.values(s.Rounds))))
+			figure := Claim{Value: func(r Round) float64 { return r.Get(row, m) }}
+			fmt.Fprintf(w, " %s |", withSpread(figure.of(s.Shape, s.Rounds).Measured))
 		}
 		fmt.Fprintln(w)
 	}

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -25,7 +23,7 @@ type Options struct {
 	Env     *Env
 	Log     *slog.Logger
 	// Progress gets the shape in progress, and the numbers of runs that have ended and of
-	// all runs. It may be nil.
+	// all runs.
 	Progress func(shape string, done, total int)
 }
 
@@ -52,17 +50,12 @@ func Run(ctx context.Context, shapes []Shape, o Options) (*Results, error) {
 	if err := o.Gate.Wait(ctx); err != nil {
 		return nil, err
 	}
-	chosen, done, total := o.Select(shapes), 0, 0
+	chosen := o.Select(shapes)
 	for _, s := range chosen {
-		total += o.runs(s)
+		results.total += o.repeats(s)
 	}
 	for _, s := range chosen {
-		got, err := o.runShape(ctx, s, results, func() {
-			if o.Progress != nil {
-				o.Progress(s.Name, done, total)
-			}
-			done++
-		})
+		got, err := o.runShape(ctx, s, results)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
@@ -86,31 +79,21 @@ func (o Options) repeats(s Shape) int {
 	return s.Repeats
 }
 
-// runs returns the number of runs of a shape.
-func (o Options) runs(s Shape) (n int) {
-	for round := range o.repeats(s) {
-		n += len(s.turns(round))
-	}
-	return n
-}
-
-// runShape runs the rounds of a shape. It calls begin at the beginning of each run.
-func (o Options) runShape(ctx context.Context, s Shape, results *Results, begin func()) (ShapeResults, error) {
+// runShape runs the rounds of a shape.
+func (o Options) runShape(ctx context.Context, s Shape, results *Results) (ShapeResults, error) {
 	got := ShapeResults{Shape: s.Name, Rows: s.Rows}
 	for n := range o.repeats(s) {
-		round := Round{}
-		for _, rows := range s.turns(n) {
-			begin()
-			part, err := o.measure(ctx, s, rows, results)
-			if errors.Is(err, ErrBusy) {
-				return got, err
-			}
-			if ended := ctx.Err(); ended != nil { // even if the run has finished
-				return got, cmp.Or(err, ended)
-			}
-			maps.Copy(round, part)
-			got.note(n, rows, err)
+		o.Progress(s.Name, results.done, results.total)
+		results.done++
+		first := n % len(s.Rows)
+		round, err := o.measure(ctx, s, slices.Concat(s.Rows[first:], s.Rows[:first]), results)
+		if errors.Is(err, ErrBusy) {
+			return got, err
 		}
+		if ended := ctx.Err(); ended != nil { // even if the run has finished
+			return got, cmp.Or(err, ended)
+		}
+		got.note(n, err)
 		got.Rounds = append(got.Rounds, round)
 	}
 	return got, nil
@@ -123,7 +106,7 @@ const tries = 5
 
 // measure runs the rows once.
 func (o Options) measure(ctx context.Context, s Shape, rows []string, results *Results) (Round, error) {
-	log := o.Log.With("shape", s.Name, "rows", strings.Join(rows, "; "))
+	log := o.Log.With("shape", s.Name)
 	var round Round
 	var discarded int
 	var err error
@@ -152,59 +135,158 @@ func (o Options) measure(ctx context.Context, s Shape, rows []string, results *R
 	return nil, err
 }
 
-// Held is the result of Check for a claim.
-type Held struct {
-	Shape string
-	Claim Claim
-	// Best is the lowest value of Rounds rounds.
-	Best   float64
-	Rounds int
-}
-
-// OK reports whether the best round was within the bound.
-func (h Held) OK() bool { return h.Rounds > 0 && h.Best <= h.Claim.Gate }
-
 // Check checks the gated claims of the selected shapes. A regression exceeds its bound
 // in every round, a machine that is busy for a moment does not. So Check runs a shape
 // until each of its claims was within its bound once, at most the given rounds. A
 // failed row misses its claims of the round. Check returns the errors of Run.
-func Check(ctx context.Context, shapes []Shape, o Options, rounds int) ([]Held, error) {
+func Check(ctx context.Context, shapes []Shape, o Options, rounds int) ([]ClaimResult, error) {
 	o.Quick, o.Repeats = true, 1
-	shapes = o.Select(shapes)
-	var held []Held
-	for _, s := range shapes {
-		for _, c := range s.Claims {
-			if c.Gate > 0 {
-				held = append(held, Held{Shape: s.Name, Claim: c})
-			}
-		}
+	var gated []Shape
+	for _, s := range o.Select(shapes) {
+		s.Claims = slices.DeleteFunc(slices.Clone(s.Claims), func(c Claim) bool { return c.Gate == 0 })
+		gated = append(gated, s)
+	}
+	ran := map[string][]Round{}
+	holds := func(s Shape) bool {
+		return !slices.ContainsFunc(s.Claims, func(c Claim) bool { return !c.of(s.Name, ran[s.Name]).Held() })
 	}
 	for range rounds {
-		shapes = slices.DeleteFunc(shapes, func(s Shape) bool {
-			return !slices.ContainsFunc(held, func(h Held) bool { return h.Shape == s.Name && !h.OK() })
-		})
-		results, err := Run(ctx, shapes, o)
+		results, err := Run(ctx, slices.DeleteFunc(slices.Clone(gated), holds), o)
 		if err != nil {
 			return nil, err
 		}
-		for i := range held {
-			held[i].add(results)
+		for _, s := range results.Shapes {
+			ran[s.Shape] = append(ran[s.Shape], s.Rounds...)
 		}
 	}
-	return held, nil
+	var list []ClaimResult
+	for _, s := range gated {
+		for _, c := range s.Claims {
+			list = append(list, c.of(s.Name, ran[s.Name]))
+		}
+	}
+	return list, nil
 }
 
-// add adds the rounds of the claim's shape.
-func (h *Held) add(results *Results) {
-	for _, s := range results.Shapes {
-		if s.Shape != h.Shape {
-			continue
+// Contender is a row in progress. Stop is called once, also for a row that has failed.
+type Contender interface {
+	Turn(ctx context.Context) error
+	Sample() Sample
+	Stop() error
+}
+
+// Alternate starts the rows, runs n turns of each, and stops them. Short turns let a
+// change of the machine's speed affect all rows. If start fails, it may still return a
+// contender, whose Stop is called.
+func Alternate(ctx context.Context, n int, rows []string, start func(row string) (Contender, error)) (round Round, err error) {
+	var all []Contender
+	defer func() {
+		for _, c := range all {
+			err = errors.Join(err, c.Stop())
 		}
-		for _, value := range h.Claim.values(s.Rounds) {
-			if h.Rounds == 0 || value < h.Best {
-				h.Best = value
+	}()
+	for _, row := range rows {
+		c, err := start(row)
+		if c != nil {
+			all = append(all, c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", row, err)
+		}
+	}
+	for range n {
+		for i, c := range all {
+			if err := c.Turn(ctx); err != nil {
+				return nil, fmt.Errorf("%s: %w", rows[i], err)
 			}
-			h.Rounds++
 		}
+	}
+	round = Round{}
+	for i, c := range all {
+		round[rows[i]] = c.Sample()
+	}
+	return round, nil
+}
+
+// Gate rejects measurements on a busy machine. It measures the CPU time of other
+// processes during the whole of a run.
+//
+// The kernel counts ticks by sampling, so one second has an error of some
+// hundredths of a core. Limit must be well above that.
+type Gate struct {
+	// Limit is the CPU that others may use, in cores.
+	Limit float64
+	// Patience bounds the time of waiting and of discarded runs, during the life of
+	// the gate.
+	Patience time.Duration
+	// Others returns the CPU time that other processes have used so far.
+	Others func() (time.Duration, error)
+
+	spent time.Duration
+}
+
+// ErrBusy reports that other processes used the machine for too long.
+var ErrBusy = errors.New("the machine is busy")
+
+// watch runs f, and returns the cores that others used meanwhile.
+func (g *Gate) watch(ctx context.Context, f func()) (used float64, took time.Duration, err error) {
+	began := time.Now()
+	before, err := g.Others()
+	if err != nil {
+		return 0, 0, err
+	}
+	f()
+	if ctx.Err() != nil {
+		return 0, 0, context.Cause(ctx)
+	}
+	after, err := g.Others()
+	took = time.Since(began)
+	return max(0, float64(after-before)/float64(max(1, took))), took, err
+}
+
+// Around runs f. If others used too much of the machine meanwhile, it discards the
+// run, waits for an idle machine, and runs f again. It returns ErrBusy when the
+// patience is exhausted, and otherwise the error of the run that counts.
+func (g *Gate) Around(ctx context.Context, f func() error) (discarded int, err error) {
+	for {
+		var failed error
+		used, took, err := g.watch(ctx, func() { failed = f() })
+		if err != nil {
+			return discarded, err
+		}
+		if used <= g.Limit {
+			return discarded, failed
+		}
+		discarded++
+		g.spent += took
+		if err := g.Wait(ctx); err != nil {
+			return discarded, err
+		}
+	}
+}
+
+// look is the time of one look at a machine that may be idle.
+const look = time.Second / 2
+
+// Wait returns when the machine is idle, or ErrBusy when the patience is
+// exhausted.
+func (g *Gate) Wait(ctx context.Context) error {
+	for {
+		used, took, err := g.watch(ctx, func() {
+			select {
+			case <-ctx.Done():
+			case <-time.After(look):
+			}
+		})
+		switch {
+		case err != nil:
+			return err
+		case g.spent > g.Patience:
+			return fmt.Errorf("%w: others use %.2f of its cores, the limit is %.2f, and %s of waiting and repeats did not help; top names the processes",
+				ErrBusy, used, g.Limit, g.spent.Round(time.Second))
+		case used <= g.Limit:
+			return nil
+		}
+		g.spent += took
 	}
 }

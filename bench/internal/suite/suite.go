@@ -1,8 +1,8 @@
 // Package suite runs benchmark shapes fairly, compares the figures with their bounds,
 // and writes the report.
 //
-//   - The rows of a shape take turns, and each round begins with another row, so
-//     that a machine that becomes slower affects all rows alike.
+//   - The rows of a shape take turns (Alternate), and each round begins with another row,
+//     so that a machine that becomes slower affects all rows alike.
 //   - The Gate discards a run during which other processes used the machine.
 //   - A claim is computed in each round. The middle of the rounds is the figure.
 package suite
@@ -10,7 +10,6 @@ package suite
 import (
 	"context"
 	"math"
-	"slices"
 
 	"github.com/servetrace/servetrace/bench/internal/sink"
 )
@@ -61,9 +60,6 @@ type Shape struct {
 	Rows, Quick []string
 	// Repeats is the number of rounds.
 	Repeats int
-	// Together means that one call of Run measures all rows. Otherwise each row has a
-	// call of its own.
-	Together bool
 	// Run measures the rows once. A figure that cannot be trusted (because a span was
 	// lost) is an error. An error of the type SkippedError leaves the figures valid.
 	Run    func(ctx context.Context, env *Env, rows []string) (Round, error)
@@ -115,13 +111,4 @@ func (c Claim) values(rounds []Round) []float64 {
 		}
 	}
 	return values
-}
-
-// turns returns the rows of each call of Run in a round.
-func (s Shape) turns(round int) [][]string {
-	if s.Together {
-		return [][]string{s.Rows}
-	}
-	first := round % len(s.Rows)
-	return slices.Collect(slices.Chunk(slices.Concat(s.Rows[first:], s.Rows[:first]), 1))
 }

@@ -3,11 +3,16 @@ package suite
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +27,7 @@ const cpu = "CPU, ns"
 // options returns the options of a run on an idle machine.
 func options(repeats int) Options {
 	idle := &Gate{Others: func() (time.Duration, error) { return 0, nil }}
-	return Options{Repeats: repeats, Gate: idle, Env: &Env{}, Log: slog.New(slog.DiscardHandler)}
+	return Options{Repeats: repeats, Gate: idle, Env: &Env{}, Log: slog.New(slog.DiscardHandler), Progress: func(string, int, int) {}}
 }
 
 // run runs shapes in a bubble, in which the looks at the machine take no time.
@@ -32,48 +37,53 @@ func run(t *testing.T, o Options, shapes ...Shape) (results *Results, err error)
 	return results, err
 }
 
-// recorded returns a shape that records the rows of each run, and takes the figures of
-// a row in turn.
-func recorded(name string, ran *[]string, rows ...string) Shape {
-	return Shape{Name: name, Rows: rows, Quick: rows, Repeats: 4, Run: func(_ context.Context, _ *Env, rows []string) (Round, error) {
-		round := Round{}
-		for _, row := range rows {
-			*ran = append(*ran, row)
-			round[row] = Sample{cpu: 1}
-		}
-		return round, nil
-	}}
-}
-
+// TestRowsTakeTurns checks the order of rows and rounds, and their progress.
 func TestRowsTakeTurns(t *testing.T) {
-	var ran []string
-	together := recorded("two", &ran, "x", "y")
-	together.Together = true
-	results, err := run(t, options(3), recorded("one", &ran, "a", "b", "c"), together)
+	var ran, progress []string
+	s := Shape{Name: "one", Rows: []string{"a", "b", "c"}}
+	s.Run = func(ctx context.Context, _ *Env, rows []string) (Round, error) {
+		return Alternate(ctx, 2, rows, func(row string) (Contender, error) { return contender{row, &ran}, nil })
+	}
+	o := options(3)
+	o.Progress = func(shape string, done, total int) {
+		progress = append(progress, fmt.Sprintf("%s %d of %d", shape, done, total))
+	}
+	results, err := run(t, o, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"a", "b", "c", "b", "c", "a", "c", "a", "b", "x", "y", "x", "y", "x", "y"}
-	if diff := cmp.Diff(want, ran); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+	if got, want := strings.Join(ran, ""), "abcabc-a-b-cbcabca-b-c-acabcab-c-a-b"; got != want {
+		t.Errorf("turns and stops %q, want %q", got, want)
 	}
-	if n := len(results.Shapes[0].Rounds); n != 3 || len(results.Shapes[0].Rounds[2]) != 3 {
-		t.Errorf("%d rounds, want 3: %v", n, results.Shapes[0].Rounds)
+	if rounds := results.Shapes[0].Rounds; len(rounds) != 3 || rounds[2].Get("c", cpu) != 1 {
+		t.Errorf("rounds %v", rounds)
+	}
+	if diff := cmp.Diff([]string{"one 0 of 3", "one 1 of 3", "one 2 of 3"}, progress); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
+// contender records its turns and its stop.
+type contender struct {
+	name string
+	ran  *[]string
+}
+
+func (c contender) Turn(context.Context) error { *c.ran = append(*c.ran, c.name); return nil }
+func (contender) Sample() Sample               { return Sample{cpu: 1} }
+func (c contender) Stop() error                { *c.ran = append(*c.ran, "-"+c.name); return nil }
+
 // figures returns a shape whose rows have one figure a round.
 func figures(rows map[string][]float64, claims ...Claim) Shape {
-	n := map[string]int{}
-	s := Shape{Name: "one", Claims: claims, Run: func(_ context.Context, _ *Env, rs []string) (Round, error) {
-		values := rows[rs[0]]
-		n[rs[0]]++
-		return Round{rs[0]: Sample{cpu: values[(n[rs[0]]-1)%len(values)]}}, nil
+	n := 0
+	s := Shape{Name: "one", Claims: claims, Rows: slices.Sorted(maps.Keys(rows)), Run: func(context.Context, *Env, []string) (Round, error) {
+		round := Round{}
+		for row, values := range rows {
+			round[row] = Sample{cpu: values[n%len(values)]}
+		}
+		n++
+		return round, nil
 	}}
-	for row := range rows {
-		s.Rows = append(s.Rows, row)
-	}
-	slices.Sort(s.Rows)
 	s.Quick = s.Rows
 	return s
 }
@@ -86,24 +96,9 @@ func TestClaimIsOfRounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []ClaimResult{{Shape: "one", Name: "half", Bound: 0.6, Goal: 0.5, Value: measure.Summary{Middle: 0.5, Min: 0.5, Max: 2, N: 3}}}
-	if diff := cmp.Diff(want, results.Claims); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-func TestVerdict(t *testing.T) {
-	for _, c := range []struct {
-		bound, goal, value float64
-		want               string
-	}{
-		{0.6, 0.4, 0.4, "goal met"}, {0.6, 0.4, 0.41, "met"}, {0.6, 0.4, 0.6, "met"}, {0.6, 0.4, 0.61, "missed"},
-		{0, 0, 0, "met"}, {0, 0, 1, "missed"}, {0.6, 0, 0.1, "met"},
-	} {
-		r := ClaimResult{Bound: c.bound, Goal: c.goal, Value: measure.Summary{Middle: c.value}}
-		if got := r.Verdict(); got != c.want {
-			t.Errorf("%v against %v and %v: %q, want %q", c.value, c.bound, c.goal, got, c.want)
-		}
+	want := measure.Summary{Middle: 0.5, Min: 0.5, Max: 2, N: 3}
+	if got := results.Claims; len(got) != 1 || got[0].Name != "half" || got[0].Shape != "one" || got[0].Measured != want {
+		t.Errorf("got %v, want one of %v", got, want)
 	}
 }
 
@@ -125,74 +120,29 @@ func TestRatioAbove(t *testing.T) {
 }
 
 func TestRowThatFails(t *testing.T) {
-	failing := func(until int, err error) Shape {
+	for _, c := range []struct {
+		name            string
+		failures        int
+		err             error
+		errors, skipped []string
+	}{
+		{"succeeds at the last try", tries - 1, errors.New("12 spans are missing"), nil, nil},
+		{"fails at each", 2 * tries, errors.New("12 spans are missing"), []string{"round 1: 12 spans are missing", "round 2: 12 spans are missing"}, nil},
+		{"is skipped in each round", 2, SkippedError("no Collector"), nil, []string{"no Collector"}},
+	} {
 		calls := 0
-		return Shape{Name: "one", Rows: []string{"a"}, Run: func(context.Context, *Env, []string) (Round, error) {
-			if calls++; calls <= until {
-				return nil, err
+		results, err := run(t, options(2), Shape{Name: "one", Rows: []string{"a"}, Run: func(context.Context, *Env, []string) (Round, error) {
+			if calls++; calls <= c.failures {
+				return nil, c.err
 			}
 			return Round{"a": {cpu: 1}}, nil
-		}}
-	}
-	for _, c := range []struct {
-		name   string
-		shape  Shape
-		errors []string
-	}{
-		{"succeeds at the last try", failing(tries-1, errors.New("12 spans are missing")), nil},
-		{"fails at each", failing(tries, errors.New("12 spans are missing")), []string{"round 1 of a: 12 spans are missing"}},
-	} {
-		results, err := run(t, options(1), c.shape)
+		}})
 		if err != nil || results.Failed() != (c.errors != nil) {
 			t.Errorf("%s: failed %v, error %v", c.name, results.Failed(), err)
 		}
-		if diff := cmp.Diff(c.errors, results.Shapes[0].Errors); diff != "" {
+		if diff := cmp.Diff([][]string{c.errors, c.skipped}, [][]string{results.Shapes[0].Errors, results.Shapes[0].Skipped}); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", c.name, diff)
 		}
-	}
-}
-
-func TestSkippedRowIsNoFailure(t *testing.T) {
-	const reason = SkippedError("no Collector")
-	s := Shape{Name: "one", Rows: []string{"a", "b"}, Together: true, Run: func(context.Context, *Env, []string) (Round, error) {
-		return Round{"a": {cpu: 1}}, reason
-	}}
-	results, err := run(t, options(2), s)
-	if err != nil || results.Failed() || results.Shapes[0].Rounds[1].Get("a", cpu) != 1 {
-		t.Errorf("%+v, %v", results, err)
-	}
-	if diff := cmp.Diff([]string{string(reason)}, results.Shapes[0].Skipped); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-// TestEndOfContextEndsTheRun ends the context during a run, and just after it.
-func TestEndOfContextEndsTheRun(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			ran := 0
-			s := Shape{Name: "one", Rows: []string{"a"}, Run: func(context.Context, *Env, []string) (Round, error) {
-				if ran++; ran == 2 && !after {
-					cancel()
-				}
-				return Round{"a": {cpu: 1}}, nil
-			}}
-			o := options(3)
-			o.Gate.Others = func() (time.Duration, error) {
-				if ran == 2 {
-					cancel()
-				}
-				return 0, nil
-			}
-			if results, err := Run(ctx, []Shape{s}, o); results != nil || !errors.Is(err, context.Canceled) {
-				t.Errorf("after %t: got %v, %v, want %v", after, results, err, context.Canceled)
-			}
-			if ran != 2 {
-				t.Errorf("after %t: %d runs, want 2", after, ran)
-			}
-		})
 	}
 }
 
@@ -249,26 +199,120 @@ func TestCheck(t *testing.T) {
 		}
 		var got []any
 		for _, h := range held {
-			got = append(got, h.Shape, h.Best, h.Rounds, h.OK())
+			got = append(got, h.Shape, h.Measured.Min, h.Measured.N, h.Held())
 		}
 		if diff := cmp.Diff([]any{"good", 14.0, 1, true, "noisy", 12.0, 2, true, "dear", 16.0, 3, false}, got); diff != "" {
 			t.Errorf("held (-want +got)\n%s", diff)
 		}
 	})
-	if h := (Held{Claim: Claim{Bound: 1}.Gated()}); h.OK() || h.Claim.Gate != 1.5 {
-		t.Errorf("a claim that was never computed is held, or its bound is wrong: %v", h.Claim.Gate)
+}
+
+var update = flag.Bool("update", false, "write the golden file again")
+
+// sample returns the results of a run.
+func sample() *Results {
+	r := &Results{
+		Began: time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC), Took: 90 * time.Second, Commit: "0123abc", ForeignLimit: 0.25, Discarded: 2,
+		Machine: "2 processors (AMD)",
+	}
+	const total, objects, lost = "CPU total, ns/span", "allocations, /span", "spans lost"
+	saturated := ShapeResults{
+		Shape: "saturated", Rows: []string{"SDK floor", "BSP", "ours", "naive <plugin>"},
+		Errors: []string{"round 2 of naive <plugin>: 12 spans are missing:\nin the account"}, Skipped: []string{"no Collector"},
+	}
+	for _, drift := range []float64{1, 0.9, 1.2} {
+		saturated.Rounds = append(saturated.Rounds, Round{"SDK floor": {total: 2000 * drift}, "BSP": {total: 6600 * drift, objects: 6}, "ours": {total: 4100 * drift, objects: 0.25}})
+	}
+	ratio := func(row, of string) func(Round) float64 {
+		return func(r Round) float64 { return r.RatioAbove("SDK floor", total, row, total, of) }
+	}
+	r.add(Shape{Name: saturated.Shape, Claims: []Claim{
+		{Name: "above floor", Bound: 0.6, Goal: 0.5, Unit: "×", Value: ratio("ours", "BSP")},
+		{Name: "more than theirs", Bound: 0.2, Unit: "×", Value: ratio("BSP", "ours")},
+		{Name: "of a missing row", Bound: 0.2, Unit: "×", Value: ratio("naive <plugin>", "BSP")},
+	}}, saturated)
+	r.add(Shape{Name: "slow sink", Claims: []Claim{{Name: "spans lost", Value: func(r Round) float64 { return r.Get("ours", lost) }}}},
+		ShapeResults{Shape: "slow sink", Rows: []string{"ours"}, Rounds: []Round{{"ours": {lost: 0, "spans/s": 64000}}}})
+	return r
+}
+
+func TestReport(t *testing.T) {
+	got, golden := sample().Markdown(), filepath.Join("testdata", "report.md")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-want +got), -update writes it again\n%s", diff)
 	}
 }
 
-// TestProgress: each run is reported at its beginning, with the number of all runs.
-func TestProgress(t *testing.T) {
-	var ran, got []string
-	o := options(2)
-	o.Progress = func(shape string, done, total int) { got = append(got, fmt.Sprintf("%s %d of %d", shape, done, total)) }
-	if _, err := run(t, o, recorded("x", &ran, "1"), recorded("y", &ran, "1", "2")); err != nil {
-		t.Fatal(err)
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.0004: "0.000", 0.3512: "0.351", 1: "1", 6.754: "6.75", 99.94: "99.9", 100.4: "100", 1234.5: "1,235", 1234567: "1,234,567", -1500: "-1,500",
+	} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) = %q, want %q", v, got, want)
+		}
 	}
-	if len(got) == 0 || got[0] != fmt.Sprintf("x 0 of %d", len(got)) || got[len(got)-1] != fmt.Sprintf("y %d of %d", len(got)-1, len(got)) {
-		t.Errorf("%q", got)
+}
+
+// newGate returns a gate on a machine of which others use one core for a time.
+func newGate(busy, patience time.Duration) *Gate {
+	began := time.Now()
+	return &Gate{Limit: 0.25, Patience: patience, Others: func() (time.Duration, error) { return min(time.Since(began), busy), nil }}
+}
+
+func TestGateRepeats(t *testing.T) {
+	failure := errors.New("lost a span")
+	for _, test := range []struct {
+		name      string
+		busy      time.Duration
+		runs      []error
+		discarded int
+		err       error
+	}{
+		{"idle", 0, []error{nil}, 0, nil},
+		{"failed on an idle machine", 0, []error{failure}, 0, failure},
+		{"busy at first", 3 * time.Second, []error{failure, nil}, 1, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs := 0
+				discarded, err := newGate(test.busy, time.Minute).Around(t.Context(), func() error {
+					time.Sleep(time.Second)
+					runs++
+					return test.runs[runs-1]
+				})
+				if discarded != test.discarded || !errors.Is(err, test.err) || runs != len(test.runs) {
+					t.Errorf("discarded %d, error %v, %d runs", discarded, err, runs)
+				}
+			})
+		})
 	}
+}
+
+// TestGateRefusesABusyMachine has a machine that is always busy, and a machine that is
+// idle except during a run.
+func TestGateRefusesABusyMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		always, during := newGate(time.Hour, 5*time.Second), newGate(0, 10*time.Second)
+		var used time.Duration
+		during.Others = func() (time.Duration, error) { return used, nil }
+		for _, g := range []*Gate{always, during} {
+			_, err := g.Around(t.Context(), func() error {
+				time.Sleep(time.Second)
+				used += time.Second
+				return nil
+			})
+			if want := "the machine is busy: others use "; !errors.Is(err, ErrBusy) || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+		}
+	})
 }

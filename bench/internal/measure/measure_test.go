@@ -2,9 +2,12 @@ package measure
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestClocksAgree compares the clock of this process by its id with the clock that
@@ -25,17 +28,8 @@ func TestClocksAgree(t *testing.T) {
 	}
 }
 
-func TestHeapAllocs(t *testing.T) {
-	objects, bytes := HeapAllocs()
-	keep = make([]byte, 10<<20) // large enough to be counted at once
-	if o, b := HeapAllocs(); b-bytes < 10<<20 || o == objects {
-		t.Errorf("10 MiB were allocated, and %v counted, in %v objects", b-bytes, o-objects)
-	}
-}
-
-var keep []byte
-
 func TestMachine(t *testing.T) {
+	before, _ := HeapAllocs()
 	if m := Machine(); strings.Contains(m, "unknown") || strings.Contains(m, " 0 MiB") {
 		t.Error(m)
 	}
@@ -47,5 +41,32 @@ func TestMachine(t *testing.T) {
 	}
 	if before, after := SelfCPU(), ChildrenCPU(os.Getppid()); after < before {
 		t.Errorf("the children of this process's parent used %v, and this process %v", after, before)
+	}
+	block := make([]byte, 10<<20) // large enough to be counted at once
+	if objects, bytes := HeapAllocs(); objects <= before || bytes < float64(len(block)) {
+		t.Errorf("%v bytes in %v objects were allocated, after %v objects", bytes, objects, before)
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   Summary
+	}{
+		{nil, Summary{}},
+		{[]float64{3}, Summary{3, 3, 3, 1}},
+		{[]float64{5, 1}, Summary{3, 1, 5, 2}},
+		{[]float64{9, 1, 4}, Summary{4, 1, 9, 3}},
+		{[]float64{1, 100, 2, 3}, Summary{2.5, 1, 100, 4}},
+		{[]float64{500, 2, 3, 7, -50}, Summary{4, -50, 500, 5}},
+		{[]float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1000}, Summary{6.5, 2, 1000, 10}},
+	} {
+		given := slices.Clone(c.values)
+		if diff := cmp.Diff(c.want, Summarize(given)); diff != "" {
+			t.Errorf("%v (-want +got)\n%s", c.values, diff)
+		}
+		if !slices.Equal(given, c.values) {
+			t.Errorf("%v was changed to %v", c.values, given)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -77,14 +78,14 @@ func HeapAllocs() (objects, bytes float64) {
 	return float64(samples[0].Value.Uint64()), float64(samples[1].Value.Uint64())
 }
 
-// LiveHeap allocates 64 MiB in blocks without pointers. A process keeps them alive
-// so that its garbage collector runs as often as in a real service.
-func LiveHeap() [][]byte {
-	blocks := make([][]byte, 64)
-	for i := range blocks {
-		blocks[i] = make([]byte, 1<<20)
+var liveHeap [64][]byte
+
+// KeepLiveHeap allocates 64 MiB in blocks without pointers, which stay alive, so that the
+// garbage collector runs as often as in a real service.
+func KeepLiveHeap() {
+	for i := range liveHeap {
+		liveHeap[i] = make([]byte, 1<<20)
 	}
-	return blocks
 }
 
 // UseHeap writes to each page of 64 MiB, and leaves them to the garbage collector. A
@@ -127,4 +128,35 @@ func Machine() string {
 		}
 	}
 	return fmt.Sprintf("%d processors (%s), %d MiB, Linux %s, %s", runtime.NumCPU(), model, memory>>20, kernel, runtime.Version())
+}
+
+// Summary is the summary of the repeats of a figure.
+type Summary struct {
+	// Middle is the mean of the middle half of the repeats. Like the median, it does
+	// not move with one bad repeat, and it varies less. Of four repeats and fewer it is
+	// the median.
+	Middle   float64
+	Min, Max float64
+	N        int
+}
+
+// Summarize returns the summary of values, in any order. Without values it is zero. It
+// does not change values.
+//
+//nolint:misspell // the word is the function's name
+func Summarize(values []float64) Summary {
+	n := len(values)
+	if n == 0 {
+		return Summary{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	ends := (n + 1) / 4
+	if n <= 4 {
+		ends = (n - 1) / 2
+	}
+	sum := 0.0
+	for _, v := range sorted[ends : n-ends] {
+		sum += v
+	}
+	return Summary{Middle: sum / float64(n-2*ends), Min: sorted[0], Max: sorted[n-1], N: n}
 }
