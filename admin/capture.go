@@ -15,9 +15,9 @@ import (
 // Limits of a capture: the defaults and the maxima.
 const (
 	captureSeconds    = 10
-	maxCaptureSeconds = 3600
+	MaxCaptureSeconds = 3600
 	captureBytes      = 8 << 20
-	maxCaptureBytes   = 1 << 30
+	MaxCaptureBytes   = 1 << 30
 )
 
 // HeaderMissed is the trailer of an answer at /-/capture: the number of spans that the
@@ -36,8 +36,8 @@ func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)
 // exporter writes. The answer ends after the seconds of the query, or before the batch
 // that exceeds the bytes of the query.
 func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
-	seconds, err := numberOf(r, "seconds", captureSeconds, maxCaptureSeconds)
-	limit, limitErr := numberOf(r, "bytes", captureBytes, maxCaptureBytes)
+	seconds, err := numberOf(r, "seconds", captureSeconds, MaxCaptureSeconds)
+	limit, limitErr := numberOf(r, "bytes", captureBytes, MaxCaptureBytes)
 	open := a.capture.Load()
 	site := r.Header.Get("Sec-Fetch-Site") // only browsers send it
 	switch {
@@ -62,11 +62,11 @@ func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds*float64(time.Second)))
 	defer cancel()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Trailer", HeaderMissed)
-	missed := passBatches(ctx, capture, limit, w) + capture.Close()
+	missed := passBatches(ctx, capture, int64(limit), w) + capture.Close()
 	w.Header().Set(HeaderMissed, strconv.FormatUint(missed, 10))
 }
 
@@ -99,14 +99,14 @@ func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http
 
 // numberOf returns a number of the query, from 1 to most, or otherwise if the query does
 // not have it.
-func numberOf(r *http.Request, name string, otherwise, most int64) (int64, error) {
+func numberOf(r *http.Request, name string, otherwise, most float64) (float64, error) {
 	text := r.FormValue(name)
 	if text == "" {
 		return otherwise, nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 || n > most {
-		return 0, fmt.Errorf("%s=%.20q: want a whole number from 1 to %d", name, text, most)
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 1 && n <= most) { // not a number is not in the range either
+		return 0, fmt.Errorf("%s=%.20q: want a number from 1 to %.0f", name, text, most)
 	}
 	return n, nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -85,11 +86,13 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestCaptureEndsInTime: a capture without spans ends after its seconds.
+// TestCaptureEndsInTime: a capture without spans ends after its seconds, and not before.
 func TestCaptureEndsInTime(t *testing.T) {
 	_, s := capturing(t)
-	if w := ask(s.http.Handler, http.MethodGet, "/-/capture?seconds=1"); w.Code != http.StatusOK || w.Body.Len() > 0 {
-		t.Errorf("%d %q", w.Code, w.Body)
+	began := time.Now()
+	w := ask(s.http.Handler, http.MethodGet, "/-/capture?seconds=1.25")
+	if took := time.Since(began); w.Code != http.StatusOK || w.Body.Len() > 0 || took < 1250*time.Millisecond {
+		t.Errorf("%d %q after %v", w.Code, w.Body, took)
 	}
 }
 
@@ -107,7 +110,8 @@ func TestCaptureRefused(t *testing.T) {
 		{off, "/-/capture", nil, 403, "captures are off: set SERVE_ADMIN_CAPTURE=true and start the service again\n"},
 		{s.http.Handler, "/-/capture", []string{"Sec-Fetch-Site", "cross-site"}, 403, "a page of another site cannot start a capture\n"},
 		{s.http.Handler, "/-/capture", []string{"Host", "evil.example"}, 421, `host "evil.example" is not a name of this listener: use its IP address or localhost, or set SERVE_ADMIN_HOST to the name` + "\n"},
-		{s.http.Handler, "/-/capture?seconds=0&bytes=x", nil, 400, "seconds=\"0\": want a whole number from 1 to 3600\nbytes=\"x\": want a whole number from 1 to 1073741824\n"},
+		{s.http.Handler, "/-/capture?seconds=0&bytes=x", nil, 400, "seconds=\"0\": want a number from 1 to 3600\nbytes=\"x\": want a number from 1 to 1073741824\n"},
+		{s.http.Handler, "/-/capture?seconds=NaN", nil, 400, "seconds=\"NaN\": want a number from 1 to 3600\n"},
 		{s.http.Handler, "/-/capture?plugin=q", nil, 404, "there is no such plugin: \"q\"; the plugins are p\n"},
 	} {
 		if w := ask(c.h, http.MethodGet, c.target, c.header...); w.Code != c.status || w.Body.String() != c.text {

@@ -358,6 +358,8 @@ func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 		now.Delivered += before.Delivered
 		now.Waiting += before.Waiting
 		now.InFlight += before.InFlight
+		now.InFlightBatches += before.InFlightBatches
+		now.HeldBytes += before.HeldBytes
 		now.Quarantined += before.Quarantined
 		now.Unkept += before.Unkept
 		now.OutputSuppressed += before.OutputSuppressed

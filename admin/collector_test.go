@@ -159,6 +159,7 @@ func TestReturnedPluginIsOneSeries(t *testing.T) {
 			`otel_sdk_exporter_operation_duration_seconds_count{otel_component_name="console"} 18`,
 			`otel_sdk_exporter_operation_duration_seconds_sum{otel_component_name="console"} 9`,
 			`otel_sdk_exporter_span_inflight{otel_component_name="console"} 16`,
+			`servetrace_plugin_calls_in_flight{plugin="console"} 4`, `servetrace_plugin_held_bytes{plugin="console"} 8192`,
 		} {
 			if !strings.Contains(text, want+"\n") {
 				t.Errorf("%s: no %q in:\n%s", name, want, text)

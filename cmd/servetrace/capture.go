@@ -77,10 +77,10 @@ func newCapture(s settings) *cobra.Command {
 func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 	limit, err := size.ParseSize(f.bytes)
 	switch {
-	case err != nil || limit <= 0:
-		return usagef("--bytes %q: want a size above zero, such as 8MiB", f.bytes)
-	case f.duration < time.Second:
-		return usagef("--for %v: want a duration of at least 1s, such as 10s", f.duration)
+	case err != nil || limit <= 0 || limit > admin.MaxCaptureBytes:
+		return usagef("--bytes %q: want a size above zero and of at most 1GiB, such as 8MiB", f.bytes)
+	case f.duration < time.Second || f.duration > admin.MaxCaptureSeconds*time.Second:
+		return usagef("--for %v: want a duration from 1s to 1h, such as 10s", f.duration)
 	case f.format != formatJSON && f.format != formatProto:
 		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
 	}
@@ -135,7 +135,7 @@ type recording struct {
 // close.
 func openRecording(ctx context.Context, at, plugin string, duration time.Duration, limit int64) (*recording, error) {
 	query := url.Values{
-		"plugin": {plugin}, "seconds": {strconv.Itoa(int(duration.Seconds()))}, "bytes": {strconv.FormatInt(limit, 10)},
+		"plugin": {plugin}, "seconds": {strconv.FormatFloat(duration.Seconds(), 'f', -1, 64)}, "bytes": {strconv.FormatInt(limit, 10)},
 	}
 	at = strings.TrimSuffix(at, "/-/tracing.json") + "/-/capture"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?"+query.Encode(), http.NoBody)

@@ -149,8 +149,10 @@ func TestCaptureErrors(t *testing.T) {
 	}{
 		{[]string{"--addr", at}, exitNo, "captures are off: set SERVE_ADMIN_CAPTURE=true"},
 		{[]string{"--addr", unused(t)}, exitNo, "connection refused; does the service run with SERVE_ADMIN_PORT set?"},
-		{[]string{"--for", "1ms"}, exitUsage, "--for 1ms: want a duration of at least 1s"},
-		{[]string{"--bytes", "many"}, exitUsage, `--bytes "many": want a size above zero`},
+		{[]string{"--for", "1ms"}, exitUsage, "--for 1ms: want a duration from 1s to 1h"},
+		{[]string{"--for", "61m"}, exitUsage, "--for 1h1m0s: want a duration from 1s to 1h"},
+		{[]string{"--bytes", "many"}, exitUsage, `--bytes "many": want a size above zero and of at most 1GiB`},
+		{[]string{"--bytes", "2GiB"}, exitUsage, `--bytes "2GiB": want a size above zero and of at most 1GiB`},
 		{[]string{"--format", "xml"}, exitUsage, `--format "xml": want json or proto`},
 	} {
 		cmd := newRoot(func(string) string { return "" }, nil)

@@ -80,7 +80,7 @@ func (f doctorFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	defer func() { _ = unused.Close() }() // nothing is written to it
 	d := doctor{
 		s: settings{s.with(map[string]string{servetrace.EnvConfig: path})}, environ: environ, path: path, remote: at != "",
-		report: &report{}, unused: unused, stderr: cmd.ErrOrStderr(),
+		report: &report{command: typedCommand(os.Args[0])}, unused: unused, stderr: cmd.ErrOrStderr(),
 	}
 	if f.output == outputText {
 		d.report.w, d.report.marks = cmd.OutOrStdout(), marksFor(cmd.OutOrStdout(), s.getenv)

@@ -122,7 +122,10 @@ func target(to address) (network, at string, secure bool) {
 	scheme, rest, found := strings.Cut(text, ":")
 	switch {
 	case found && scheme == "unix":
-		return "unix", "/" + strings.TrimLeft(rest, "/"), false
+		if strings.HasPrefix(rest, "/") {
+			rest = "/" + strings.TrimLeft(rest, "/")
+		}
+		return "unix", rest, false // "unix:a.sock" is in the working folder
 	case found && (scheme == "dns" || scheme == "passthrough"): // of gRPC
 		text = path.Base(rest)
 	case strings.Contains(text, "://"):

@@ -38,12 +38,25 @@ type report struct {
 	Errors   int       `json:"errors"`
 	Warnings int       `json:"warnings"`
 
-	w     io.Writer
-	marks map[result]string
-	err   error // of writes to w
+	w       io.Writer
+	marks   map[result]string
+	err     error  // of writes to w
+	command string // that the user types to run this program
+}
+
+// typedCommand returns the command that runs this program, of the process's first
+// argument. Only the command of the Python package sets another one than a file.
+func typedCommand(first string) string {
+	if strings.HasSuffix(first, " -m servetrace") {
+		return first
+	}
+	return "servetrace"
 }
 
 func (r *report) add(f finding) {
+	if rest, own := strings.CutPrefix(f.Next, "servetrace "); own {
+		f.Next = r.command + " " + rest
+	}
 	last := ""
 	if len(r.Findings) > 0 {
 		last = r.Findings[len(r.Findings)-1].Plugin

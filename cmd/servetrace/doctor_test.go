@@ -477,6 +477,33 @@ func TestDoctorWithoutService(t *testing.T) {
 	}
 }
 
+// TestDoctorTarget: the forms of a plugin's address, and the connection that doctor tries.
+func TestDoctorTarget(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"unix:relative.sock": "unix relative.sock", "unix:/run/a.sock": "unix /run/a.sock", "unix:///run/a.sock": "unix /run/a.sock",
+		"dns:///back:4317": "tcp back:4317", "https://back": "tcp back:443", "back:4317": "tcp back:4317", "ftp://back": " ",
+	} {
+		network, at, _ := target(address{Endpoint: endpoint})
+		if got := network + " " + at; got != want {
+			t.Errorf("%s: %q, want %q", endpoint, got, want)
+		}
+	}
+}
+
+// TestDoctorNamesItsCommand: the advice has the command that the user has typed.
+func TestDoctorNamesItsCommand(t *testing.T) {
+	for first, want := range map[string]string{
+		"/usr/bin/servetrace": "servetrace plugin explain", "python3 -m servetrace": "python3 -m servetrace plugin explain",
+	} {
+		r := report{command: typedCommand(first)}
+		r.add(finding{Next: "servetrace plugin explain"})
+		r.add(finding{Next: "export A=1"})
+		if r.Findings[0].Next != want || r.Findings[1].Next != "export A=1" {
+			t.Errorf("%s: %+v, want %q", first, r.Findings, want)
+		}
+	}
+}
+
 // TestDoctorMarks: signs are for terminals that show UTF-8.
 func TestDoctorMarks(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

@@ -26,6 +26,12 @@ class Package(unittest.TestCase):
         ran = subprocess.run([sys.executable, "-m", "servetrace", "plugin", "info", "console"], cwd=PYTHON, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
         self.assertEqual((ran.returncode, ran.stdout.split()[:2], ran.stderr), (0, ["name", "console"], ""))
 
+    @unittest.skipUnless((PYTHON / "servetrace/bin/servetrace").exists(), "make python-binaries")
+    def test_command_names_itself_in_advice(self):
+        env = {"PATH": os.environ["PATH"], "SERVE_TRACING_EXPORTER_PLUGIN": "/bin/false"}
+        ran = subprocess.run([sys.executable, "-m", "servetrace", "doctor"], cwd=PYTHON, env=env, capture_output=True, text=True)
+        self.assertIn(f"next: {os.path.basename(sys.executable)} -m servetrace plugin info /bin/false\n", ran.stdout)
+
     def test_command_that_is_missing(self):
         ran = subprocess.run([sys.executable, "-m", "servetrace"], cwd=PYTHON, env={"SERVE_TRACING_RELAY_BINARY": "/none"}, capture_output=True, text=True)
         self.assertEqual((ran.returncode, ran.stderr), (1, f"/none: {NO_COMMAND}\n"))
