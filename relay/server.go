@@ -25,23 +25,19 @@ type Server struct {
 	stop      context.CancelFunc // ends grpc.stopped
 	drainOnce sync.Once
 	drained   chan struct{} // closed after Shutdown, when all connections are closed
-	ending    ending
+
+	ended context.Context // ends when the Server should be shut down; its cause is an *ending
+	end   context.CancelCauseFunc
 }
 
-// ending is the reason for which a Server should be shut down, if there is one.
+// ending is the reason for which a Server should be shut down.
 type ending struct {
-	done   chan struct{}
-	once   sync.Once
-	reason string // written before done is closed
-	err    error  // written before done is closed
+	reason string
+	err    error // error of a listener; nil if none has failed
 }
 
-func (e *ending) begin(reason string, err error) {
-	e.once.Do(func() {
-		e.reason, e.err = reason, err
-		close(e.done)
-	})
-}
+// Error returns the reason.
+func (e *ending) Error() string { return e.reason }
 
 // front is a listener with its server.
 type front struct {
@@ -75,8 +71,8 @@ func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		service: &service{cfg: cfg, host: h, instance: h.Stats().Instance, log: log, counts: newCounts(), decoder: newDecoder(cfg.MaxRequestBytes), token: readToken},
 		drained: make(chan struct{}),
-		ending:  ending{done: make(chan struct{})},
 	}
+	s.ended, s.end = context.WithCancelCause(context.Background())
 	stopped, stop := context.WithCancel(context.Background())
 	s.grpc, s.stop = newGRPCService(s.service, stopped), stop
 	s.conns = newConnections(cfg, s.unused, log)
@@ -97,7 +93,7 @@ func (s *Server) Start(ctx context.Context) error {
 	for _, f := range s.fronts {
 		s.serving.Go(func() { // ends with Shutdown
 			if err := f.serve(listener{f.listener, s.conns, f.protocol}); !s.service.stopping.Load() {
-				s.ending.begin("a listener failed", fmt.Errorf("serve %s at %s: %w", f.protocol, f.listener.Addr(), err))
+				s.end(&ending{"a listener failed", fmt.Errorf("serve %s at %s: %w", f.protocol, f.listener.Addr(), err)})
 			}
 		})
 	}
@@ -176,16 +172,14 @@ func (s *Server) Listeners() []Listener {
 
 // Done returns a channel that is closed when the Server should be shut down: no connection
 // was open for Config.Linger, or a listener failed.
-func (s *Server) Done() <-chan struct{} { return s.ending.done }
+func (s *Server) Done() <-chan struct{} { return s.ended.Done() }
 
 // Err returns the reason after Done is closed, and the error of a listener that has failed.
 func (s *Server) Err() (reason string, err error) {
-	select {
-	case <-s.ending.done:
-		return s.ending.reason, s.ending.err
-	default:
-		return "", nil
+	if e, ended := errors.AsType[*ending](context.Cause(s.ended)); ended {
+		return e.reason, e.err
 	}
+	return "", nil
 }
 
 // unused is called when no connection was open for Config.Linger. If spans still wait for a
@@ -198,7 +192,7 @@ func (s *Server) unused() {
 		}
 	}
 	if s.conns.isEmpty() {
-		s.ending.begin(fmt.Sprintf("no connection for %v", s.service.cfg.Linger), nil)
+		s.end(&ending{reason: fmt.Sprintf("no connection for %v", s.service.cfg.Linger)})
 	}
 }
 

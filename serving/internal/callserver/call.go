@@ -265,7 +265,7 @@ func (s *Server) Watch(r *servev1.WatchRequest, stream grpc.ServerStreamingServe
 	}
 	changed, stop := d.Watch()
 	defer stop()
-	leaving := s.leaving
+	leaving := s.leaving.Done()
 	var last *servev1.WatchResponse
 	for {
 		now := s.stateOf(d)
@@ -290,14 +290,9 @@ func (s *Server) Watch(r *servev1.WatchRequest, stream grpc.ServerStreamingServe
 // stateOf returns the state of a deployment for its callers.
 func (s *Server) stateOf(d *router.Deployment) *servev1.WatchResponse {
 	load := d.Load()
-	now := &servev1.WatchResponse{Capacity: int64(load.Capacity), Models: load.Models, Stopping: false, Unavailable: nil}
+	now := &servev1.WatchResponse{Capacity: int64(load.Capacity), Models: load.Models, Stopping: s.leaving.Err() != nil, Unavailable: nil}
 	if gone, is := errors.AsType[*cause.DeploymentUnavailableError](load.Unavailable); is {
 		now.Unavailable = callwire.EncodeUnavailable(gone)
-	}
-	select {
-	case <-s.leaving:
-		now.Stopping = true
-	default:
 	}
 	return now
 }

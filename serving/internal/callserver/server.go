@@ -77,11 +77,11 @@ type Server struct {
 	grpc    *grpc.Server
 	serving sync.WaitGroup
 
-	leaving   chan struct{} // closed by Leave
-	leaveOnce sync.Once
-	over      context.Context // ends when Watch streams must end
-	finish    context.CancelFunc
-	listener  net.Listener // nil until Start
+	leaving  context.Context // ends by Leave
+	leave    context.CancelFunc
+	over     context.Context // ends when Watch streams must end
+	finish   context.CancelFunc
+	listener net.Listener // nil until Start
 }
 
 // keepaliveMinTime is the shortest time between pings of a caller. It is less than
@@ -96,7 +96,8 @@ const connectionTimeout = 10 * time.Second
 
 // New returns a server that does not listen yet.
 func New(c Config) *Server {
-	s := &Server{cfg: c, watched: map[Key]*router.Deployment{}, leaving: make(chan struct{})}
+	s := &Server{cfg: c, watched: map[Key]*router.Deployment{}}
+	s.leaving, s.leave = context.WithCancel(context.Background())
 	s.over, s.finish = context.WithCancel(context.Background())
 	for _, d := range c.Deployments {
 		s.watched[Key{App: d.App, Deployment: d.Name}] = d
@@ -141,7 +142,7 @@ func (s *Server) Addr() net.Addr {
 
 // Leave tells the callers to send their calls elsewhere. Calls are accepted until the
 // server's counter drains.
-func (s *Server) Leave() { s.leaveOnce.Do(func() { close(s.leaving) }) }
+func (s *Server) Leave() { s.leave() }
 
 // finishGrace bounds the time to send the last results.
 const finishGrace = time.Second

@@ -88,9 +88,8 @@ func (s *ReplicaSet) change(change func(Settings) Settings) (config string, roll
 // roll sets a config on all replicas, one after another. After that, the config is the
 // wanted config.
 func (c *Changes) roll(ctx context.Context, config string) error {
-	var queue []*life
 	for {
-		l := c.next(config, &queue)
+		l := c.next(config)
 		if l == nil {
 			return nil
 		}
@@ -102,29 +101,15 @@ func (c *Changes) roll(ctx context.Context, config string) error {
 	}
 }
 
-// next takes a replica that does not have config yet from the queue. It fills an empty
-// queue with all such replicas. If there is no such replica, it makes config the wanted
-// config, so that a replica that starts at this moment gets it too.
-func (c *Changes) next(config string, queue *[]*life) *life {
+// next returns the oldest running replica that does not have config. If there is none, it
+// makes config the wanted config, so that a replica that starts at this moment gets it too.
+func (c *Changes) next(config string) *life {
 	s := c.set
 	s.mu.Lock()
 	defer s.unlock()
-	lacks := func(l *life) bool { return l.state == ReplicaRunning && l.config != config && config != "" }
-	for {
-		for len(*queue) > 0 {
-			l := (*queue)[0]
-			*queue = (*queue)[1:]
-			if lacks(l) { // it may have stopped meanwhile
-				return l
-			}
-		}
-		for _, l := range s.replicas.list {
-			if lacks(l) {
-				*queue = append(*queue, l)
-			}
-		}
-		if len(*queue) == 0 {
-			break
+	for _, l := range s.replicas.list {
+		if l.state == ReplicaRunning && l.config != config && config != "" {
+			return l
 		}
 	}
 	s.want.Config = config
