@@ -40,16 +40,18 @@ type Spawn struct {
 	Executable func(err error) (path string, ok bool)
 	// Busy, if not nil, is called once if the executable is open for writing.
 	Busy func()
-	// Forked may be nil. It is called when the executable is no longer needed, because the
-	// process was started or will not be started.
+	// The functions from here on may be nil. They are called in this order, except that
+	// Killed may be late. Forked is called when the executable is no longer needed, because
+	// the process was started or will not be started.
 	Forked func()
-	// Exited, if not nil, is called when the process has been reaped. Drained, if not nil, is
-	// called when the group and the descendants have been killed, while descriptors 1 and 2
-	// are still read. It is also called after a failed start. Killed, if not nil, gets the
-	// number of killed descendants outside the group.
-	Exited, Drained func()
-	Killed          func(descendants int, err error)
-	// Ended, if not nil, is called last, before Done is closed.
+	// Exited is called when the process has been reaped. Killed gets the number of killed
+	// descendants outside the group.
+	Exited func()
+	Killed func(descendants int, err error)
+	// Drain waits for the output on other descriptors, while descriptors 1 and 2 are still
+	// read. It is also called after a failed start.
+	Drain func()
+	// Ended is called last, before Done is closed.
 	Ended func()
 }
 
@@ -167,8 +169,8 @@ func (c *Child) live(ctx context.Context, pipes *pipes, started chan<- error) {
 }
 
 func (c *Child) drain() {
-	if c.spawn.Drained != nil {
-		c.spawn.Drained()
+	if c.spawn.Drain != nil {
+		c.spawn.Drain()
 	}
 }
 
@@ -289,8 +291,8 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // closed. It is nil if the process was not started.
 func (c *Child) State() *os.ProcessState { return c.life.state }
 
-// ended returns the reason of the kill, if any, and whether dump was called.
-func (c *Child) ended() (killedFor string, dumped bool) {
+// killReason returns the reason of the kill, if any, and whether dump was called.
+func (c *Child) killReason() (killedFor string, dumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.killedFor, c.dumped

@@ -23,7 +23,7 @@ func FuzzParseHandshake(f *testing.F) {
 		if ok && (bytes.Count(line, []byte("|")) < 3 || printable.Text(h.protocol) != h.protocol) {
 			t.Errorf("%q is a handshake: %+v", line, h)
 		}
-		r := newLineReader(nil)
+		r := newHandshakeReader(nil)
 		if len(line) == 0 || !r.offer(line) {
 			return
 		}

@@ -38,9 +38,9 @@ func parseHandshake(line string) (h handshake, ok bool) {
 	return h, true
 }
 
-// lineReader passes only the handshake line to go-plugin, which expects it as the first
+// handshakeReader passes only the handshake line to go-plugin, which expects it as the first
 // line. Its Read returns io.EOF when the process has ended.
-type lineReader struct {
+type handshakeReader struct {
 	done <-chan struct{}
 	line chan []byte // capacity 1: the handshake, once
 
@@ -50,13 +50,13 @@ type lineReader struct {
 	rest []byte // used only by Read
 }
 
-func newLineReader(done <-chan struct{}) *lineReader {
-	return &lineReader{done: done, line: make(chan []byte, 1)}
+func newHandshakeReader(done <-chan struct{}) *handshakeReader {
+	return &handshakeReader{done: done, line: make(chan []byte, 1)}
 }
 
 // offer reports whether a line of standard output is the handshake, and keeps the
 // handshake. The line must not be empty. After the first handshake, offer returns false.
-func (r *lineReader) offer(line []byte) bool {
+func (r *handshakeReader) offer(line []byte) bool {
 	if c := line[0]; (c < '0' || c > '9') && c != ' ' && c != '\t' || r.said() != nil {
 		return false // most lines
 	}
@@ -73,7 +73,7 @@ func (r *lineReader) offer(line []byte) bool {
 }
 
 // said returns the handshake, or nil before it.
-func (r *lineReader) said() *handshake {
+func (r *handshakeReader) said() *handshake {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen
@@ -81,7 +81,7 @@ func (r *lineReader) said() *handshake {
 
 // Read returns the handshake. It blocks until the handshake comes. After that it blocks
 // until the process has ended.
-func (r *lineReader) Read(p []byte) (int, error) {
+func (r *handshakeReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		select {
 		case r.rest = <-r.line:
@@ -94,4 +94,4 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *lineReader) Close() error { return nil }
+func (r *handshakeReader) Close() error { return nil }

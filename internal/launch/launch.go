@@ -27,9 +27,10 @@
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
 // Open launch.go first, then runner.go and child.go, or attach.go. proc_*.go,
-// memory_*.go and usage_*.go differ between systems. pluginlog.go reads the descriptors,
-// cuts lines and logs them, with handshake.go, record.go for lines in hclog's form and
-// stack.go. redact.go removes secrets. errors.go explains a failed start, report.go
+// memory_*.go and usage_*.go differ between systems. pluginlog.go reads descriptors 1
+// and 2, cuts lines and logs them. handshake.go finds the handshake, record.go lines in
+// hclog's form, and stack.go a stack. printout.go copies lines to standard output. redact.go
+// removes secrets. errors.go explains a failed start, report.go
 // describes the end of a process, identity.go detects a changed file.
 package launch
 

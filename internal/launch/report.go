@@ -108,8 +108,8 @@ func (p *processRunner) report() Report {
 	}
 	r.Stack, r.StackTime = p.out.keptStack()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok {
-		why, dumped := p.child.ended()
-		r = r.classify(status, why, p.child.life.oom)
+		why, dumped := p.child.killReason()
+		r = r.withEnd(status, why, p.child.life.oom)
 		if dumped && r.Killed == "" { // after SIGQUIT, a Go program ends with a status
 			r.Killed = cmp.Or(why, "it was to print its stacks")
 			r.Exit += " (by this host: " + r.Killed + ")"
@@ -148,9 +148,9 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// classify returns r with the fields that describe the end. why is the reason for which
+// withEnd returns r with the fields that describe the end. why is the reason for which
 // this host has killed the process, or empty. oom is the kernel's count.
-func (r Report) classify(status syscall.WaitStatus, why string, oom oomKills) Report {
+func (r Report) withEnd(status syscall.WaitStatus, why string, oom oomKills) Report {
 	if !status.Signaled() {
 		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
 		return r
@@ -207,16 +207,16 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 		line("not logged", fmt.Sprintf("%d lines", r.Suppressed))
 	}
 	if r.Stack != "" {
-		fmt.Fprintf(&text, "\nstack, begun %v before the end:\n%s", r.Ended.Sub(r.StackTime).Round(time.Millisecond), ended(printable.Lines(r.Stack)))
+		fmt.Fprintf(&text, "\nstack, begun %v before the end:\n%s", r.Ended.Sub(r.StackTime).Round(time.Millisecond), withLineBreak(printable.Lines(r.Stack)))
 	}
 	if len(r.Output) > 0 {
-		fmt.Fprintf(&text, "\nthe last %d bytes of its output:\n%s", len(r.Output), ended(printable.Lines(string(r.Output))))
+		fmt.Fprintf(&text, "\nthe last %d bytes of its output:\n%s", len(r.Output), withLineBreak(printable.Lines(string(r.Output))))
 	}
 	return text.WriteTo(w)
 }
 
-// ended returns text with a line break at its end.
-func ended(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
+// withLineBreak returns text with a line break at its end.
+func withLineBreak(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
 // oomKills is the result of the kernel's count of out-of-memory kills in the cgroup of a
 // process while it ran.

@@ -30,7 +30,7 @@ func TestReportSaysOnlyWhatIsKnown(t *testing.T) {
 			Report{Exit: "signal: killed (not by this host; it may have been out of memory: look into the kernel's log)", Signal: "SIGKILL"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := Report{}.classify(test.status, test.why, test.oom)
+			got := Report{}.withEnd(test.status, test.why, test.oom)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("classify (-want +got):\n%s", diff)
 			}

@@ -17,16 +17,16 @@ import (
 // processRunner is go-plugin's Runner for one plugin process. go-plugin starts it, reads
 // the handshake line from it, waits for its end and may kill it.
 type processRunner struct {
-	cmd    Command
-	child  *Child
-	out    *pluginLog
-	socket socket
-	// folder and handshakeEnv are written by open, before Start.
+	cmd     Command
+	child   *Child
+	out     *pluginLog
+	socket  socket
+	program *program
+	// folder and handshakeEnv are set before Start, by open and by go-plugin.
 	folder       *Folder
-	program      *program
 	handshakeEnv []string
 	// handshake passes only the handshake line to go-plugin.
-	handshake *lineReader
+	handshake *handshakeReader
 	// printed copies the lines of the extra descriptor to Command.Output. Start sets it.
 	// It is nil if no lines are copied.
 	printed *printout
@@ -40,7 +40,7 @@ func newRunner(cmd Command) *processRunner {
 		cmd: cmd, child: child,
 		out:       newPluginLog(cmd.Log, cmd.Secrets),
 		program:   newProgram(cmd),
-		handshake: newLineReader(child.done),
+		handshake: newHandshakeReader(child.done),
 	}
 }
 
@@ -66,16 +66,16 @@ func (p *processRunner) Start(ctx context.Context) error {
 		Busy: func() {
 			p.cmd.Log.Info("plugin's executable is open for writing: its start is tried again for a while", "path", p.cmd.Path, "for", startRetry)
 		},
-		Exited:  p.socket.hangUp,
-		Killed:  p.logKilled,
-		Drained: p.drained,
-		Ended:   p.out.end,
-		Forked:  forked,
+		Forked: forked,
+		Exited: p.socket.hangUp,
+		Killed: p.logKilled,
+		Drain:  p.endPrintout,
+		Ended:  p.out.end,
 	})
 }
 
-// drained waits until the lines for the host's standard output are written.
-func (p *processRunner) drained() {
+// endPrintout waits until the lines for the host's standard output are written.
+func (p *processRunner) endPrintout() {
 	if p.printed != nil {
 		p.printed.end()
 	}
