@@ -242,7 +242,7 @@ func (c Config) Validate() error {
 	check(!strings.ContainsRune(c.SpoolDir, 0), EnvSpoolDir, strconv.Quote(c.SpoolDir), "a path")
 	check(c.SpoolBytes >= minSpoolBytes, EnvSpoolBytes, c.SpoolBytes, "8MiB or more")
 	check(c.SpoolDir == "" || !c.processes(), EnvSpoolDir, strconv.Quote(c.SpoolDir), "no spool with processor plugins ("+EnvProcessors+", "+EnvExporterProcessors+"), which the spool does not support")
-	return errors.Join(append(errs, c.list().Validate())...)
+	return errors.Join(append(errs, c.pluginSettings().Validate())...)
 }
 
 // processes reports whether processors run.
@@ -250,7 +250,7 @@ func (c Config) processes() bool {
 	return strings.TrimSpace(c.Plugins) != "" && (strings.TrimSpace(c.Processors) != "" || len(c.ExporterProcessors) > 0)
 }
 
-func (c Config) list() *pluginlist.Settings {
+func (c Config) pluginSettings() *pluginlist.Settings {
 	configs := make(map[string]pluginlist.Configuration, len(c.PluginConfigs))
 	for name, config := range c.PluginConfigs {
 		configs[name] = pluginlist.Configuration(config)
@@ -262,9 +262,9 @@ func (c Config) list() *pluginlist.Settings {
 	}
 }
 
-func (c Config) supervise() supervise.Settings {
+func (c Config) superviseSettings() supervise.Settings {
 	return supervise.Settings{
-		List: c.list(), Context: c.Context.message(), AllowWritable: c.AllowWritable,
+		Plugins: c.pluginSettings(), Context: c.Context.message(), AllowWritable: c.AllowWritable,
 		ExportTimeout: c.ExportTimeout, MaxAge: c.MaxAge, StartTimeout: c.StartTimeout,
 		StartJitter: c.StartJitter, Watch: c.Watch, QueueBytes: c.QueueBytes, CrashDir: c.CrashDir,
 	}
@@ -338,7 +338,7 @@ func (c Config) References(plugin string) ([]Reference, error) {
 	if c.Environ == nil {
 		c.Environ = environ()
 	}
-	found, err := c.list().References(plugin)
+	found, err := c.pluginSettings().References(plugin)
 	var list []Reference
 	for _, r := range found {
 		list = append(list, Reference(r))

@@ -111,7 +111,7 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		h.log.Warn("there are processor plugins and no exporter, so no plugin runs and tracing is off: set "+EnvPlugins,
 			"processors", cfg.Processors)
 	}
-	supervised := h.cfg.supervise()
+	supervised := h.cfg.superviseSettings()
 	supervised.Output = o.output
 	h.pipeline = pipeline.New(pipeline.Settings{
 		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
@@ -157,7 +157,7 @@ func (h *Host) Start(ctx context.Context) error {
 	}
 	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
 	// Sweep removes the runtime folders of hosts that have ended.
-	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
+	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.pluginSettings().RuntimeDirs(), h.log) })
 	plugins := h.plugins
 	h.running.Go(func() {
 		h.pipeline.Spool.Recover(h.ends.stop) // before the plugins start, so that batches are sent in their order
@@ -192,7 +192,7 @@ func (h *Host) Stats() Stats {
 	s := Stats{Instance: h.pipeline.Instance, Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, PushedBack: now.PushedBack, Bytes: now.Bytes, LimitBytes: now.LimitBytes, Spool: spoolStats(now.Spool)}
 	for _, x := range slices.Concat(h.plugins, h.gone) {
 		if x.Entry.Processor {
-			s.Processors = append(s.Processors, processorStats(x, now.Queues[x.Queue], h.cfg.list().FailsOpen(x.Entry.Name)))
+			s.Processors = append(s.Processors, processorStats(x, now.Queues[x.Queue], h.cfg.pluginSettings().FailsOpen(x.Entry.Name)))
 		} else {
 			s.Exporters = append(s.Exporters, exporterStats(x.Status(), now.Queues[x.Queue]))
 		}

@@ -169,7 +169,7 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch, eitherKind bool) Inspection {
 	plan, err := x.Plan()
 	plan.EitherKind = eitherKind
-	settings := c.list()
+	settings := c.pluginSettings()
 	i := Inspection{
 		Name:       x.Entry.Name,
 		Where:      x.Entry.Where,
@@ -238,12 +238,12 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 // variables joins the variables with which a process starts and the granted variables.
 // If a variable occurs twice in the environment, the last value counts, as for the
 // process.
-func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
+func variables(settings *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
 		byName[name] = Variable{Name: name, Value: value}
 	}
-	limits := list.Limits(p.Name)
+	limits := settings.Limits(p.Name)
 	for _, kv := range p.Environ {
 		name, value, _ := strings.Cut(kv, "=")
 		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name) || p.Function != "" && name == pluginlist.VarPythonPath}

@@ -38,6 +38,11 @@ func (h *Host) Reload(ctx context.Context) error {
 	}
 }
 
+// PluginError is Reload's error for one plugin, which the Host has logged. Plugin is its
+// name in the list. Op is the result: the plugin does not start, or is not replaced. Err
+// is the reason. It is never nil, and Unwrap returns it.
+type PluginError = supervise.PluginError
+
 // relist reads the list again, and returns the plugins that stay. The other plugins end in
 // the background, and then the new plugins start. They start last because a new plugin may
 // have the name of an old plugin. changed receives the error of the change.
@@ -95,7 +100,7 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, change
 
 // expand reads the list and its folders. running are the present plugins, nil in New.
 func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
-	list, warnings, err := h.cfg.list().Expand(running)
+	list, warnings, err := h.cfg.pluginSettings().Expand(running)
 	for _, text := range warnings {
 		h.log.Warn("setting of plugins", "text", text)
 	}

@@ -39,8 +39,3 @@ const (
 	// StateStopped means that the plugin has ended.
 	StateStopped = supervise.StateStopped
 )
-
-// PluginError is Reload's error for one plugin, which the Host has logged. Plugin is its
-// name in the list. Op is the result: the plugin does not start, or is not replaced. Err
-// is the reason. It is never nil, and Unwrap returns it.
-type PluginError = supervise.PluginError

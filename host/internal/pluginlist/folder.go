@@ -23,7 +23,7 @@ import (
 // warnings: a running plugin with a fault stays in the list. So do the plugins of a
 // folder that cannot be read.
 func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err error) {
-	parsed, err := parse(s)
+	parsed, err := s.entries()
 	if err != nil {
 		return nil, nil, err
 	}

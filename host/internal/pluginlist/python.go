@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -50,31 +49,15 @@ func functionEntry(name string, named bool, where string) (Entry, error) {
 	return Entry{Name: name, Where: where, Function: parts[1] + ":" + parts[2], Named: named}.checked()
 }
 
-// parse returns the entries of the lists. The entry of a function in Python has the pin of
-// the interpreter.
-func parse(s *Settings) ([]Entry, error) {
-	list, err := parseLists(s)
-	_, digest, faulty := cutPin(s.Python)
-	if faulty != nil {
-		return nil, errors.Join(err, fmt.Errorf("%s=%q: %w", EnvPython, s.Python, faulty))
-	}
-	for i := range list {
-		if list[i].Function != "" {
-			list[i].Digest = digest
-		}
-	}
-	return list, err
-}
-
 // interpreter returns the path of the interpreter. If SERVE_TRACING_PYTHON is not a path,
 // it is the first file with this name in the folders of PATH.
 func interpreter(s *Settings) (string, error) {
-	where, _, _ := cutPin(s.Python) // parse has reported the error
+	where, _, _ := cutPin(s.Python) // entries has reported the error
 	name := cmp.Or(unescape.Replace(where), defaultPython)
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	folders := variable(s.Environ, "PATH")
+	folders := valueOf(s.Environ, "PATH")
 	for _, dir := range filepath.SplitList(folders) {
 		path := filepath.Join(dir, name)
 		if filepath.IsAbs(dir) && isExecutable(path) {
@@ -86,17 +69,6 @@ func interpreter(s *Settings) (string, error) {
 
 // errNoPython is the error if there is no interpreter.
 var errNoPython = errors.New("there is no interpreter")
-
-// variable returns the value of a variable in an environment, or "". If the variable occurs
-// twice, the last value counts, as for a process.
-func variable(environ []string, name string) string {
-	for _, kv := range slices.Backward(environ) {
-		if value, ok := strings.CutPrefix(kv, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
 
 // Run describes how the executable of an entry is run.
 type Run struct {
@@ -122,7 +94,7 @@ func RunOf(s *Settings, e Entry) Run {
 	}
 	r.Args = append(r.Args, e.Function)
 	r.Imports = append(r.Imports, ".") // Python adds the working folder itself, because of -m
-	if path := variable(s.Environ, VarPythonPath); path != "" && !s.withheld(e.Name, VarPythonPath) {
+	if path := valueOf(s.Environ, VarPythonPath); path != "" && !s.withheld(e.Name, VarPythonPath) {
 		r.Environ = []string{VarPythonPath + "=" + path}
 		for _, dir := range filepath.SplitList(path) {
 			r.Imports = append(r.Imports, cmp.Or(dir, "."))

@@ -46,11 +46,27 @@ type Settings struct {
 
 // Validate reports all faults of s at once. It opens no file; it may list folders.
 func (s *Settings) Validate() error {
-	list, err := parse(s)
+	list, err := s.entries()
 	if err != nil {
 		return err
 	}
 	return errors.Join(validateFail(s, list), validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
+}
+
+// entries returns the entries of all lists, with folders as they are. The entry of a
+// function in Python has the pin of the interpreter.
+func (s *Settings) entries() ([]Entry, error) {
+	list, err := parseLists(s)
+	_, digest, faulty := cutPin(s.Python)
+	if faulty != nil {
+		return nil, errors.Join(err, fmt.Errorf("%s=%q: %w", EnvPython, s.Python, faulty))
+	}
+	for i := range list {
+		if list[i].Function != "" {
+			list[i].Digest = digest
+		}
+	}
+	return list, err
 }
 
 // ReadConfiguration returns the configuration of a plugin as the operator wrote it, nil for
@@ -59,20 +75,31 @@ func (s *Settings) Validate() error {
 // plugin may get. It blocks while it reads files.
 func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, secrets []string, err error) {
 	refs := secretsFor(s, plugin)
-	is := s.PluginConfigs[plugin]
-	if written, err = is.load(); err == nil {
+	config := s.PluginConfigs[plugin]
+	if written, err = config.load(); err == nil {
 		resolved, err = resolveReferences(written, refs.lookUp)
-		err = is.describe(err)
+		err = config.describe(err)
 	}
 	return written, resolved, refs.texts(s.Environ), err
 }
 
 // RuntimeDirs returns the folders for sockets that the environment names.
 func (s *Settings) RuntimeDirs() []string {
-	if dir := variable(s.Environ, "XDG_RUNTIME_DIR"); dir != "" {
+	if dir := valueOf(s.Environ, "XDG_RUNTIME_DIR"); dir != "" {
 		return []string{dir}
 	}
 	return nil
+}
+
+// valueOf returns the value of a variable in an environment, or "". If the variable occurs
+// twice, the last value counts, as for a process.
+func valueOf(environ []string, name string) string {
+	for _, kv := range slices.Backward(environ) {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // FailsOpen reports whether spans bypass a processor that does not work.
@@ -117,8 +144,8 @@ type Reference struct {
 // References returns the references in the configuration of a plugin, each once, in
 // their order, and tries to resolve them. It blocks while it reads files.
 func (s *Settings) References(plugin string) ([]Reference, error) {
-	is := s.PluginConfigs[plugin]
-	document, err := is.load()
+	config := s.PluginConfigs[plugin]
+	document, err := config.load()
 	if err != nil {
 		return nil, err
 	}
@@ -133,5 +160,5 @@ func (s *Settings) References(plugin string) ([]Reference, error) {
 		}
 		return value, nil // so that every reference is tried
 	})
-	return list, is.describe(err)
+	return list, config.describe(err)
 }

@@ -25,7 +25,7 @@ func (e configurationError) Unwrap() error { return e.error }
 // plain OTLP receiver or an attached plugin. If the plugin wants its variables in its start
 // environment, introduce adds them to the plan and returns errStartAgain, once.
 func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, p *Plan) (Description, error) {
-	d, err := describe(ctx, cfg.List, *p, conn)
+	d, err := describe(ctx, cfg.Plugins, *p, conn)
 	if err != nil || d.About == nil || p.Attached {
 		return d, err
 	}
@@ -55,7 +55,7 @@ func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 		return err
 	}
 	err = diagnose(log, plan, d, reply.GetDiagnostics())
-	return cfg.List.ExplainUngranted(plan.Name, plan.Environ, d.Granted, d.Withheld, err)
+	return cfg.Plugins.ExplainUngranted(plan.Name, plan.Environ, d.Granted, d.Withheld, err)
 }
 
 // mostDiagnostics bounds the number of logged remarks of each severity.

@@ -62,7 +62,7 @@ func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, 
 		Environ:    p.Environ,
 		Secrets:    p.Secrets,
 		Output:     c.output(),
-		SocketDirs: c.List.RuntimeDirs(),
+		SocketDirs: c.Plugins.RuntimeDirs(),
 		Log:        log,
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (x *Plugin) Connect(ctx context.Context, plan *Plan, configured bool) (p Pe
 		if configured {
 			d, err = introduce(ctx, cfg, x.log, p.Conn(), plan)
 		} else {
-			d, err = describe(ctx, cfg.List, *plan, p.Conn())
+			d, err = describe(ctx, cfg.Plugins, *plan, p.Conn())
 		}
 		if err == nil {
 			return p, d, nil

@@ -47,7 +47,7 @@ func (d Description) reads(name string) bool {
 // describe asks the plugin for its description. It returns an error if this host cannot use
 // the plugin, or if the plugin declares variables that it cannot get. An attached plugin
 // gets no variables.
-func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
+func describe(ctx context.Context, settings *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: wire.ModuleVersion()})
 	if wire.Unimplemented(err) {
 		d := Description{Limits: limitsOf(nil)}
@@ -77,7 +77,7 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	if p.Attached {
 		return d, nil
 	}
-	if d.Granted, d.Withheld, err = list.Grant(p.Name, about.GetEnvPatterns()); err != nil {
+	if d.Granted, d.Withheld, err = settings.Grant(p.Name, about.GetEnvPatterns()); err != nil {
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil

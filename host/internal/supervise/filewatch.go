@@ -41,10 +41,10 @@ func (w *fileWatch) lookAt() files {
 	if w.entry.Attached {
 		return f
 	}
-	if path, err := w.entry.Resolve(w.cfg.List); err == nil {
+	if path, err := w.entry.Resolve(w.cfg.Plugins); err == nil {
 		f.executable, _ = launch.Identify(path) // a missing file has the zero value
 	}
-	if path := w.cfg.List.PluginConfigs[w.entry.Name].File; path != "" {
+	if path := w.cfg.Plugins.PluginConfigs[w.entry.Name].File; path != "" {
 		f.configuration, _ = launch.Identify(path)
 	}
 	return f

@@ -50,15 +50,15 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 		p.Kind = pluginv1.Kind_KIND_PROCESSOR
 	}
 	var err error
-	if p.Path, err = e.Resolve(c.List); err != nil || p.Attached {
+	if p.Path, err = e.Resolve(c.Plugins); err != nil || p.Attached {
 		return p, err
 	}
-	run := pluginlist.RunOf(c.List, e)
+	run := pluginlist.RunOf(c.Plugins, e)
 	p.Args = run.Args
 	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable, Imports: run.Imports}
-	p.Environ = slices.Concat(run.Environ, c.List.StartEnviron(e.Name)) // if a variable is set twice, the last value counts
-	p.configFile = c.List.PluginConfigs[e.Name].File
-	if p.Config, p.Document, p.Secrets, err = c.List.ReadConfiguration(e.Name); err != nil {
+	p.Environ = slices.Concat(run.Environ, c.Plugins.StartEnviron(e.Name)) // if a variable is set twice, the last value counts
+	p.configFile = c.Plugins.PluginConfigs[e.Name].File
+	if p.Config, p.Document, p.Secrets, err = c.Plugins.ReadConfiguration(e.Name); err != nil {
 		err = configurationError{err}
 	}
 	p.Redactor = launch.NewRedactor(p.Secrets)

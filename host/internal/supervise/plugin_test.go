@@ -39,7 +39,7 @@ func testPlugin(t *testing.T) *Plugin {
 		QueueBytes: 32 << 20, MaxSpanBytes: 1 << 20, BatchAge: time.Hour, BatchSpans: 10, BatchBytes: 768 << 10, MaxAge: time.Minute,
 	}, log)
 	s := New(Settings{
-		List: &pluginlist.Settings{Environ: os.Environ()}, Context: &pluginv1.StaticContext{},
+		Plugins: &pluginlist.Settings{Environ: os.Environ()}, Context: &pluginv1.StaticContext{},
 		ExportTimeout: 10 * time.Second, MaxAge: time.Minute, StartTimeout: 10 * time.Second,
 	}, p, log)
 	x := s.Plugin(pluginlist.Entry{Name: "plugin", Where: "/no/plugin"})

@@ -44,7 +44,7 @@ const (
 
 // Settings are the settings of all plugins. Package host documents them.
 type Settings struct {
-	List          *pluginlist.Settings
+	Plugins       *pluginlist.Settings
 	Context       *pluginv1.StaticContext // without the fields that differ between plugins
 	AllowWritable bool
 	ExportTimeout time.Duration
@@ -86,7 +86,7 @@ func (s *Supervisor) Wait(ctx context.Context) { s.crashFiles.wait(ctx) }
 
 // patience returns the longest wait of a batch for a processor that fails open, else 0.
 func (c *Settings) patience(e pluginlist.Entry) time.Duration {
-	if e.Processor && c.List.FailsOpen(e.Name) {
+	if e.Processor && c.Plugins.FailsOpen(e.Name) {
 		return c.ExportTimeout
 	}
 	return 0
