@@ -23,26 +23,26 @@ type builder struct {
 
 // build runs all constructors, so that an operator sees all errors at once. If a
 // constructor fails, build returns nil and the diagnostics of severity ERROR.
-func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*delivery, []*pluginv1.Diagnostic) {
+func (b builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*delivery, []*pluginv1.Diagnostic) {
 	var remarks remarks
 	defer remarks.close()
-	setup := p.setup(req, &remarks)
+	setup := b.setup(req, &remarks)
 	for name, value := range req.GetEnv() {
-		if p.env.setenv == nil {
+		if b.env.setenv == nil {
 			break
 		}
-		if err := p.env.setenv(name, value); err != nil {
+		if err := b.env.setenv(name, value); err != nil {
 			remarks.fail("", &ConfigError{Path: name, Err: err})
 		}
 	}
-	built := &delivery{log: p.log}
-	for i, construct := range p.spec.Processors {
-		processor, err := callConstructor(p.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
+	built := &delivery{log: b.log}
+	for i, construct := range b.spec.Processors {
+		processor, err := callConstructor(b.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
 		if err != nil {
 			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
 			continue
 		}
-		stages, err := p.unfold(processor, i+1)
+		stages, err := b.unfold(processor, i+1)
 		if err != nil {
 			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
 		}
@@ -51,8 +51,8 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 	if err := nameApart(built.stages); err != nil {
 		remarks.fail("", err)
 	}
-	if !p.spec.isProcessor() {
-		exporter, err := callConstructor(p.log, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
+	if !b.spec.isProcessor() {
+		exporter, err := callConstructor(b.log, "exporter", func() (Exporter, error) { return b.spec.Exporter(ctx, setup) })
 		if err != nil {
 			remarks.fail("", err)
 		} else {
@@ -66,19 +66,19 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 		return built, remarks.list()
 	}
 	if err := built.close(ctx); err != nil {
-		p.log.Warn("release what was built", "error", err)
+		b.log.Warn("release what was built", "error", err)
 	}
 	return nil, remarks.list()
 }
 
-func (p builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
+func (b builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 	granted, where := req.GetEnv(), req.GetContext()
 	return Setup{
 		Getenv: func(name string) string {
 			if value, ok := granted[name]; ok {
 				return value
 			}
-			return p.env.lookup(name)
+			return b.env.lookup(name)
 		},
 		Config: req.GetConfig(),
 		Context: StaticContext{
@@ -95,8 +95,8 @@ func (p builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 			Terminal:        where.GetTerminal(),
 			TerminalColumns: int(where.GetTerminalColumns()),
 		},
-		Stdout: p.env.Stdout,
-		Log:    p.log,
+		Stdout: b.env.Stdout,
+		Log:    b.log,
 		Warn: func(path, text string) {
 			remarks.add(pluginv1.Severity_SEVERITY_WARNING, path, text)
 		},
@@ -123,8 +123,8 @@ func callConstructor[T any](log *slog.Logger, what string, construct func() (T, 
 
 // unfold calls the processor's method unfold under guard, because that method calls the
 // author's Name.
-func (p builder) unfold(processor Processor, place int) (stages []stage, err error) {
-	panicked := guard(p.log, "name processor "+strconv.Itoa(place), func() error {
+func (b builder) unfold(processor Processor, place int) (stages []stage, err error) {
+	panicked := guard(b.log, "name processor "+strconv.Itoa(place), func() error {
 		stages, err = unfold(processor, strconv.Itoa(place))
 		return nil
 	})

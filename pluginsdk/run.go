@@ -44,13 +44,13 @@ func Run(ctx context.Context, env Env, spec Spec) error {
 type ending string
 
 const (
-	byHand     ending = "no host"
-	signalled  ending = "asked to end"
-	released   ending = "released by the host"
-	hostDone   ending = "host closed standard input after shutdown"
-	hostGone   ending = "host closed standard input without shutdown"
-	orphaned   ending = "parent process has ended"
-	serverDied ending = "server failed"
+	byHand       ending = "no host"
+	signalled    ending = "asked to end"
+	released     ending = "released by the host"
+	hostDone     ending = "host closed standard input after shutdown"
+	hostGone     ending = "host closed standard input without shutdown"
+	orphaned     ending = "parent process has ended"
+	serverFailed ending = "server failed"
 )
 
 // run is Run, and also returns the reason for the end.
@@ -67,11 +67,11 @@ func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	}
 	log := newLogger(cmp.Or(env.Log, env.Stderr))
 	if err := checkHost(env, log); err != nil {
-		return serverDied, err
+		return serverFailed, err
 	}
 	socket, err := listen(env.lookup(wire.EnvSocketDir))
 	if err != nil {
-		return serverDied, err
+		return serverFailed, err
 	}
 	defer socket.remove()
 
@@ -89,7 +89,7 @@ func (p *plugin) serve(ctx context.Context, socket *socket, eof <-chan struct{},
 	serving.Go(func() { served <- server.Serve(socket.listener) })
 	defer serving.Wait() // end stops the server
 
-	why, err := serverDied, announce()
+	why, err := serverFailed, announce()
 	if err == nil {
 		why, err = p.wait(ctx, eof, served)
 		p.log.Info("plugin stops", "reason", string(why))
@@ -107,7 +107,7 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 	case <-p.env.orphaned:
 		return orphaned, nil
 	case err := <-served:
-		return serverDied, fmt.Errorf("serve: %w", err)
+		return serverFailed, fmt.Errorf("serve: %w", err)
 	case <-eof:
 		if p.calls.isStopping() {
 			return hostDone, nil

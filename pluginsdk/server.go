@@ -117,7 +117,8 @@ func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*plu
 	return &pluginv1.FlushResponse{SpansLeft: 0}, nil
 }
 
-// Shutdown ends the plugin's work. The process stays until standard input ends.
+// Shutdown ends the plugin's work. The process stays until the host calls GRPCController's
+// Shutdown, or standard input ends.
 func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest) (*pluginv1.ShutdownResponse, error) {
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)
