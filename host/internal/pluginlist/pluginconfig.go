@@ -69,7 +69,7 @@ func validateConfigs(configs map[string]Configuration, list []Entry) error {
 	if len(list) == 0 {
 		return nil
 	}
-	errs := []error{namesOfList(EnvPluginConfig, configs, list, "this host does not configure it; give the file to the plugin itself (--config)")}
+	var errs []error
 	for _, name := range sortedKeys(configs) {
 		switch c := configs[name]; {
 		case c.File != "" && c.Document != nil:
@@ -78,5 +78,5 @@ func validateConfigs(configs map[string]Configuration, list []Entry) error {
 			errs = append(errs, fmt.Errorf("%s: the configuration of plugin %q has %d bytes; want at most %d", EnvPluginConfig, name, len(c.Document), mostConfigBytes))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, namesOfList(EnvPluginConfig, configs, list, "this host does not configure it; give the file to the plugin itself (--config)"))...)
 }
