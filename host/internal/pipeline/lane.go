@@ -244,7 +244,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	case q.stage.processor:
 		processedLocked(now, q, it, ans)
 	default:
-		q.deliverLocked(now, it, ans)
+		deliveredLocked(now, q, it, ans)
 	}
 	q.armLocked(now) // the pause may have changed, and a dropped item sets no timer
 	return ans.Err == nil

@@ -150,7 +150,7 @@ func TestStoppingExporterWaitsForBypassedBatches(t *testing.T) {
 		p.SetProcessors([]*Queue{a})
 		seal(p, 1)
 		a.SetHopeless(true)
-		exporter.Resume(true)
+		exporter.Hasten()
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := exporter.WaitSettled(ended, p.Sealed()); (err != nil) != (patience > 0) {

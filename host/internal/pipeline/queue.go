@@ -104,25 +104,38 @@ func (q *Queue) pausedLocked() time.Time {
 	return q.outage.until
 }
 
-// Resume ends all pauses, so that items are sent at once. After a new connection (hasty
-// is false), the items that were parked at the end of the last connection begin their
-// backoff. Before the plugin stops (hasty is true), parked items stay parked, and no
-// further pause grows.
-func (q *Queue) Resume(hasty bool) {
+// Resume ends all pauses, for a new connection. The items that were parked at the end of
+// the last connection begin their backoff.
+func (q *Queue) Resume() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
+	endPausesLocked(q)
 	now := time.Now()
-	q.ending.hasty = q.ending.hasty || hasty
-	q.heldUntil, q.outage = time.Time{}, outage{}
 	for _, it := range q.items.again {
-		switch {
-		case !it.parked:
-			it.next = time.Time{}
-		case !hasty:
+		if it.parked {
 			it.parked, it.next = false, now.Add(retryPause(it.Attempt, 0))
 		}
 	}
 	q.armLocked(now)
+}
+
+// Hasten ends all pauses before the plugin stops. No further pause grows, and parked items
+// stay parked.
+func (q *Queue) Hasten() {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.ending.hasty = true
+	endPausesLocked(q)
+	q.armLocked(time.Now())
+}
+
+func endPausesLocked(q *Queue) {
+	q.heldUntil, q.outage = time.Time{}, outage{}
+	for _, it := range q.items.again {
+		if !it.parked {
+			it.next = time.Time{}
+		}
+	}
 	q.changed.Broadcast()
 }
 
@@ -257,10 +270,10 @@ func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	q.changed.Broadcast()
 }
 
-// deliverLocked counts an item with an OK answer. Spans that the plugin filtered or its
+// deliveredLocked counts an item with an OK answer. Spans that the plugin filtered or its
 // back end rejected do not count as delivered. Counts above the size of the batch are
 // an error of the plugin, and are reduced.
-func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
+func deliveredLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	left := uint64(it.Left())
 	rest := q.ledger.filterEach(ans.Filtered, left)
 	filtered := left - rest

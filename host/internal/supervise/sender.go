@@ -51,7 +51,7 @@ func newSender(x *Plugin, p Peer) *sender {
 // Calls in flight at the end of ctx are cancelled. After the end of the peer, its last
 // answers are still read. Then the lane judges the items without an answer.
 func (s *sender) run(ctx context.Context) {
-	s.x.Queue.Resume(false)
+	s.x.Queue.Resume()
 	defer s.judge()
 	ctx, cancel := context.WithCancel(ctx)
 	taking, stop := context.WithCancel(ctx)

@@ -73,7 +73,7 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 		s.failures.SetLast(time.Now(), cause)
 	}
 	if to == StateDraining {
-		s.queue.Resume(true)
+		s.queue.Hasten()
 	}
 	s.logLocked(to, cause, args)
 }
