@@ -227,7 +227,7 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 		c.sealLocked(nil)
 	}
 	if c.spans == 0 {
-		c.origin = c.p.encoder.nextLocked()
+		c.origin = c.p.encoder.newOriginLocked()
 	}
 	if toSpool {
 		if rec := c.p.Spool.append(c.origin, spans, request); rec != nil {
@@ -236,7 +236,7 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 			return false
 		} else if c.storedLocked() { // the earlier requests of the open batch are in the spool, this request is not
 			c.sealLocked(nil)
-			c.origin = c.p.encoder.nextLocked()
+			c.origin = c.p.encoder.newOriginLocked()
 		}
 	}
 	c.appendLocked(request)
@@ -287,7 +287,7 @@ func (c *consumer) appendLocked(request []byte) {
 	c.open = append(c.open, request...)
 }
 
-// sealLocked makes a batch of the open requests and puts it on all queues.
+// sealLocked makes a batch of the open requests and puts it on the first queues.
 func (c *consumer) sealLocked(r *receipt) {
 	if c.spans == 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// encoder takes the lists of the intake, encodes the spans into the open batch, and puts
-// each sealed batch on all queues.
+// encoder takes the lists of the intake, encodes the spans into the open batch, and passes
+// each sealed batch to Pipeline.enqueue.
 type encoder struct {
 	p *Pipeline
 
@@ -40,18 +40,18 @@ func (e *encoder) run(stop <-chan struct{}) {
 	}
 }
 
-// cycle encodes all spans that have ended. It seals full batches. If all is true, it
-// also seals the last batch, even if it is not full.
-func (e *encoder) cycle(all bool) {
+// cycle encodes all spans that have ended. It seals full batches. If sealOpen is true, it
+// also seals the open batches, even if they are not full.
+func (e *encoder) cycle(sealOpen bool) {
 	defer e.p.LogNotes()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cycleLocked(all)
+	e.cycleLocked(sealOpen)
 }
 
-func (e *encoder) cycleLocked(all bool) {
+func (e *encoder) cycleLocked(sealOpen bool) {
 	in := e.p.intake
-	if all {
+	if sealOpen {
 		in.disarm()
 	}
 	for i := range in.shards {
@@ -63,10 +63,10 @@ func (e *encoder) cycleLocked(all bool) {
 		e.spare = spans[:0]
 		e.chargeLocked(-bytes)
 	}
-	if all && e.enc.Spans() > 0 {
+	if sealOpen && e.enc.Spans() > 0 {
 		e.sealLocked()
 	}
-	if all {
+	if sealOpen {
 		e.p.consumer.sealLocked(nil)
 	}
 	in.await(e.p.cfg.BatchSpans - e.enc.Spans())
@@ -96,20 +96,20 @@ func (e *encoder) chargeLocked(n int64) {
 	e.charged = size
 }
 
-// sealLocked makes a batch of the encoded spans and puts it on all queues.
+// sealLocked makes a batch of the encoded spans and puts it on the first queues.
 func (e *encoder) sealLocked() {
 	size, spans := e.enc.Size(), e.enc.Spans()
 	data := e.enc.AppendRequest(e.p.mem.arena(size))
 	e.enc.Reset()
-	o := e.nextLocked()
+	o := e.newOriginLocked()
 	o.add(e.p.Spool.append(o, spans, data))
 	b := newBatch(e.p.mem, data)
 	e.chargeLocked(0)
 	e.p.enqueue(b, o, spans)
 }
 
-// nextLocked returns the origin of a new batch.
-func (e *encoder) nextLocked() *origin {
+// newOriginLocked returns the origin of a new batch.
+func (e *encoder) newOriginLocked() *origin {
 	e.number++
 	return &origin{instance: e.p.Instance, number: e.number}
 }
