@@ -20,7 +20,7 @@ const (
 )
 
 // maxShards bounds the number of shards. leastWakeSpans is the least value of
-// intake.wakeSpans, so that many shards do not wake the encoder too often.
+// intake.shardWakeSpans, so that many shards do not wake the encoder too often.
 const (
 	maxShards      = 64
 	leastWakeSpans = 32
@@ -44,9 +44,10 @@ type intake struct {
 	near sync.Pool
 	next atomic.Uint32 // number of shards that near has got so far
 
-	wakeSpans   int   // most spans of one shard before it wakes the encoder
-	wakeBytes   int64 // bytes of one shard that wake the encoder
-	creditBytes int64
+	// For one shard.
+	shardWakeSpans int   // most spans before it wakes the encoder
+	shardWakeBytes int64 // bytes that wake the encoder
+	shardCredit    int64 // bytes that it charges in advance
 
 	wake  chan struct{} // capacity 1: a shard is long enough to be encoded
 	tick  chan struct{} // capacity 1: the oldest span has waited long enough
@@ -73,15 +74,15 @@ type shard struct {
 func newIntake(cfg *Settings, mem *memory) *intake {
 	n := min(runtime.GOMAXPROCS(0), maxShards)
 	in := &intake{
-		mem:          mem,
-		maxSpanBytes: int64(cfg.MaxSpanBytes),
-		shards:       make([]shard, n),
-		wakeSpans:    max(wakeSpans/n, leastWakeSpans),
-		wakeBytes:    wakeBytes / int64(n),
-		creditBytes:  min(creditBytes, int64(float64(mem.limit)*creditShare)/int64(n)),
-		wake:         make(chan struct{}, 1),
-		tick:         make(chan struct{}, 1),
-		age:          cfg.BatchAge,
+		mem:            mem,
+		maxSpanBytes:   int64(cfg.MaxSpanBytes),
+		shards:         make([]shard, n),
+		shardWakeSpans: max(wakeSpans/n, leastWakeSpans),
+		shardWakeBytes: wakeBytes / int64(n),
+		shardCredit:    min(creditBytes, int64(float64(mem.limit)*creditShare)/int64(n)),
+		wake:           make(chan struct{}, 1),
+		tick:           make(chan struct{}, 1),
+		age:            cfg.BatchAge,
 	}
 	in.near.New = func() any { return &in.shards[int(in.next.Add(1))%n] }
 	in.timer = time.AfterFunc(time.Hour, func() { signal(in.tick) })
@@ -94,7 +95,7 @@ func newIntake(cfg *Settings, mem *memory) *intake {
 // number of spans that complete the open batch, at least 1. If no shard has enough
 // spans to wake the encoder, all shards together have fewer than missing.
 func (in *intake) await(missing int) {
-	at := min(in.wakeSpans, (missing-1)/len(in.shards)+1)
+	at := min(in.shardWakeSpans, (missing-1)/len(in.shards)+1)
 	for i := range in.shards {
 		sh := &in.shards[i]
 		sh.mu.Lock()
@@ -110,7 +111,7 @@ func (in *intake) await(missing int) {
 // wakesLocked reports whether a shard has enough spans or bytes to wake the encoder. It
 // returns true at most once until the list is taken.
 func (in *intake) wakesLocked(sh *shard) bool {
-	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes-sh.credit < in.wakeBytes {
+	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes-sh.credit < in.shardWakeBytes {
 		return false
 	}
 	sh.woken = true
@@ -158,8 +159,8 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 // free. It returns false if n bytes are not free. An urgent span has error status.
 func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
 	switch {
-	case in.mem.admit(n+in.creditBytes, false):
-		n += in.creditBytes
+	case in.mem.admit(n+in.shardCredit, false):
+		n += in.shardCredit
 	case !in.mem.admit(n, urgent):
 		return false
 	}
