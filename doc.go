@@ -82,7 +82,7 @@
 //	internal/spans              span.go proxyspan.go deploymentspan.go
 //	tracing                     provider.go processors.go
 //	host                        host.go
-//	host/internal/pipeline      pipeline.go intake.go encode.go queue.go lane.go
+//	host/internal/pipeline      pipeline.go intake.go encode.go item.go queue.go lane.go
 //	host/internal/supervise     the order of its package comment
 //	internal/wire               codec.go
 //	pluginsdk                   main.go run.go server.go export.go delivery.go batch.go

@@ -1,70 +1,10 @@
 package pipeline
 
 import (
-	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
 )
-
-// Item is one batch, or a part of one, on its way to one exporter. The queue's mutex
-// guards it while it waits. In flight it belongs to one sender.
-type Item struct {
-	Batch    *batch // nil: the bytes are in the spool only
-	delivery *delivery
-	spans    int    // including the spans that were moved to parts
-	seq      uint64 // order of sealing
-	part     string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
-	from     int    // number of spans of the sealed batch before the first span of the item
-	sealed   time.Time
-	arrived  time.Time // time at which it came into this queue
-	Attempt  int       // number of calls so far that had a connection
-	next     time.Time // time of the next attempt; zero: at once
-	// cut is the number of the batch's spans that were moved to parts, and parts the
-	// number of these parts.
-	cut, parts int
-	// suspect is true if the item was in flight when a process crashed, and no process
-	// has survived it since. alone counts the crashes with only this item in flight,
-	// until a process answers it. See poison.go.
-	suspect bool
-	alone   int
-	// answered is the value of Queue.answered at the first of these crashes.
-	answered uint64
-	// parked is true if the item waits for the next connection, see Lane.Judge.
-	parked bool
-}
-
-// ID returns the id of the batch, which is the same on every attempt, even if a later
-// process sends the batch from the spool.
-func (it *Item) ID() string {
-	return fmt.Sprintf("%s-%d%s", it.delivery.origin.instance, it.delivery.origin.number, it.part)
-}
-
-// size returns the bytes of memory that the item is charged with.
-func (it *Item) size() int64 {
-	if it.Batch == nil {
-		return unloadedBytes
-	}
-	return it.Batch.Size()
-}
-
-// Left returns the number of spans that were not moved to parts.
-func (it *Item) Left() int { return it.spans - it.cut }
-
-// tooOld returns the moment at which an item has waited too long: maxAge after its
-// sealing, or patience after it came into the queue, if patience is not zero.
-func (it *Item) tooOld(maxAge, patience time.Duration) time.Time {
-	end := it.sealed.Add(maxAge)
-	if patience > 0 && it.arrived.Add(patience).Before(end) {
-		return it.arrived.Add(patience)
-	}
-	return end
-}
-
-func (it *Item) before(other *Item) bool {
-	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
-}
 
 // backlog has the items that wait, in this order: first suspects, then items that were
 // sent before, then fresh items in the order of sealing. It is not safe for concurrent

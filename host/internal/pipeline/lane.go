@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -10,9 +9,6 @@ import (
 
 	"github.com/servetrace/servetrace/internal/wire"
 )
-
-// errHopeless is the error of WaitSettled for a plugin that cannot be started.
-var errHopeless = errors.New("the plugin is not run as it is")
 
 // Limits bound the size of one call to a plugin, and the number of concurrent calls.
 type Limits struct {

@@ -17,8 +17,8 @@
 // calls it, by the methods of Queue and Lane. It makes no call to gRPC, and only lends
 // it buffers (lease).
 //
-// Open this file first, then intake.go, encode.go, consume.go, queue.go, lane.go and
-// processors.go.
+// Open this file first, then intake.go, encode.go, consume.go, item.go, delivery.go,
+// queue.go, lane.go and processors.go.
 package pipeline
 
 import (

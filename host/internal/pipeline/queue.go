@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -207,7 +208,7 @@ func (q *Queue) doneLocked(it *Item, o Outcome) {
 		q.p.Spool.settleLocked(q, it)
 	}
 	q.ledger.remove(it)
-	giveUp(q.p.mem, it)
+	free(q.p.mem, it)
 	q.changed.Broadcast()
 	q.p.settled.Broadcast()
 }
@@ -326,6 +327,9 @@ func (q *Queue) Awaits(seq uint64) bool {
 	defer q.p.mu.Unlock()
 	return !isSettled(q, seq) && !q.ending.unstartable()
 }
+
+// errHopeless is the error of WaitSettled for a plugin that cannot be started.
+var errHopeless = errors.New("the plugin is not run as it is")
 
 // WaitSettled blocks until all batches sealed up to seq are settled, in the queue and in
 // the processors before it. If ctx ends, or a stopping plugin cannot be started, it returns
