@@ -29,7 +29,7 @@ type stage struct {
 	// the processors of this exporter only, in order.
 	exporter *Queue
 	own      []*Queue
-	left     bool   // the plugin has left the list
+	gone     bool   // the plugin has left the list
 	last     uint64 // sequence number of the last batch for an exporter that has left
 }
 
@@ -47,7 +47,7 @@ func (c *chain) join(q *Queue, own []*Queue) {
 func (c *chain) leave(q *Queue, last uint64) {
 	q.stage.last = last
 	for _, o := range append(slices.Clip(q.stage.own), q) {
-		o.stage.left = true
+		o.stage.gone = true
 	}
 	c.queues = without(c.queues, q)
 	c.gone = append(slices.Clone(c.gone), q)
@@ -56,7 +56,7 @@ func (c *chain) leave(q *Queue, last uint64) {
 // setProcessors replaces the processors of all exporters.
 func (c *chain) setProcessors(list []*Queue) {
 	for _, q := range c.processors {
-		q.stage.left = !slices.Contains(list, q)
+		q.stage.gone = !slices.Contains(list, q)
 	}
 	for _, q := range list {
 		if !slices.Contains(c.all, q) {
@@ -121,7 +121,7 @@ func feeds(from, to *Queue) bool {
 	case !f.processor || from == to:
 		return false
 	case t.processor && t.exporter == nil:
-		return f.exporter == nil && !t.left
+		return f.exporter == nil && !t.gone
 	}
 	return f.exporter == nil || f.exporter == to || f.exporter == t.exporter
 }

@@ -180,8 +180,8 @@ func (l *Lane) hasRoomLocked(it *Item) bool {
 		return true
 	}
 	leased := int64(0)
-	for _, l := range l.q.lanes {
-		leased += l.leases.bytes()
+	for _, lane := range l.q.lanes {
+		leased += lane.leases.bytes()
 	}
 	return max(l.q.ledger.sending, leased)+it.size() <= l.q.p.shareLocked()
 }

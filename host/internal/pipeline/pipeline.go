@@ -249,7 +249,7 @@ func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 func (p *Pipeline) shareLocked() int64 {
 	plugins := 0
 	for _, q := range p.chain.all {
-		if !q.stage.left || len(q.lanes) > 0 {
+		if !q.stage.gone || len(q.lanes) > 0 {
 			plugins++
 		}
 	}
