@@ -172,7 +172,7 @@ func (l *life) pulse(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		l.steady()
+		l.recordSteady()
 		l.checkExecutable(ctx)
 		if l.sender.probe.quiet() {
 			l.sender.checkHealth(ctx, 1)
@@ -181,8 +181,8 @@ func (l *life) pulse(ctx context.Context) {
 	}
 }
 
-// steady records that the process has been ready for policy.steadyAfter.
-func (l *life) steady() {
+// recordSteady records that the process has been ready for policy.steadyAfter.
+func (l *life) recordSteady() {
 	l.a.end(true)
 	l.x.status.steady()
 }

@@ -94,7 +94,8 @@ func (x *Plugin) Run() {
 	if most := x.sup.cfg.StartJitter; most > 0 && !x.Entry.Attached {
 		asked, on = x.pause(rand.N(most), nil, files{}) // many hosts must not start all plugins at once
 	}
-	for inARow := 0; on; inARow++ { // number of failed starts and unsteady lives in a row
+	inARow := 0 // number of failed starts and unsteady lives in a row
+	for on {
 		a := newAttempt(x)
 		x.status.set(StateStarting, "")
 		seen, _ := x.files.look(x.ctx) // zero if the disk does not answer
@@ -112,21 +113,20 @@ func (x *Plugin) Run() {
 			}
 			return
 		}
-		steady := l != nil && l.wasSteady()
-		if steady {
+		if l != nil && l.wasSteady() {
 			inARow = 0
-			l.steady() // the first pulse may not have come yet
-		}
-		if steady && x.Entry.Attached {
-			// A server may close connections to spread its load, or because it is replaced. If
-			// the server has ended, the log line of the next attempt shows it.
-			x.log.Info("connection to the plugin is dialled again", "cause", err)
-			asked, inARow = nil, -1
-			continue
+			l.recordSteady() // the first pulse may not have come yet
+			if x.Entry.Attached {
+				// A server may close connections to spread its load, or because it is replaced. If
+				// the server has ended, the log line of the next attempt shows it.
+				x.log.Info("connection to the plugin is dialled again", "cause", err)
+				asked = nil
+				continue
+			}
 		}
 		asked, on = x.awaitRetry(x.failed(l, a, err), inARow, seen)
-		if asked != nil {
-			inARow = -1
+		if inARow++; asked != nil {
+			inARow = 0
 		}
 	}
 }
