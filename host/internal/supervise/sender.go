@@ -157,15 +157,15 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		ans.Took, ans.Reached, ans.Said = took, true, true
 		return ans
 	}
-	broken := err.Code == wire.CodeRetry // gRPC uses this code for a broken connection, too
-	if broken {
+	mayBeBroken := err.Code == wire.CodeRetry // gRPC uses this code for a broken connection, too
+	if mayBeBroken {
 		s.lane.Forget(it)
 	}
 	ans := pipeline.Answer{Err: err, Took: took, Reached: reached, Said: sentByPlugin(trailer)}
 	if !ans.Said && errors.Is(call.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
 		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", timeout, EnvExportTimeout)
 	}
-	if !ans.Said && (call.Err() != nil || broken) {
+	if !ans.Said && (call.Err() != nil || mayBeBroken) {
 		s.awaitHealth(ctx)
 	}
 	ans.Lost = ctx.Err() != nil || s.gone()
