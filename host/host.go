@@ -171,8 +171,8 @@ func (h *Host) Start(ctx context.Context) error {
 // OnStart does nothing.
 func (h *Host) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 
-// OnEnd accepts a sampled span, or refuses and counts it. It never blocks and does not
-// allocate. It ignores a span that is not sampled.
+// OnEnd accepts a sampled span, or refuses and counts it. It never waits for a plugin, only
+// for short locks, and does not allocate. It ignores a span that is not sampled.
 func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 	if !h.enabled {
 		return
