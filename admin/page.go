@@ -34,7 +34,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes":  Bytes,
 	"ago":    Ago,
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
-	"counts": counts,
+	"counts": Counts,
 	"mean":   Calls.mean,
 	"join":   strings.Join,
 }).Parse(pageHTML))
@@ -114,12 +114,12 @@ func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
 	write(w, "text/html; charset=utf-8", out.Bytes())
 }
 
-// counts formats the counts above zero by name, sorted by name: "a 1, b 2".
-func counts(by map[string]uint64) string {
+// Counts formats the counts above zero by name, sorted by name: "a 1, b 2".
+func Counts(by map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		if by[name] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", printable.Lines(name), by[name]))
+			parts = append(parts, fmt.Sprintf("%s %d", printable.Text(name), by[name]))
 		}
 	}
 	return strings.Join(parts, ", ")

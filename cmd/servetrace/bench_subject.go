@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/progress"
 )
 
@@ -50,8 +49,11 @@ func measureAll(ctx context.Context, subjects []*benchSubject, requests []reques
 		}
 		defer func() { _ = session.Stop() }() // the end does not matter after the measurement
 		x.session = session
-		if err := x.cut(requests); err != nil {
-			return err
+		for batch, err := range batches(requests, session.Inspection()) {
+			if err != nil {
+				return err
+			}
+			x.batches = append(x.batches, batch)
 		}
 		report.At(x.name+": warm-up", 0, 0)
 		if err := x.measure(ctx, benchWarm, f.calls); err != nil {
@@ -66,22 +68,6 @@ func measureAll(ctx context.Context, subjects []*benchSubject, requests []reques
 			if err := x.measure(ctx, turn, f.calls); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// cut cuts the requests to the plugin's limits.
-func (x *benchSubject) cut(requests []request) error {
-	limits := x.session.Inspection()
-	for _, r := range requests {
-		for sent := 0; sent < r.spans; {
-			data, spans, err := otlpwire.Cut(r.data, sent, limits.MaxBatchSpans, limits.MaxBatchBytes)
-			if err != nil {
-				return fmt.Errorf("cut a request to the plugin's limits: %w", err)
-			}
-			x.batches = append(x.batches, request{data: data, spans: spans})
-			sent += spans
 		}
 	}
 	return nil

@@ -19,7 +19,6 @@ import (
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/internal/otlpjson"
 	"github.com/servetrace/servetrace/internal/otlpwire"
-	"github.com/servetrace/servetrace/internal/printable"
 	"github.com/servetrace/servetrace/internal/progress"
 	size "github.com/servetrace/servetrace/internal/settings"
 )
@@ -51,13 +50,12 @@ type captureFlags struct {
 func newCapture(s settings) *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{
-		Use:               "capture",
-		Short:             "Record the spans that a plugin of a running service gets",
-		Long:              captureLong,
-		Example:           captureExample,
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return f.run(cmd, s) },
+		Use:     "capture",
+		Short:   "Record the spans that a plugin of a running service gets",
+		Long:    captureLong,
+		Example: captureExample,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, s) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.addr, "addr", "", "`address` of the admin listener: host:port, :port, or a URL")
@@ -66,11 +64,6 @@ func newCapture(s settings) *cobra.Command {
 	flags.StringVar(&f.bytes, "bytes", "8MiB", "`size` of the recording in protobuf, at most 1GiB")
 	flags.StringVar(&f.file, "file", "", "`FILE` to write; without it, standard output")
 	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
-	complete(cmd, "addr")
-	complete(cmd, "plugin")
-	complete(cmd, "for")
-	complete(cmd, "bytes")
-	complete(cmd, "format", formatJSON, formatProto)
 	return cmd
 }
 
@@ -81,8 +74,6 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 		return usagef("--bytes %q: want a size above zero and of at most 1GiB, such as 8MiB", f.bytes)
 	case f.duration < time.Second || f.duration > admin.MaxCaptureSeconds*time.Second:
 		return usagef("--for %v: want a duration from 1s to 1h, such as 10s", f.duration)
-	case f.format != formatJSON && f.format != formatProto:
-		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
 	}
 	at, err := adminURL(s, f.addr, cmd.Flags().Changed("addr"))
 	if err != nil {
@@ -137,21 +128,9 @@ func openRecording(ctx context.Context, at, plugin string, duration time.Duratio
 	query := url.Values{
 		"plugin": {plugin}, "seconds": {strconv.FormatFloat(duration.Seconds(), 'f', -1, 64)}, "bytes": {strconv.FormatInt(limit, 10)},
 	}
-	at = strings.TrimSuffix(at, "/-/tracing.json") + "/-/capture"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?"+query.Encode(), http.NoBody)
+	resp, err := ask(ctx, strings.TrimSuffix(at, "/-/tracing.json")+"/-/capture?"+query.Encode()) //nolint:bodyclose // by recording.close
 	if err != nil {
-		return nil, usagef("--addr: %w", err)
-	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ResponseHeaderTimeout: statusTimeout}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w; does the service run with %s set? --addr sets another address", at, err, admin.EnvPort)
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		_ = resp.Body.Close() // read only
-		first, _, _ := strings.Cut(string(text), "\n")
-		return nil, errors.Join(fmt.Errorf("ask %s: status %s: %s", at, resp.Status, printable.Text(first)), err)
+		return nil, err
 	}
 	return &recording{resp, bufio.NewReader(resp.Body)}, nil
 }

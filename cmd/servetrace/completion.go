@@ -1,21 +1,53 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-func complete(cmd *cobra.Command, flag string, values ...string) {
-	// Cannot fail, except for an unknown flag, or a flag that has completions already.
-	// TestCommandsCompleteTheirFlags checks all of them.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+// choices returns the values of a flag whose usage lists them, such as `json|proto`.
+func choices(f *pflag.Flag) []string {
+	placeholder, _ := pflag.UnquoteUsage(f)
+	if !strings.Contains(placeholder, "|") {
+		return nil
+	}
+	return strings.Split(placeholder, "|")
 }
 
-func completeFolders(cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = cmd.MarkFlagDirname(flag) // as above
+// setCompletions sets the completions of a command and of all commands below it. A flag
+// completes by the placeholder in its usage: FILE and folder from the disk, a choice with
+// its values, and any other with nothing. A command without arguments completes none.
+func setCompletions(cmd *cobra.Command) {
+	if !strings.Contains(cmd.Use, " ") && !cmd.HasSubCommands() {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		switch placeholder, _ := pflag.UnquoteUsage(f); placeholder {
+		case "", "FILE": // "" is of a flag without a value
+		case "folder":
+			_ = cmd.MarkFlagDirname(f.Name) // cannot fail, because the flag is there
+		default:
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choices(f), cobra.ShellCompDirectiveNoFileComp)) // as above
+		}
+	})
+	for _, c := range cmd.Commands() {
+		setCompletions(c)
+	}
+}
+
+// checkChoices returns an error for a flag whose value is none of its choices.
+func checkChoices(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		list := choices(f)
+		if value := f.Value.String(); err == nil && len(list) > 0 && !slices.Contains(list, value) {
+			last := len(list) - 1
+			err = usagef("--%s %q: want %s or %s", f.Name, value, strings.Join(list[:last], ", "), list[last])
+		}
+	})
+	return err
 }
 
 // shellWord returns a path as a word of a POSIX shell, in quotes if necessary.

@@ -174,16 +174,12 @@ func (c *checked) refer(cfg host.Config) {
 // faultsOf returns the errors that were joined.
 func faultsOf(err error) []fault {
 	var list []fault
-	joined, many := err.(interface{ Unwrap() []error })
-	if !many {
+	for _, err := range servicefile.Leaves(err) {
 		is := fault{Text: err.Error(), whole: err.Error()}
 		if placed, ok := errors.AsType[*servicefile.FaultError](err); ok {
 			is.Line, is.Column, is.Text = placed.Line, placed.Column, placed.Text
 		}
-		return []fault{is}
-	}
-	for _, err := range joined.Unwrap() {
-		list = append(list, faultsOf(err)...)
+		list = append(list, is)
 	}
 	return list
 }

@@ -17,12 +17,11 @@ const configSchemaExample = `  servetrace config schema > service-file.schema.js
 
 func newConfigSchema() *cobra.Command {
 	return &cobra.Command{
-		Use:               "schema",
-		Short:             "Print the JSON Schema of service files",
-		Long:              configSchemaLong,
-		Example:           configSchemaExample,
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "schema",
+		Short:   "Print the JSON Schema of service files",
+		Long:    configSchemaLong,
+		Example: configSchemaExample,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := servicefile.Schema()
 			if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/progress"
+	"github.com/servetrace/servetrace/internal/waterfall"
 )
 
 // result is the result of a check.
@@ -108,16 +110,8 @@ var (
 )
 
 func marksFor(w io.Writer, getenv func(string) string) map[result]string {
-	if !isTerminal(w) {
+	if !progress.IsTerminal(w) || waterfall.LookOf(getenv, w, false, 0).ASCII {
 		return words
 	}
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if locale := strings.ToUpper(getenv(name)); locale != "" {
-			if strings.Contains(locale, "UTF-8") || strings.Contains(locale, "UTF8") {
-				return signs
-			}
-			break
-		}
-	}
-	return words
+	return signs
 }

@@ -63,9 +63,6 @@ func newPluginBench(s settings) *cobra.Command {
 	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration` of the measurement of both plugins")
 	flags.IntVar(&f.calls, "calls", 1, "`number` of calls at a time, at most 64")
 	addJSON(cmd, &f.json)
-	complete(cmd, "format", formatJSON, formatProto)
-	complete(cmd, "for")
-	complete(cmd, "calls")
 	return cmd
 }
 
@@ -75,8 +72,6 @@ const benchRounds = 5
 
 func (f benchFlags) run(cmd *cobra.Command, s settings, where string) error {
 	switch {
-	case f.format != formatJSON && f.format != formatProto:
-		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
 	case f.duration < 100*time.Millisecond:
 		return usagef("--for %v: want a duration of at least 100ms, such as 10s", f.duration)
 	case f.calls < 1 || f.calls > 64:

@@ -65,7 +65,6 @@ func newPluginTest(s settings) *cobra.Command {
 	flags.StringVar(&f.badConfig, "bad-config", "", "`FILE` with a configuration that the plugin must refuse")
 	flags.StringVar(&f.junit, "junit", "", "`FILE` to write a report in JUnit's XML to")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules, and start nothing")
-	complete(cmd, "env")
 	return cmd
 }
 

@@ -82,9 +82,6 @@ func newPluginDev(s settings, environ []string) *cobra.Command {
 	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
 	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
 	flags.StringVar(&f.file, "file", "", "`FILE` to build (default: in FOLDER, with its name)")
-	complete(cmd, "admin")
-	complete(cmd, "plugin")
-	complete(cmd, "format", formatJSON, formatProto)
 	return cmd
 }
 

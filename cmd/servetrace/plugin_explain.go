@@ -35,12 +35,11 @@ func newPluginExplain(s settings) *cobra.Command {
 	var plugins string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:               "explain",
-		Short:             "Show the variables and configuration that each plugin would get",
-		Long:              pluginExplainLong,
-		Example:           pluginExplainExample,
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "explain",
+		Short:   "Show the variables and configuration that each plugin would get",
+		Long:    pluginExplainLong,
+		Example: pluginExplainExample,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := inspectList(cmd, s, plugins, true)
 			if err != nil {
@@ -171,14 +170,14 @@ func writeExplained(w io.Writer, list []explained) error {
 			fmt.Fprintln(table)
 		}
 		fmt.Fprintln(table, printable.Text(e.Name))
-		for _, r := range e.rows() {
-			for i, line := range r.lines {
+		e.writeRows(func(heading string, lines ...string) {
+			for i, line := range lines {
 				if i > 0 {
-					r.heading = ""
+					heading = ""
 				}
-				fmt.Fprintf(table, "  %s\t%s\n", r.heading, printable.Text(line))
+				fmt.Fprintf(table, "  %s\t%s\n", heading, printable.Text(line))
 			}
-		}
+		})
 		if err := table.Flush(); err != nil {
 			return err
 		}
@@ -186,18 +185,11 @@ func writeExplained(w io.Writer, list []explained) error {
 	return nil
 }
 
-// row holds lines with one heading.
-type row struct {
-	heading string
-	lines   []string
-}
-
-// rows returns the rows of a plugin that are not empty.
-func (e explained) rows() []row {
-	var rows []row
+// writeRows writes the rows of a plugin that are not empty, by write.
+func (e explained) writeRows(write func(heading string, lines ...string)) {
 	add := func(heading string, lines ...string) {
 		if strings.Join(lines, "") != "" {
-			rows = append(rows, row{heading, lines})
+			write(heading, lines...)
 		}
 	}
 	add("processor", e.Processor)
@@ -226,7 +218,6 @@ func (e explained) rows() []row {
 		add("limits", e.Limits.String())
 	}
 	add("error", strings.Split(e.Error, "\n")...)
-	return rows
 }
 
 func (e explained) variableLines() []string {

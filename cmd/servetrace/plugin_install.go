@@ -70,8 +70,6 @@ func newPluginInstall(s settings) *cobra.Command {
 	flags.StringVar(&f.envFile, "env-file", "", "`FILE` of variables to write the pin to")
 	flags.BoolVar(&f.processor, "processor", false, "write the pin to the list of processor plugins, "+host.EnvProcessors)
 	flags.BoolVar(&f.force, "force", false, "replace a file with other bytes")
-	completeFolders(cmd, "dir")
-	complete(cmd, "name")
 	return cmd
 }
 

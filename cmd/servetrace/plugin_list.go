@@ -27,12 +27,11 @@ func newPluginList(s settings) *cobra.Command {
 	var plugins string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "Show the plugins that the setting names, without starting them",
-		Long:              pluginListLong,
-		Example:           pluginListExample,
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "list",
+		Short:   "Show the plugins that the setting names, without starting them",
+		Long:    pluginListLong,
+		Example: pluginListExample,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := inspectList(cmd, s, plugins, false)
 			if err != nil {
@@ -55,7 +54,6 @@ func newPluginList(s settings) *cobra.Command {
 // addPlugins adds the flag that replaces the variable.
 func addPlugins(cmd *cobra.Command, plugins *string) {
 	cmd.Flags().StringVar(plugins, "plugins", "", "`list` to use in place of "+host.EnvPlugins)
-	complete(cmd, "plugins")
 }
 
 func addJSON(cmd *cobra.Command, asJSON *bool) {

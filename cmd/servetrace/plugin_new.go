@@ -46,8 +46,6 @@ func newPluginNew() *cobra.Command {
 	flags.StringVar(&s.Module, "module", "", "`path` of the module (default example.org/NAME)")
 	flags.StringVar(&s.Dir, "dir", "", "`folder` to write to (default ./NAME)")
 	flags.StringVar(&s.Replace, "replace", "", "`folder` of a clone of servetrace to build against")
-	complete(cmd, "kind", string(kindProcessor), string(kindExporter))
-	completeFolders(cmd, "dir", "replace")
 	return cmd
 }
 

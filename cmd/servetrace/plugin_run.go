@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,16 +60,13 @@ func newPluginRun(s settings) *cobra.Command {
 		Long:    pluginRunLong,
 		Example: pluginRunExample,
 		Args:    oneArg("PATH"),
-		RunE: func(cmd *cobra.Command, list []string) error {
-			return f.run(cmd, s, list[0])
-		},
+		RunE:    func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; - is standard input; without it, one built-in span")
 	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
 	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` limit of the whole command")
-	complete(cmd, "format", formatJSON, formatProto)
 	return cmd
 }
 
@@ -104,8 +102,6 @@ func (f runFlags) check() error {
 	switch {
 	case f.spans == "" && f.format == formatProto:
 		return usagef("--format %s is the form of a file, and --spans is missing", f.format)
-	case f.format != formatJSON && f.format != formatProto:
-		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
 	case f.timeout <= 0:
 		return usagef("--timeout %v: want a duration above zero, such as 30s", f.timeout)
 	}
@@ -145,31 +141,46 @@ func over(ctx context.Context) error {
 
 // sendAll sends the requests until the last answer, or until ctx or the plugin ends.
 func sendAll(ctx context.Context, session *host.Session, requests []request, acc *accounting, out io.Writer) error {
-	limits := session.Inspection()
-	for _, r := range requests {
-		for sent := 0; sent < r.spans; {
-			data, spans, err := otlpwire.Cut(r.data, sent, limits.MaxBatchSpans, limits.MaxBatchBytes)
-			if err != nil {
-				return fmt.Errorf("cut a request to the plugin's limits: %w", err)
-			}
-			if spans == r.spans {
-				data = r.data // unchanged, with empty messages
-			}
-			ans := session.Export(ctx, data)
-			acc.settle(spans, ans)
-			if err := writeResult(out, ans.Result); err != nil {
-				return err
-			}
-			if exit, ended := session.Ended(ctx, ans); ended {
-				return fmt.Errorf("the plugin ended: %s", exit)
-			}
-			if err := over(ctx); err != nil {
-				return err
-			}
-			sent += spans
+	for batch, err := range batches(requests, session.Inspection()) {
+		if err != nil {
+			return err
+		}
+		ans := session.Export(ctx, batch.data)
+		acc.settle(batch.spans, ans)
+		if err := writeResult(out, ans.Result); err != nil {
+			return err
+		}
+		if exit, ended := session.Ended(ctx, ans); ended {
+			return fmt.Errorf("the plugin ended: %s", exit)
+		}
+		if err := over(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// batches cuts the requests to a plugin's limits. A request within the limits is unchanged,
+// with its empty messages.
+func batches(requests []request, limits host.Inspection) iter.Seq2[request, error] {
+	return func(yield func(request, error) bool) {
+		for _, r := range requests {
+			for sent := 0; sent < r.spans; {
+				data, spans, err := otlpwire.Cut(r.data, sent, limits.MaxBatchSpans, limits.MaxBatchBytes)
+				if err != nil {
+					yield(request{}, fmt.Errorf("cut a request to the plugin's limits: %w", err))
+					return
+				}
+				if spans == r.spans {
+					data = r.data
+				}
+				if !yield(request{data: data, spans: spans}, nil) {
+					return
+				}
+				sent += spans
+			}
+		}
+	}
 }
 
 // writeResult writes the request that a processor plugin has returned, if spans are left.

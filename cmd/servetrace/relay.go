@@ -57,20 +57,14 @@ const relayExample = `  SERVE_TRACING_EXPORTER_PLUGIN=console servetrace relay
 func newRelay(s settings, environ []string) *cobra.Command {
 	var f relayFlags
 	cmd := &cobra.Command{
-		Use:               "relay",
-		Short:             "Take spans by OTLP from any program, and give them to plugins",
-		Long:              relayLong,
-		Example:           relayExample,
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, s, environ)
-		},
+		Use:     "relay",
+		Short:   "Take spans by OTLP from any program, and give them to plugins",
+		Long:    relayLong,
+		Example: relayExample,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, s, environ) },
 	}
 	f.add(cmd.Flags())
-	complete(cmd, "grpc")
-	complete(cmd, "http")
-	complete(cmd, "admin")
 	return cmd
 }
 

@@ -79,14 +79,10 @@ func newRender(s settings) *cobra.Command {
 	flags.StringVar(&r.release.Namespace, "namespace", "", "namespace (default that of the targets, or \"default\")")
 	flags.StringVar(&r.image, "image", "registry.example/app:1", "image of the service")
 	flags.StringVar(&r.pluginsImage, "plugins-image", "", "image with the folder /plugins, for an image volume")
-	flags.StringVar(&r.autoscale, "autoscale", "", "autoscalers to print: hpa or keda")
+	flags.StringVar(&r.autoscale, "autoscale", "", "autoscalers to print: `hpa|keda`")
 	flags.IntVar(&r.replicas, "replicas", 2, "pods of each Deployment; with autoscalers, the least")
 	flags.IntVar(&r.most, "max-replicas", 10, "with autoscalers, the most pods of each Deployment")
 	flags.BoolVar(&r.values, "values", false, "print the values for the Helm chart instead")
-	for _, flag := range []string{"name", "namespace", "image", "plugins-image"} {
-		complete(cmd, flag)
-	}
-	complete(cmd, "autoscale", "hpa", "keda")
 	return cmd
 }
 
@@ -98,9 +94,6 @@ func (r *rendering) check() error {
 		if !label.MatchString(name) {
 			return fmt.Errorf("--%s %q: want lower-case letters, digits and dashes, such as shop-2", flag, name)
 		}
-	}
-	if r.autoscale != "" && r.autoscale != "hpa" && r.autoscale != "keda" {
-		return fmt.Errorf("--autoscale %q: want hpa or keda", r.autoscale)
 	}
 	if r.replicas < 1 || r.most < r.replicas {
 		return fmt.Errorf("--replicas %d, --max-replicas %d: want at least 1, and no fewer at most than at least", r.replicas, r.most)

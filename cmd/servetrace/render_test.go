@@ -27,9 +27,8 @@ func TestRenderRefuses(t *testing.T) {
 		if err := os.WriteFile(file, []byte("call_options: {remote: ["+c.remote+"]}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := newRender(settings{func(string) string { return "" }})
-		cmd.SetArgs(append([]string{file}, c.args...))
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd := newRoot(func(string) string { return "" }, nil)
+		cmd.SetArgs(append([]string{"render", file}, c.args...))
 		if err := cmd.Execute(); err == nil || err.Error() != c.want {
 			t.Errorf("remote %q, %v:\n%v, want\n%s", c.remote, c.args, err, c.want)
 		}

@@ -42,7 +42,10 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 		// runProcess prints errors, without the help.
 		SilenceUsage:  true,
 		SilenceErrors: true,
+
+		PersistentPreRunE: checkChoices,
 	}, newVersion(), newStatus(settings{getenv}), newDoctor(settings{getenv}, environ), newRelay(settings{getenv}, environ), newCapture(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}, environ), newTrace(settings{getenv}), newRender(settings{getenv}), newMan())
+	setCompletions(root)
 	root.Version = versionText() // for --version
 	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

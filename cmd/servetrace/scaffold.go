@@ -69,12 +69,8 @@ func (s *scaffold) settle() error {
 	if !pluginName.MatchString(s.Name) || len(s.Name) > longestName {
 		errs = append(errs, fmt.Errorf("name %q: want lower-case letters, digits and dashes, beginning with a letter, %d at most", s.Name, longestName))
 	}
-	switch s.Kind {
-	case kindProcessor, kindExporter:
-	case "":
+	if s.Kind == "" {
 		errs = append(errs, fmt.Errorf("--kind is required: want %s or %s", kindProcessor, kindExporter))
-	default:
-		errs = append(errs, fmt.Errorf("--kind %q: want %s or %s", s.Kind, kindProcessor, kindExporter))
 	}
 	if s.Module == "" {
 		s.Module = "example.org/" + s.Name

@@ -33,10 +33,15 @@ func (s settings) list(plugins string) (host.Config, error) {
 	if plugins == "" {
 		return read(s.getenv)
 	}
-	return read(s.with(map[string]string{
+	return read(s.only(plugins).getenv)
+}
+
+// only returns the settings with another list of plugins, and without processors.
+func (s settings) only(plugins string) settings {
+	return settings{s.with(map[string]string{
 		host.EnvPlugins: plugins, envSDKDisabled: "", envTracesExporter: "",
 		host.EnvProcessors: "", host.EnvExporterProcessors: "", host.EnvProcessorFail: "",
-	}))
+	})}
 }
 
 // one returns the configuration of the host with where as the only plugin. The plugin's
@@ -57,9 +62,8 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 			return host.Config{}, err
 		}
 	}
-	cfg, err := read(s.with(map[string]string{
-		host.EnvPlugins: entry, host.EnvPluginConfig: configs, envSDKDisabled: "", envTracesExporter: "",
-		host.EnvProcessors: "", host.EnvExporterProcessors: "", host.EnvProcessorFail: "",
+	cfg, err := read(s.only(entry).with(map[string]string{
+		host.EnvPluginConfig:      configs,
 		host.EnvPluginEnv:         settingOf(s.getenv(host.EnvPluginEnv), name, ":", "*"),
 		host.EnvPluginMemoryLimit: settingOf(s.getenv(host.EnvPluginMemoryLimit), name, "=", ""),
 		host.EnvPluginMaxProcs:    settingOf(s.getenv(host.EnvPluginMaxProcs), name, "=", ""),

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/progress"
 	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
@@ -51,12 +51,11 @@ func newStatus(s settings) *cobra.Command {
 	var addr string
 	var asJSON, watch bool
 	cmd := &cobra.Command{
-		Use:               "status",
-		Short:             "Show the plugins and the delivery accounting of a running service",
-		Long:              statusLong,
-		Example:           statusExample,
-		Args:              noArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "status",
+		Short:   "Show the plugins and the delivery accounting of a running service",
+		Long:    statusLong,
+		Example: statusExample,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := adminURL(s, addr, cmd.Flags().Changed("addr"))
 			if err != nil {
@@ -69,7 +68,6 @@ func newStatus(s settings) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&addr, "addr", "", "`address` of the admin listener: host:port, :port, or a URL")
-	complete(cmd, "addr")
 	addJSON(cmd, &asJSON)
 	cmd.Flags().BoolVar(&watch, "watch", false, "ask again every two seconds")
 	return cmd
@@ -146,7 +144,7 @@ var errNoAnswer = errors.New("the service has not answered")
 // watchStatus asks until ctx ends, also while the service cannot be reached.
 func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON bool) error {
 	before := ""
-	if isTerminal(w) && !asJSON {
+	if progress.IsTerminal(w) && !asJSON {
 		before = "\x1b[H\x1b[J" // move to the upper left corner and clear the screen
 	}
 	tick := time.NewTicker(watchPause)
@@ -181,36 +179,40 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 	}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
+// ask sends a request to an admin listener, and returns its answer with status 200. It
+// follows no redirection, because the listener sends none.
+func ask(ctx context.Context, at string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return nil, usagef("--addr: %w", err)
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ResponseHeaderTimeout: statusTimeout}
+	resp, err := transport.RoundTrip(req)
+	at, _, _ = strings.Cut(at, "?")
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w; does the service run with %s set? --addr sets another address", at, err, admin.EnvPort)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		_ = resp.Body.Close() // read only
+		first, _, _ := strings.Cut(string(text), "\n")
+		return nil, errors.Join(fmt.Errorf("ask %s: status %s: %.200s", at, resp.Status, first), err)
+	}
+	return resp, nil
 }
 
-// askStatus requests the status. It follows no redirection, because the listener sends none.
+// askStatus requests the status.
 func askStatus(ctx context.Context, at string) (admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	resp, err := ask(ctx, at)
 	if err != nil {
-		return admin.Status{}, usagef("--addr: %w", err)
-	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return admin.Status{}, fmt.Errorf("ask %s: %w; does the service run with %s set? --addr sets another address", at, err, admin.EnvPort)
+		return admin.Status{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // read only
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostStatus))
 	if err != nil {
 		return admin.Status{}, fmt.Errorf("ask %s: %w", at, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		first, _, _ := strings.Cut(string(body), "\n")
-		return admin.Status{}, fmt.Errorf("ask %s: status %s: %.200s", at, resp.Status, first)
 	}
 	var status admin.Status
 	if err := json.Unmarshal(body, &status); err != nil || status.Version == 0 {

@@ -196,12 +196,4 @@ func lostBy(f admin.Failure) string {
 }
 
 // countsOf returns counts in the order of their names: "a 1, b 2", or "0".
-func countsOf(counts map[string]uint64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		if counts[name] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", printable.Text(name), counts[name]))
-		}
-	}
-	return cmp.Or(strings.Join(parts, ", "), "0")
-}
+func countsOf(counts map[string]uint64) string { return cmp.Or(admin.Counts(counts), "0") }

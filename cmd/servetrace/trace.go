@@ -44,17 +44,12 @@ func newTrace(s settings) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, list []string) error {
-			return f.run(cmd, s, list)
-		},
+		RunE: func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", formatJSON, "form of the files: `json|proto`")
 	flags.StringVarP(&f.output, "output", "o", outputText, "form of the drawing: `text|html|svg`")
 	flags.StringVar(&f.trace, "trace", "", "draw only traces whose `id` begins so")
-	complete(cmd, "format", formatJSON, formatProto)
-	complete(cmd, "output", outputText, outputHTML, outputSVG)
-	complete(cmd, "trace")
 	return cmd
 }
 
@@ -65,13 +60,6 @@ const (
 )
 
 func (f traceFlags) run(cmd *cobra.Command, s settings, files []string) error {
-	forms := []string{outputText, outputHTML, outputSVG}
-	switch {
-	case f.format != formatJSON && f.format != formatProto:
-		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
-	case !slices.Contains(forms, f.output):
-		return usagef("--output %q: want %s", f.output, strings.Join(forms, ", "))
-	}
 	groups, err := f.read(cmd.Context(), files, cmd.InOrStdin())
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ type Report struct {
 // Start begins a report about a run, whose name is what. limit is the longest duration of
 // the run, or zero. The caller must call End.
 func Start(w io.Writer, what string, limit time.Duration) *Report {
-	r := &Report{w: w, terminal: isTerminal(w), what: what, limit: limit, began: time.Now(), ended: make(chan struct{})}
+	r := &Report{w: w, terminal: IsTerminal(w), what: what, limit: limit, began: time.Now(), ended: make(chan struct{})}
 	r.reported.Go(r.run) // ends with End
 	return r
 }
@@ -137,7 +137,8 @@ func (r *Report) textLocked(passed time.Duration) string {
 	return text + strings.Join(parts, ", ")
 }
 
-func isTerminal(w io.Writer) bool {
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -75,7 +75,7 @@ func TestTerminal(t *testing.T) {
 		t.Skipf("no terminal: %v", err)
 	}
 	defer null.Close()
-	if !isTerminal(null) || isTerminal(new(bytes.Buffer)) {
+	if !IsTerminal(null) || IsTerminal(new(bytes.Buffer)) {
 		t.Error("a terminal is not distinguished from a buffer")
 	}
 }

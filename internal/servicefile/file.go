@@ -175,7 +175,7 @@ func (f *File) Try(read func(getenv func(string) string) error) {
 			}
 			return ""
 		})
-		for _, err := range leaves(err) {
+		for _, err := range Leaves(err) {
 			f.faults.add(v.at, "%s", f.inKeys(err.Error(), v.path))
 		}
 		return err != nil
@@ -266,7 +266,7 @@ func names(list, join, plugin string) bool {
 // adds each of them at the place of the value, and returns the other errors.
 func (f *File) Place(err error) error {
 	var errs []error
-	for _, leaf := range leaves(err) {
+	for _, leaf := range Leaves(err) {
 		variable := variableOf.FindString(leaf.Error())
 		_, from := f.of(variable)
 		if from == nil || f.FromEnv(variable) {
@@ -296,8 +296,8 @@ func (f *File) inKeys(text, path string) string {
 	})
 }
 
-// leaves returns the joined errors, in their order.
-func leaves(err error) []error {
+// Leaves returns the joined errors, in their order.
+func Leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
@@ -307,7 +307,7 @@ func leaves(err error) []error {
 	}
 	var all []error
 	for _, err := range joined.Unwrap() {
-		all = append(all, leaves(err)...)
+		all = append(all, Leaves(err)...)
 	}
 	return all
 }

@@ -101,7 +101,7 @@ func TestAliasBomb(t *testing.T) {
 		fmt.Fprintf(&text, "        a%d: &a%[1]d [*a%d, *a%[2]d]\n", i, i-1)
 	}
 	f := Parse("serve.yaml", []byte(text.String()), unset)
-	if n := len(leaves(f.Err())); n != 120 || f.Document("p", "") != nil {
+	if n := len(Leaves(f.Err())); n != 120 || f.Document("p", "") != nil {
 		t.Errorf("%d faults, want one for each alias, and no document", n)
 	}
 }
@@ -279,7 +279,7 @@ func FuzzParse(f *testing.F) {
 		for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
 			lines += strings.Count(string(data), end)
 		}
-		for _, err := range leaves(file.Err()) {
+		for _, err := range Leaves(file.Err()) {
 			fault, ok := errors.AsType[*FaultError](err)
 			if !ok || fault.Line < 1 || fault.Line > lines || fault.Column < 1 || fault.Text == "" {
 				t.Fatalf("fault %v of %d lines", err, lines)
