@@ -78,17 +78,15 @@ func lockSocket(path string) (*os.File, error) {
 		return nil, running
 	}
 	if err == nil {
-		err = errors.Join(f.Truncate(0), writePID(f))
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return f, nil
-}
-
-func writePID(f *os.File) error {
-	_, err := fmt.Fprintln(f, os.Getpid())
-	return err
 }
 
 // listenTimeout bounds the lookup of a host name.

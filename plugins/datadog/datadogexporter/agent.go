@@ -198,8 +198,6 @@ func (a *agent) unreachable(err error) error {
 	return fmt.Errorf(text+": %w", a.name, err)
 }
 
-func (a *agent) close() { a.client.CloseIdleConnections() }
-
 // defaultSocket is the agent's default socket on the same machine or Kubernetes node.
 // It is a variable for tests.
 var defaultSocket = "/var/run/datadog/apm.socket"

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/DataDog/datadog-go/v5/statsd"
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
@@ -68,9 +67,11 @@ func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err := e.keep(req); err != nil {
 			return nil, err
 		}
-		return answer(req, http.StatusOK, n.lastRates()), nil
+		return answer(req, http.StatusOK, *n.rates.Load()), nil
 	case strings.HasPrefix(path, "/telemetry/") && !n.settings.telemetry, req.URL.Host != tracersAgent:
-		discard(req)
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
 		return answer(req, http.StatusAccepted, nil), nil
 	}
 	return n.settings.agent.pass(req)
@@ -112,12 +113,6 @@ func (e *encoder) changed() {
 	select {
 	case e.captured <- struct{}{}:
 	default: // a change is signalled already
-	}
-}
-
-func discard(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
 	}
 }
 
@@ -168,17 +163,4 @@ func (h *health) Count(name string, value int64, tags []string, _ float64) error
 		e.filteredSpans += int(value)
 	}
 	return nil
-}
-
-// noRates is the answer to the tracer before the agent's first answer.
-var noRates = []byte("{}")
-
-// rates holds the sampling rates of the agent's last answer, in JSON.
-type rates struct{ atomic.Pointer[[]byte] }
-
-func (n *native) lastRates() []byte {
-	if known := n.rates.Load(); known != nil {
-		return *known
-	}
-	return noRates
 }

@@ -74,23 +74,23 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return newNative(s, doc)
 }
 
+// noRates is the answer to the tracer before the agent's first answer.
+var noRates = []byte("{}")
+
 // native is the exporter of the mode tracer.
 type native struct {
 	settings settings
 	log      *tracerLog
-	rates    rates
+	rates    atomic.Pointer[[]byte] // the sampling rates of the agent's last answer, in JSON
 	// The encoder's turn guards statistics and verdicts.
 	statistics bool // the tracer computes statistics
 	verdicts   verdicts
 	// away is set if the agent did not answer the last payload, or refused it temporarily.
 	away atomic.Bool
 
-	mu sync.Mutex
-	// begun holds the encoded and undelivered batches by id, at most maxBegun. order
-	// lists their ids, oldest first.
-	begun map[string]*delivery
-	order []string
-	late  []payload // statistics without a batch
+	mu    sync.Mutex
+	begun []*delivery // the encoded and undelivered batches, oldest first, at most maxBegun
+	late  []payload   // statistics without a batch
 }
 
 var _ pluginsdk.Exporter = (*native)(nil)
@@ -113,10 +113,9 @@ func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 	}
 	s.Log.Info("spans go to the Datadog agent through dd-trace-go, up to some 10,000 a second; for more, set "+EnvMode+"="+modeOTLP,
 		"address", chosen.agent.name, "timeout", chosen.agent.timeout.String(), "statistics_by", chosen.statisticsBy())
-	return &native{
-		settings: chosen, log: newTracerLog(s.Log), statistics: !chosen.agentStatistics,
-		begun: map[string]*delivery{},
-	}, nil
+	n := &native{settings: chosen, log: newTracerLog(s.Log), statistics: !chosen.agentStatistics}
+	n.rates.Store(&noRates)
+	return n, nil
 }
 
 // Export delivers the batch. A nil error means that the agent has accepted all spans,
@@ -164,11 +163,12 @@ func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) erro
 func (n *native) resume(id string) *delivery {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := n.begun[id]
-	if d != nil {
-		delete(n.begun, id)
-		n.order = slices.DeleteFunc(n.order, func(other string) bool { return other == id })
+	i := slices.IndexFunc(n.begun, func(d *delivery) bool { return d.id == id })
+	if i < 0 {
+		return nil
 	}
+	d := n.begun[i]
+	n.begun = slices.Delete(n.begun, i, i+1)
 	return d
 }
 
@@ -179,12 +179,11 @@ func (n *native) interrupted(id string, d *delivery) {
 	if id == "" {
 		return
 	}
-	if len(n.order) == maxBegun {
-		delete(n.begun, n.order[0])
-		n.order = n.order[1:]
+	if len(n.begun) == maxBegun {
+		n.begun = slices.Delete(n.begun, 0, 1)
 	}
-	n.begun[id] = d
-	n.order = append(n.order, id)
+	d.id = id
+	n.begun = append(n.begun, d)
 }
 
 func (n *native) addLate(payloads []payload) {
@@ -226,19 +225,13 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 			return err
 		case p.chunks != nil:
 			d.taken = true
-			n.learn(body)
+			if strings.HasPrefix(string(body), "{") {
+				n.rates.Store(&body) // the tracer's next payload is answered with them
+			}
 		}
 		d.payloads = d.payloads[1:]
 	}
 	return nil
-}
-
-// learn stores the agent's sampling rates, with which the tracer's next payload is
-// answered.
-func (n *native) learn(body []byte) {
-	if strings.HasPrefix(string(body), "{") {
-		n.rates.Store(&body)
-	}
 }
 
 // Shutdown stops the tracer, sends its last statistics and closes the connections.
@@ -246,6 +239,6 @@ func (n *native) Shutdown(ctx context.Context) error {
 	err := theEncoder.release(ctx, n)
 	last := &delivery{payloads: n.takeLate()}
 	err = errors.Join(err, n.deliver(ctx, last))
-	n.settings.agent.close()
+	n.settings.agent.client.CloseIdleConnections()
 	return err
 }

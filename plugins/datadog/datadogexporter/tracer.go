@@ -43,6 +43,7 @@ type encoder struct {
 
 // delivery is an encoded batch: payloads, and counts of spans without a payload.
 type delivery struct {
+	id       string    // id of the batch; empty until the delivery was interrupted
 	payloads []payload // not yet accepted by the agent
 	filtered int       // spans dropped by Datadog's samplers
 	rejected int       // spans that cannot be delivered

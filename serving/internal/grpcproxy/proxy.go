@@ -134,7 +134,7 @@ func (p *proxy) answer(c *call) *status.Status {
 	}
 	defer p.shared.Counter.RequestDone()
 	name := last(c.md, metaApplication)
-	c.app = p.appFor(name)
+	c.app = cmp.Or(p.only, p.apps[name]) // an only app gets all calls, also with another name, as in Ray
 	if c.app == nil {
 		if name == "" {
 			return status.New(codes.NotFound, textNoApplication)
@@ -147,10 +147,6 @@ func (p *proxy) answer(c *call) *status.Status {
 	}
 	return p.serve(c)
 }
-
-// appFor returns the app for a call, or nil. If there is only one app, it gets all calls,
-// even with another name or without a name, as in Ray.
-func (p *proxy) appFor(name string) *app { return cmp.Or(p.only, p.apps[name]) }
 
 // serve answers a call of a known method.
 func (p *proxy) serve(c *call) *status.Status {

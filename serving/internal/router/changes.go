@@ -18,10 +18,6 @@ type Changes struct {
 	declared Settings // the settings that were declared last, by code and service file
 }
 
-func newChanges(s *ReplicaSet, declared Settings) *Changes {
-	return &Changes{set: s, turn: make(chan struct{}, 1), declared: declared}
-}
-
 // Declare applies the difference between next and the settings that were declared before.
 func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	c.mu.Lock()

@@ -57,7 +57,7 @@ func newReplicaSet(shared *Shared, c Config, r *router) *ReplicaSet {
 		starts: starts{backoff: exponential},
 	}
 	s.hooks = newHooks(func() { s.mu.Lock(); s.unlock() })
-	s.Changes = newChanges(s, c.Settings)
+	s.Changes = &Changes{set: s, turn: make(chan struct{}, 1), declared: c.Settings}
 	return s
 }
 
