@@ -41,9 +41,9 @@ type callStream struct {
 	passing sync.RWMutex
 
 	mu       sync.Mutex
-	returned bool          // the handler has returned
-	taken    error         // reason for which the proxy took the call from the handler; nil if it did not
-	refused  *messageError // grpc has ended the stream with this status
+	returned bool  // the handler has returned
+	taken    error // reason for which the proxy took the call from the handler; nil if it did not
+	refused  error // a *messageError if grpc has ended the stream with its status
 }
 
 var _ grpc.ServerStream = (*callStream)(nil)
@@ -147,18 +147,12 @@ func (s *callStream) completeCall() error {
 	if why := context.Cause(s.call); why != nil {
 		return why
 	}
-	if s.refused != nil {
-		return s.refused
-	}
-	return nil
+	return s.refused
 }
 
 func (s *callStream) refusal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refused == nil {
-		return nil
-	}
 	return s.refused
 }
 
