@@ -198,7 +198,7 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch, either
 	switch {
 	case plan.Path == "":
 	case launch:
-		p, d, err := x.Connect(ctx, &plan, false)
+		p, d, err := x.ConnectUnsupervised(ctx, &plan, false)
 		if err == nil {
 			err = x.HangUp(p, supervise.EndTimeout)
 		}

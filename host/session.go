@@ -53,7 +53,7 @@ func OpenSession(ctx context.Context, cfg Config, name string, opts ...Option) (
 		return nil, err
 	}
 	s.plan.EitherKind = true
-	s.peer, s.about, err = s.x.Connect(ctx, &s.plan, true)
+	s.peer, s.about, err = s.x.ConnectUnsupervised(ctx, &s.plan, true)
 	if err != nil {
 		return nil, err
 	}

@@ -95,11 +95,11 @@ func (p Plan) explain(err error) error {
 // are known.
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
-// Connect starts the plugin of a plan, or attaches to it, without supervision. It asks
-// for the description, and configures the plugin if configured is true. It blocks until
-// that is done, at most Settings.StartTimeout. After an error the process has ended, and
-// the description may be set.
-func (x *Plugin) Connect(ctx context.Context, plan *Plan, configured bool) (p Peer, d Description, err error) {
+// ConnectUnsupervised starts the plugin of a plan, or attaches to it. It asks for the
+// description, and configures the plugin if configured is true. It blocks until that is
+// done, at most Settings.StartTimeout. After an error the process has ended, and the
+// description may be set.
+func (x *Plugin) ConnectUnsupervised(ctx context.Context, plan *Plan, configured bool) (p Peer, d Description, err error) {
 	cfg := &x.sup.cfg
 	ctx, cancel := cfg.startContext(ctx)
 	defer cancel()

@@ -22,8 +22,8 @@ import (
 // answer, or did not become a plugin.
 type crash struct {
 	err error
-	// byOthers is set if the plugin's code is not to blame, see endedByOthers.
-	byOthers bool
+	// blameless is set if the plugin's code is not to blame, see endedByOthers.
+	blameless bool
 }
 
 func (c *crash) Error() string { return c.err.Error() }

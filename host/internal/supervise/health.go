@@ -18,7 +18,7 @@ import (
 // the connection is closed.
 const (
 	heartbeatEvery = 10 * time.Second
-	HealthTimeout  = 2 * time.Second
+	HealthTimeout  = 2 * time.Second // of one check
 	mostMisses     = 3
 	// EndGrace bounds the time between the last answer of a process and its end.
 	EndGrace = 2 * time.Second

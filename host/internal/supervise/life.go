@@ -58,7 +58,7 @@ func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
 	if err != nil {
 		err = x.sup.cfg.startError(start, err)
 		if l.gone() {
-			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
+			err = &crash{err: err, blameless: !mayBeToBlame(l.peer.Report())}
 			l.reportCrash(l.peer.Report(), err)
 		}
 		l.a.hold()
@@ -101,7 +101,7 @@ func (l *life) connect(start context.Context) error {
 		if neverBecamePlugin(err) {
 			c := &crash{err: err}
 			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
-				c.byOthers = !mayBeToBlame(*failed.Report)
+				c.blameless = !mayBeToBlame(*failed.Report)
 				x.output.add(failed.Report.Suppressed, 0)
 				l.reportCrash(*failed.Report, c)
 			}
@@ -132,8 +132,8 @@ func (l *life) gone() bool { return l.sender.gone() }
 // endError returns the error of a life that is gone.
 func (l *life) endError() error {
 	return &crash{
-		err:      fmt.Errorf("%s: %s", policyOf(l.x.Entry).ended, l.peer.Exit()),
-		byOthers: endedByOthers(l.peer.Report()),
+		err:       fmt.Errorf("%s: %s", policyOf(l.x.Entry).ended, l.peer.Exit()),
+		blameless: endedByOthers(l.peer.Report()),
 	}
 }
 

@@ -137,8 +137,8 @@ func (x *Plugin) Run() {
 func (x *Plugin) failed(l *life, a *attempt, err error) State {
 	state := stateAfter(err)
 	if c, crashed := errors.AsType[*crash](err); crashed {
-		itsFault := !c.byOthers && (l == nil || !l.sender.verdict.Blameless)
-		if x.status.crashed(itsFault) && !x.Entry.Attached && state == StateBackingOff {
+		blamed := !c.blameless && (l == nil || !l.sender.verdict.Blameless)
+		if x.status.crashed(blamed) && !x.Entry.Attached && state == StateBackingOff {
 			state = StateBroken
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type reloads struct {
 	name  string            // name of the plugin
 	asked chan chan<- error // a request is the channel for its answer
-	ended chan struct{}     // closed when the plugin takes no more requests
+	ended chan struct{}     // closed when Plugin.Run returns, which takes the requests
 }
 
 // ask makes a request and blocks until it is answered, ctx ends, or the plugin stops.

@@ -219,12 +219,12 @@ func (s *pluginStatus) calmLocked() {
 
 // crashed counts a crash, and reports whether the plugin crashes too often. A crash
 // that is not the fault of the plugin's code does not count against it.
-func (s *pluginStatus) crashed(itsFault bool) (tooOften bool) {
+func (s *pluginStatus) crashed(blamed bool) (tooOften bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.crashes++
 	s.counts.lastCrash = time.Now()
-	if itsFault {
+	if blamed {
 		return s.breaker.crashed(s.counts.lastCrash)
 	}
 	return s.breaker.open
