@@ -38,6 +38,7 @@ type group struct {
 	namespace, service string
 	port               int
 	slices             bool // clients find the pods by EndpointSlices
+	dns                bool // clients find the pods by DNS
 	runs               []string
 }
 
@@ -171,7 +172,7 @@ func (m *manifest) readGroups() error {
 		if err != nil {
 			return fmt.Errorf("call_options.remote: deployment %q: %w", name, err)
 		}
-		g := group{namespace: parts[2] + parts[3], service: parts[1] + parts[4], port: port, slices: parts[4] != ""}
+		g := group{namespace: parts[2] + parts[3], service: parts[1] + parts[4], port: port, slices: parts[4] != "", dns: parts[1] != ""}
 		old := groups[g.service]
 		if old == nil {
 			old = &g
@@ -180,7 +181,7 @@ func (m *manifest) readGroups() error {
 		if old.port != port || old.namespace != g.namespace {
 			return fmt.Errorf("call_options.remote: Service %q has two namespaces or ports: want one of each", g.service)
 		}
-		old.slices = old.slices || g.slices
+		old.slices, old.dns = old.slices || g.slices, old.dns || g.dns
 		old.runs = append(old.runs, name)
 	}
 	for _, service := range slices.Sorted(maps.Keys(groups)) {

@@ -101,6 +101,10 @@ func (r *rendering) check() error {
 	return nil
 }
 
+// dnsCacheSeconds is the time that caches of DNS keep the addresses of a headless Service:
+// the largest of the usual configurations.
+const dnsCacheSeconds = 30
+
 // valuesOf returns the values of the chart.
 func (r *rendering) valuesOf(m *manifest) helm.Values {
 	pods := []helm.Values{r.pods(r.release.Name, m.targets(nil), m.ongoing())}
@@ -108,6 +112,9 @@ func (r *rendering) valuesOf(m *manifest) helm.Values {
 	for _, g := range m.groups {
 		p := r.pods(g.service, m.targets(g.runs), m.ongoing(g.runs...))
 		p["port"], p["runs"] = g.port, g.runs
+		if g.dns {
+			p["minReadySeconds"] = dnsCacheSeconds
+		}
 		pods = append(pods, p)
 	}
 	return helm.Values{
@@ -124,6 +131,6 @@ func (r *rendering) valuesOf(m *manifest) helm.Values {
 func (r *rendering) pods(name string, remote map[string]string, ongoing int) helm.Values {
 	return helm.Values{
 		"name": name, "ingress": false, "port": 0, "runs": []string{}, "remote": remote,
-		"replicas": r.replicas, "maxReplicas": r.most, "ongoing": cmp.Or(ongoing, 1),
+		"minReadySeconds": 0, "replicas": r.replicas, "maxReplicas": r.most, "ongoing": cmp.Or(ongoing, 1),
 	}
 }

@@ -177,6 +177,11 @@ func TestRenderedPodsCallEachOther(t *testing.T) {
 	if got := m.scalers["model"].Spec.Metrics[0].Pods.Target.AverageValue.Value(); got != 8 {
 		t.Errorf("the autoscaler of Model aims at %d requests in a pod, want half of 2 replicas with 8", got)
 	}
+	for name, want := range map[string]int32{"shop": 0, "model": 30, "ranker": 0} {
+		if got := m.deployments[name].Spec.MinReadySeconds; got != want {
+			t.Errorf("pods of %s run for %d s before an old pod ends, want %d: 30 for callers by DNS", name, got, want)
+		}
+	}
 	role := m.roles["shop"]
 	if len(role.Rules) != 1 || !slices.Equal(role.Rules[0].Resources, []string{"endpointslices"}) || !slices.Equal(role.Rules[0].Verbs, []string{"list", "watch"}) {
 		t.Errorf("the role has %+v, want list and watch of EndpointSlices alone", role.Rules)
