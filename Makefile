@@ -264,9 +264,9 @@ chaos: build ## Break plugins at random under load, kill a host with a spool 200
 
 # A module of its own: what it builds stays in the cache folder of the user, by version.
 # CLUSTER_TEST='-run TestWholeAppPerPod/scale' names tests; CLUSTER_TEST=-keep leaves the bed.
-cluster: ## Test on a real Kubernetes of two nodes on this machine: needs Linux and root, some 30 minutes the first time
+cluster: ## Test on a real Kubernetes of two nodes on this machine: needs Linux and root, some 40 minutes the first time
 	@if [ "$$(uname)" != Linux ]; then echo 'make cluster: skipped: it needs Linux'; exit 0; fi; \
-	$(GO) -C test/cluster test -count=1 -timeout 30m -v -bed $(CLUSTER_TEST)
+	$(GO) -C test/cluster test -count=1 -timeout 60m -v -bed $(CLUSTER_TEST)
 
 demo: build ## Send real requests to a real service and show their spans
 	bin/demo

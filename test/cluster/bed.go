@@ -8,11 +8,13 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,9 +42,10 @@ type bed struct {
 	begin  time.Time
 
 	// Set by build.
-	kube   string // the binary
-	debian string // the folder of the unpacked packages
-	images map[string]string
+	kube       string // the binary
+	prometheus string // the binary
+	debian     string // the folder of the unpacked packages
+	images     map[string]string
 }
 
 // newBed returns the bed in the cache folder of the user.
@@ -115,9 +118,18 @@ func (b *bed) up(ctx context.Context) error {
 	if err := b.importImages(ctx); err != nil {
 		return err
 	}
-	return b.await(ctx, "the nodes", func() (bool, string) {
+	if err := b.await(ctx, "the nodes", func() (bool, string) {
 		out, _ := b.kubectl(ctx, "get", "nodes", "--no-headers").CombinedOutput()
 		return strings.Count(string(out), " Ready ") == len(nodes), string(out)
+	}); err != nil {
+		return err
+	}
+	if out, err := b.kubectl(ctx, "apply", "-f", filepath.Join(b.module, "coredns", "coredns.yaml")).CombinedOutput(); err != nil {
+		return fmt.Errorf("DNS: %w: %s", err, out)
+	}
+	return b.await(ctx, "DNS", func() (bool, string) {
+		out, err := b.kubectl(ctx, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=1s").CombinedOutput()
+		return err == nil, string(out)
 	})
 }
 
@@ -156,12 +168,23 @@ func (b *bed) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	// The API shows it to the servers of its extensions, which know it as an authority.
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "aggregator"}, NotAfter: b.begin.AddDate(1, 0, 0),
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	aggregator, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
 	config := `{"apiVersion":"v1","kind":"Config",` +
 		`"clusters":[{"name":"c","cluster":{"server":"https://10.90.0.1:6443","insecure-skip-tls-verify":true}}],` +
 		`"users":[{"name":"u","user":{"token":"` + token + `"}}],` +
 		`"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"current-context":"x"}`
 	for name, data := range map[string][]byte{
 		"sa.key":     pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
+		"proxy.crt":  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: aggregator}),
 		"tokens":     []byte(token + ",admin,1,system:masters\n"),
 		"kubeconfig": []byte(config),
 	} {
@@ -175,7 +198,9 @@ func (b *bed) writeFiles() error {
 // controlPlane returns the machine with etcd and the servers of Kubernetes.
 func (b *bed) controlPlane() machine {
 	in := func(name string) string { return filepath.Join(b.dir, name) }
-	return machine{Hostname: "control", Daemons: []daemon{
+	return machine{Hostname: "control", Files: map[string]string{
+		in("prometheus.yaml"): fmt.Sprintf(prometheusConfig, b.kubeconfig()),
+	}, Daemons: []daemon{
 		{Name: "etcd", Args: []string{b.kube, "etcd", "--data-dir", in("etcd"), "--unsafe-no-fsync",
 			"--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
 			"--listen-peer-urls", "http://127.0.0.1:2380"}},
@@ -183,13 +208,32 @@ func (b *bed) controlPlane() machine {
 			"--bind-address", "0.0.0.0", "--advertise-address", "10.90.0.1", "--service-cluster-ip-range", "10.96.0.0/16",
 			"--token-auth-file", in("tokens"), "--authorization-mode", "RBAC", "--kubelet-preferred-address-types", "InternalIP",
 			"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", in("sa.key"),
-			"--service-account-signing-key-file", in("sa.key")}},
+			"--service-account-signing-key-file", in("sa.key"), "--enable-aggregator-routing", "--requestheader-client-ca-file", in("proxy.crt"),
+			"--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",
+			"--requestheader-extra-headers-prefix", "X-Remote-Extra-", "--proxy-client-cert-file", in("proxy.crt"), "--proxy-client-key-file", in("sa.key")}},
 		// The certificate of the API, with its authority, is made by the API at its start.
 		{Name: "controllers", Await: in("certs/apiserver.crt"), Args: []string{b.kube, "kube-controller-manager", "--kubeconfig", b.kubeconfig(),
-			"--service-account-private-key-file", in("sa.key"), "--root-ca-file", in("certs/apiserver.crt"), "--leader-elect=false"}},
+			"--service-account-private-key-file", in("sa.key"), "--root-ca-file", in("certs/apiserver.crt"), "--leader-elect=false", "--horizontal-pod-autoscaler-sync-period", "5s"}},
 		{Name: "scheduler", Args: []string{b.kube, "kube-scheduler", "--kubeconfig", b.kubeconfig(), "--leader-elect=false"}},
+		{Name: "prometheus", Args: []string{b.prometheus, "--config.file", in("prometheus.yaml"),
+			"--storage.tsdb.path", in("prometheus"), "--web.listen-address", "10.90.0.1:9090"}},
 	}}
 }
+
+// prometheusConfig follows the annotations of pods, as the chart of Prometheus does.
+const prometheusConfig = `global: {scrape_interval: 2s}
+scrape_configs:
+  - job_name: kubernetes-pods
+    kubernetes_sd_configs: [{role: pod, kubeconfig_file: %q}]
+    relabel_configs:
+      - {source_labels: [__meta_kubernetes_pod_annotation_prometheus_io_scrape], regex: "true", action: keep}
+      - source_labels: [__address__, __meta_kubernetes_pod_annotation_prometheus_io_port]
+        regex: '([^:]+)(?::\d+)?;(\d+)'
+        replacement: '$1:$2'
+        target_label: __address__
+      - {source_labels: [__meta_kubernetes_namespace], target_label: namespace}
+      - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
+`
 
 // node returns machine i with containerd, kubelet and kube-proxy.
 func (b *bed) node(i int) machine {
@@ -253,6 +297,7 @@ containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 evictionHard: {}
 imageGCHighThresholdPercent: 100
 clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
 failSwapOn: false
 oomScoreAdj: 0
 `

@@ -29,58 +29,80 @@ var debianPackages = []string{
 // progressEvery is the time between two lines about a long build.
 const progressEvery = 10 * time.Second
 
+// A program is a binary that is built from a module beside this one, pinned by its go.mod.
+type program struct {
+	name string // of the binary and of the folder of the module
+	pkg  string
+	// module is the dependency of whose version it is said to be.
+	module string
+}
+
+var (
+	kube    = program{"kube", ".", "k8s.io/kubernetes"}
+	coredns = program{"coredns", ".", "github.com/coredns/coredns"}
+	adapter = program{"adapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter", "sigs.k8s.io/prometheus-adapter"}
+	// Debian's cannot ask Kubernetes for pods.
+	prometheus = program{"prometheus", "github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus"}
+)
+
 // build puts into the cache all that the bed needs and that is not there.
 func (b *bed) build(ctx context.Context) error {
-	if err := b.buildKube(ctx); err != nil {
-		return fmt.Errorf("build Kubernetes: %w", err)
+	paths := map[program]string{}
+	for _, p := range []program{kube, coredns, adapter, prometheus} {
+		path, err := b.buildProgram(ctx, p)
+		if err != nil {
+			return fmt.Errorf("build %s: %w", p.name, err)
+		}
+		paths[p] = path
 	}
+	b.kube, b.prometheus = paths[kube], paths[prometheus]
 	if err := b.unpackDebian(ctx); err != nil {
 		return fmt.Errorf("unpack Debian packages: %w", err)
 	}
-	return b.makeImages(ctx)
+	return b.makeImages(ctx, paths)
 }
 
-// buildKube builds the module in kube. Its folder in the cache is named for the sources and
-// the Go version, so that a change builds anew.
-func (b *bed) buildKube(ctx context.Context) error {
+// buildProgram returns the path of a program, and builds it if it is not in the cache. Its
+// folder there is named for the sources and the Go version, so that a change builds anew.
+func (b *bed) buildProgram(ctx context.Context, p program) (string, error) {
 	goVersion, err := output(ctx, b.module, "go", "version")
 	if err != nil {
-		return err
+		return "", err
 	}
+	module := filepath.Join(b.module, p.name)
 	hash := sha256.New()
 	hash.Write([]byte(goVersion))
 	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		text, err := os.ReadFile(filepath.Join(b.module, "kube", name))
-		if err != nil {
-			return err
+		text, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil && (name != "main.go" || p.pkg == ".") {
+			return "", err
 		}
 		hash.Write(text)
 	}
-	dir := filepath.Join(b.cache, "kube-"+hex.EncodeToString(hash.Sum(nil))[:12])
-	b.kube = filepath.Join(dir, "kube")
-	if _, err := os.Stat(b.kube); err == nil {
-		b.say("Kubernetes is built: %s", b.kube)
-		return nil
+	dir := filepath.Join(b.cache, p.name+"-"+hex.EncodeToString(hash.Sum(nil))[:12])
+	path := filepath.Join(dir, p.name)
+	if _, err := os.Stat(path); err == nil {
+		b.say("%s is built: %s", p.name, path)
+		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return "", err
 	}
-	b.say("building Kubernetes: once for each version, and for long")
-	module := filepath.Join(b.module, "kube")
-	version, err := output(ctx, module, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	b.say("building %s: once for each version, and for long", p.name)
+	version, err := output(ctx, module, "go", "list", "-m", "-f", "{{.Version}}", p.module)
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, version)
+		return "", fmt.Errorf("%w\n%s", err, version)
 	}
 	// The name is taken at the end, so that a broken build is not found.
-	part := b.kube + ".part"
+	part := path + ".part"
 	link := "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(version)
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-buildvcs=false", link, "-o", part, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-buildvcs=false", "-tags=remove_all_sd,enable_kubernetes_sd", link, "-o", part, p.pkg)
 	cmd.Dir = module
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
 	if err := b.follow(cmd); err != nil {
-		return err
+		return "", err
 	}
-	return os.Rename(part, b.kube)
+	return path, os.Rename(part, path)
 }
 
 // follow runs a go command with -v and says from time to time how many packages are
@@ -176,18 +198,19 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return string(out), err
 }
 
-// makeImages makes the images of the bed: pause, which holds the namespaces of a pod, and
-// app, which is examples/composition with the console plugin.
-func (b *bed) makeImages(ctx context.Context) error {
+// makeImages makes the images of the bed: pause, which holds the namespaces of a pod, two
+// examples with the console plugin, and the programs that run in pods.
+func (b *bed) makeImages(ctx context.Context, programs map[program]string) error {
 	dir := filepath.Join(b.cache, "images")
-	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+	bin := func(name string) string { return filepath.Join(dir, "bin", name) }
+	if err := os.MkdirAll(bin(""), 0o755); err != nil {
 		return err
 	}
 	root := filepath.Join(b.module, "..", "..")
 	for _, from := range []struct{ module, pkg string }{
-		{b.module, "./pause"}, {root, "./examples/composition"}, {root, "./plugins/console"},
+		{b.module, "./pause"}, {root, "./examples/composition"}, {root, "./examples/streaming"}, {root, "./plugins/console"},
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, "bin")+"/", from.pkg)
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", bin("")+"/", from.pkg)
 		cmd.Dir = from.module
 		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -196,12 +219,12 @@ func (b *bed) makeImages(ctx context.Context) error {
 	}
 	b.images = map[string]string{}
 	for name, files := range map[string]map[string]string{
-		"pause": {"/pause": "pause"},
-		"app":   {"/app": "composition", "/plugins/console": "console"},
+		"pause":     {"/pause": bin("pause")},
+		"app":       {"/app": bin("composition"), "/plugins/console": bin("console")},
+		"streaming": {"/streaming": bin("streaming"), "/plugins/console": bin("console")},
+		"coredns":   {"/coredns": programs[coredns]},
+		"adapter":   {"/adapter": programs[adapter]},
 	} {
-		for path, file := range files {
-			files[path] = filepath.Join(dir, "bin", file)
-		}
 		b.images[name] = filepath.Join(dir, name+".tar")
 		if err := writeImage(b.images[name], "bed.test/"+name+":1", "/"+name, files); err != nil {
 			return fmt.Errorf("image %s: %w", name, err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,9 +20,12 @@ import (
 )
 
 const (
-	url       = "http://10.96.0.80/describe" // of the Service
-	spansEach = 9                            // of a request
+	service   = "http://10.96.0.80"
+	spansEach = 9 // of a request of describe
 )
+
+// describe are the flags of a load that calls examples/composition.
+var describe = []string{"-url", service + "/describe", "-body", `{"text": "A good day. Then rain came."}`}
 
 var (
 	withBed = flag.Bool("bed", false, "build and start the bed; without it, its tests are skipped")
@@ -95,7 +99,7 @@ func rollout(t *testing.T, name string) {
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: RESOURCES
-images: [{name: registry.example/app, newName: bed.test/app, newTag: "1"}]
+images: [{name: registry.example/app, newName: bed.test/app}]
 patches:
   - target: {kind: Deployment}
     patch: |
@@ -103,7 +107,6 @@ patches:
       kind: Deployment
       metadata: {name: any}
       spec:
-        replicas: 4
         template:
           spec:
             containers:
@@ -123,30 +126,47 @@ patches:
       - {op: add, path: /spec/clusterIP, value: 10.96.0.80}
 `
 
-// deploy applies manifests of deploy/kubernetes with the overlay and more patches, until the
-// test ends.
-func deploy(t *testing.T, patches string, manifests ...string) {
+// fourPods is a patch.
+const fourPods = `  - target: {kind: Deployment}
+    patch: |
+      - {op: add, path: /spec/replicas, value: 4}
+`
+
+// manifests is the folder of manifests that users get.
+const manifests = "../../deploy/kubernetes/"
+
+// deploy applies manifest files with the overlay and more patches, until the test ends.
+func deploy(t *testing.T, patches string, files ...string) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range manifests {
-		text, err := os.ReadFile(filepath.Join(theBed.module, "../../deploy/kubernetes", name))
+	var names []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+		name := filepath.Base(file)
+		names = append(names, name)
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	values := strings.NewReplacer("SPANS", filepath.Join(theBed.dir, "spans"), "RESOURCES", "["+strings.Join(manifests, ", ")+"]")
+	values := strings.NewReplacer("SPANS", filepath.Join(theBed.dir, "spans"), "RESOURCES", "["+strings.Join(names, ", ")+"]")
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(values.Replace(overlay)+patches), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(kubectl(t, "apply", "-k", dir))
+	apply(t, "-k", dir)
+}
+
+// apply applies manifests until the test ends.
+func apply(t *testing.T, from ...string) {
+	t.Helper()
+	t.Log(kubectl(t, append([]string{"apply"}, from...)...))
 	t.Cleanup(func() {
 		if *keepBed {
 			return
 		}
-		if out, err := theBed.kubectl(context.Background(), "delete", "-k", dir).CombinedOutput(); err != nil {
+		if out, err := theBed.kubectl(context.Background(), append([]string{"delete"}, from...)...).CombinedOutput(); err != nil {
 			t.Errorf("kubectl delete: %v\n%s", err, out)
 		}
 	})
@@ -165,7 +185,7 @@ func startLoad(t *testing.T, args ...string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"load", "-for", "10m", "-body", `{"text": "A good day. Then rain came."}`}, args...)
+	args = append([]string{"load", "-for", "10m"}, args...)
 	l := &load{}
 	// It ends by stop alone, so that it tells what it saw.
 	l.cmd = theBed.inNet(context.Background(), 1, self, args...)
@@ -235,11 +255,11 @@ func awaitSpans(t *testing.T, want int) int {
 
 // awaitService waits until the Service answers, and the spans of its answers are there. The
 // nodes learn of pods a little later than kubectl.
-func awaitService(t *testing.T) {
+func awaitService(t *testing.T, request []string, spansEach int) {
 	t.Helper()
 	for {
 		before := countSpans(t)
-		l := startLoad(t, "-url", url, "-rate", "10", "-callers", "2")
+		l := startLoad(t, append([]string{"-rate", "10", "-callers", "2"}, request...)...)
 		pass(t, time.Second)
 		r := l.stop(t)
 		awaitSpans(t, before+spansEach*r.OK)
@@ -358,7 +378,7 @@ func restart(t *testing.T, p pods) {
 
 // TestWholeAppPerPod has the manifest of docs/how-to/kubernetes.md under 300 requests/s.
 func TestWholeAppPerPod(t *testing.T) {
-	deploy(t, "", "service.yaml")
+	deploy(t, fourPods, manifests+"service.yaml")
 	app := pods{"app", "SERVE_HTTP_HOST"}
 	for _, e := range []event{noEvent, rollingRestart, withFresh, scale, kill9, cutOff} {
 		t.Run(e.name, func(t *testing.T) { underLoad(t, e, app) })
@@ -369,9 +389,9 @@ func TestWholeAppPerPod(t *testing.T) {
 func underLoad(t *testing.T, e event, p pods) {
 	rollout(t, "app")
 	rollout(t, p.deployment)
-	awaitService(t)
+	awaitService(t, describe, spansEach)
 	before := countSpans(t)
-	l := startLoad(t, append([]string{"-url", url, "-rate", "300", "-callers", "16"}, e.args...)...)
+	l := startLoad(t, slices.Concat(describe, []string{"-rate", "300", "-callers", "16"}, e.args)...)
 	pass(t, 3*time.Second)
 	e.do(t, p)
 	pass(t, 4*time.Second) // pods that stop have 3 s to drain
@@ -393,8 +413,7 @@ func underLoad(t *testing.T, e event, p pods) {
 	}
 }
 
-// apart has Sentiment and Tokenizer in pods of their own, which the app finds by their
-// EndpointSlices. There is no DNS server in the bed, so that the pods get the API's name from a file.
+// apart has Sentiment and Tokenizer in pods of their own, at TARGET.
 const apart = `  - target: {kind: Deployment, name: model}
     patch: |
       apiVersion: apps/v1
@@ -414,22 +433,46 @@ const apart = `  - target: {kind: Deployment, name: model}
       spec:
         template:
           spec:
-            serviceAccountName: app
-            automountServiceAccountToken: true
-            hostAliases: [{ip: 10.96.0.1, hostnames: [kubernetes.default.svc]}]
             containers:
               - name: app
-                env: [{name: SERVE_REMOTE, value: "Sentiment=k8s:///model:call,Tokenizer=k8s:///model:call"}]
+                env: [{name: SERVE_REMOTE, value: "Sentiment=TARGET,Tokenizer=TARGET"}]
 `
 
-// TestDeploymentsApart has two of four deployments in other pods than the ingress.
+// cache lets an old pod stay until a new pod has been in the list for this time.
+func cache(seconds string) string {
+	return `  - target: {kind: Deployment, name: model}
+    patch: |
+      - {op: replace, path: /spec/minReadySeconds, value: ` + seconds + `}
+`
+}
+
+// account lets the app's pods read EndpointSlices.
+const account = `  - target: {kind: Deployment, name: app}
+    patch: |
+      - {op: add, path: /spec/template/spec/serviceAccountName, value: app}
+      - {op: replace, path: /spec/template/spec/automountServiceAccountToken, value: true}
+`
+
+// TestDeploymentsApart has two of four deployments in other pods than the ingress, which
+// finds them by their EndpointSlices.
 func TestDeploymentsApart(t *testing.T) {
-	deploy(t, apart, "service.yaml", "model.yaml", "endpointslices.yaml")
+	patches := strings.ReplaceAll(apart, "TARGET", "k8s:///model:call")
+	deploy(t, fourPods+account+cache("0")+patches, manifests+"service.yaml", manifests+"model.yaml", manifests+"endpointslices.yaml")
 	for _, p := range []pods{{"app", "SERVE_REMOTE"}, {"model", "SERVE_CALL_ADDR"}} {
 		t.Run(p.deployment, func(t *testing.T) {
 			for _, e := range []event{noEvent, rollingRestart, scale, kill9, cutOff} {
 				t.Run(e.name, func(t *testing.T) { underLoad(t, e, p) })
 			}
 		})
+	}
+}
+
+// TestDeploymentsApartByDNS is TestDeploymentsApart with the name of the headless Service,
+// whose list of pods may be 10 s old.
+func TestDeploymentsApartByDNS(t *testing.T) {
+	patches := strings.ReplaceAll(apart, "TARGET", "dns:///model.default.svc:9100")
+	deploy(t, fourPods+cache("10")+patches, manifests+"service.yaml", manifests+"model.yaml")
+	for _, e := range []event{noEvent, rollingRestart, scale, kill9, cutOff} {
+		t.Run(e.name, func(t *testing.T) { underLoad(t, e, pods{"model", "SERVE_CALL_ADDR"}) })
 	}
 }

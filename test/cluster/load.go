@@ -29,7 +29,7 @@ type result struct {
 func loadMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	url := flags.String("url", "", "the URL")
-	body := flags.String("body", "", "the body of each POST")
+	body := flags.String("body", "", "the body of each POST; empty: GET")
 	duration := flags.Duration("for", 10*time.Second, "how long")
 	callers := flags.Int("callers", 16, "how many callers, each with one request at a time")
 	rate := flags.Int("rate", 300, "requests per second of all callers together")
@@ -82,7 +82,16 @@ func loadMain(ctx context.Context, args []string) error {
 
 // call makes a request, and returns the status of the answer or the error.
 func call(client *http.Client, url, body string) string {
-	resp, err := client.Post(url, "application/json", strings.NewReader(body))
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
 	if err != nil {
 		return err.Error()
 	}

@@ -2,7 +2,7 @@
 
 // Command cluster makes a Kubernetes of two nodes on this machine, for tests.
 //
-//	cluster build             builds Kubernetes, unpacks containerd, and makes the images
+//	cluster build             builds the programs, unpacks containerd, and makes the images
 //	cluster up                starts the nodes and waits until they are ready
 //	cluster down              stops all of it and removes its files
 //	cluster kubectl ARGS      runs kubectl against the nodes
@@ -13,8 +13,9 @@
 //  1. Build puts binaries into the cache folder of the user, by version. Only the first
 //     build takes long.
 //  2. Up starts three processes in namespaces of their own: the control plane and two
-//     nodes. Each is PID 1 of its namespace and starts its daemons: etcd and the servers
-//     of Kubernetes, or containerd, kubelet and kube-proxy.
+//     nodes. Each is PID 1 of its namespace and starts its daemons: etcd, the servers of
+//     Kubernetes and Prometheus, or containerd, kubelet and kube-proxy. CoreDNS runs in
+//     pods.
 //  3. Down kills the three processes. The kernel then ends all others, and drops the
 //     mounts and the networks.
 //

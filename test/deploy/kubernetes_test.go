@@ -32,6 +32,7 @@ type manifests struct {
 	accounts    []corev1.ServiceAccount
 	roles       []rbacv1.Role
 	bindings    []rbacv1.RoleBinding
+	files       []corev1.ConfigMap
 }
 
 var separator = regexp.MustCompile(`(?m)^---$`)
@@ -65,6 +66,8 @@ func read(t *testing.T, name string) (m manifests) {
 			m.roles = add(t, name, doc, m.roles)
 		case "rbac.authorization.k8s.io/v1 RoleBinding":
 			m.bindings = add(t, name, doc, m.bindings)
+		case "v1 ConfigMap":
+			m.files = add(t, name, doc, m.files)
 		default:
 			t.Errorf("%s: the test does not know %s %s", name, kind.APIVersion, kind.Kind)
 		}
@@ -175,10 +178,45 @@ func TestModel(t *testing.T) {
 	if want := ":" + port(t, pod.Containers[0], "call"); cfg.Serving.Calls.Addr != want {
 		t.Errorf("port call is %s, and the service takes calls at %s", want, cfg.Serving.Calls.Addr)
 	}
+	if d.Spec.MinReadySeconds < 30 {
+		t.Errorf("an old pod ends %d s after a new pod is ready, want 30 for callers by DNS", d.Spec.MinReadySeconds)
+	}
 	if *pod.TerminationGracePeriodSeconds != *app.TerminationGracePeriodSeconds {
 		t.Errorf("%d s to stop, want those of the app", *pod.TerminationGracePeriodSeconds)
 	}
 	checkVolumes(t, pod)
+}
+
+// TestPrometheusAdapter compares the rules of the adapter with the metrics of autoscalers, and
+// with the guide.
+func TestPrometheusAdapter(t *testing.T) {
+	m := read(t, "prometheus-adapter.yaml")
+	text := m.files[0].Data["config.yaml"]
+	var config struct {
+		Rules []struct{ SeriesQuery string }
+	}
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`__name__=~"([^"]+)"`).FindStringSubmatch(config.Rules[0].SeriesQuery)
+	if len(name) != 2 {
+		t.Fatalf("the rule asks for %s, want names of metrics", config.Rules[0].SeriesQuery)
+	}
+	known := regexp.MustCompile("^(?:" + name[1] + ")$")
+	for of, scaler := range render(t, apart, "--autoscale", "hpa").scalers {
+		for _, metric := range scaler.Spec.Metrics {
+			if !known.MatchString(metric.Pods.Metric.Name) {
+				t.Errorf("the autoscaler of %s reads %s, which the rule does not have", of, metric.Pods.Metric.Name)
+			}
+		}
+	}
+	guide, err := os.ReadFile("../../docs/how-to/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(guide), "\n"+text+"```\n") {
+		t.Errorf("docs/how-to/kubernetes.md does not show\n%s", text)
+	}
 }
 
 func TestEndpointSlices(t *testing.T) {
