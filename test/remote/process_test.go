@@ -40,6 +40,10 @@ const envChild = "SERVETRACE_TEST_REMOTE"
 func TestMain(m *testing.M) {
 	testplugin.Main()
 	if os.Getenv(envChild) != "" {
+		go func() { // the end of standard input is the end of the test, however that ended
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(1)
+		}()
 		if err := runChild(); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -282,6 +286,9 @@ func start(t testing.TB, environ ...string) *process {
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.cmd.StdinPipe(); err != nil { // Wait closes it
 		t.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {
