@@ -26,13 +26,6 @@ const (
 	leastWakeSpans = 32
 )
 
-// A shard charges bytes to the account in advance, so that CPUs rarely contend for it:
-// creditBytes at a time, and all shards together at most creditShare of the account.
-const (
-	creditBytes = 32 << 10
-	creditShare = 1.0 / 16
-)
-
 // intake accepts or refuses the spans that end. It has a few lists, each with its own
 // lock. Safe for concurrent use.
 type intake struct {
@@ -47,7 +40,6 @@ type intake struct {
 	// For one shard.
 	shardWakeSpans int   // most spans before it wakes the encoder
 	shardWakeBytes int64 // bytes that wake the encoder
-	shardCredit    int64 // bytes that it charges in advance
 
 	wake  chan struct{} // capacity 1: a shard is long enough to be encoded
 	tick  chan struct{} // capacity 1: the oldest span has waited long enough
@@ -60,8 +52,7 @@ type intake struct {
 type shard struct {
 	mu       sync.Mutex
 	spans    []sdktrace.ReadOnlySpan
-	bytes    int64 // charged to the memory account: for spans, and credit
-	credit   int64 // charged in advance, for later spans
+	bytes    int64 // size of the spans, as charged to the memory account
 	wakeAt   int   // number of spans that wake the encoder, see await
 	woken    bool  // the encoder was woken since the list was taken
 	closed   bool
@@ -79,7 +70,6 @@ func newIntake(cfg *Settings, mem *memory) *intake {
 		shards:         make([]shard, n),
 		shardWakeSpans: max(wakeSpans/n, leastWakeSpans),
 		shardWakeBytes: wakeBytes / int64(n),
-		shardCredit:    min(creditBytes, int64(float64(mem.limit)*creditShare)/int64(n)),
 		wake:           make(chan struct{}, 1),
 		tick:           make(chan struct{}, 1),
 		age:            cfg.BatchAge,
@@ -111,7 +101,7 @@ func (in *intake) await(missing int) {
 // wakesLocked reports whether a shard has enough spans or bytes to wake the encoder. It
 // returns true at most once until the list is taken.
 func (in *intake) wakesLocked(sh *shard) bool {
-	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes-sh.credit < in.shardWakeBytes {
+	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes < in.shardWakeBytes {
 		return false
 	}
 	sh.woken = true
@@ -140,12 +130,12 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 		sh.refused[reasonShutdown]++
 	case size > in.maxSpanBytes:
 		sh.refused[reasonTooLarge]++
-	case sh.credit < size && !in.chargeLocked(sh, size-sh.credit, g.Failed):
+	case !in.mem.admit(size, g.Failed):
 		sh.refused[reasonQueueFull]++
 	default:
 		sh.accepted++
 		sh.spans = append(sh.spans, s)
-		sh.credit -= size
+		sh.bytes += size
 		wake = in.wakesLocked(sh)
 	}
 	sh.mu.Unlock()
@@ -153,20 +143,6 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	if !closed {
 		in.notify(wake)
 	}
-}
-
-// chargeLocked charges n bytes and some bytes in advance, or only n bytes if no more are
-// free. It returns false if n bytes are not free. An urgent span has error status.
-func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
-	switch {
-	case in.mem.admit(n+in.shardCredit, false):
-		n += in.shardCredit
-	case !in.mem.admit(n, urgent):
-		return false
-	}
-	sh.bytes += n
-	sh.credit += n
-	return true
 }
 
 // notify wakes the encoder at once if wake is true. If the timer that wakes the encoder
@@ -194,7 +170,7 @@ func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlyS
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	spans, bytes = sh.spans, sh.bytes
-	sh.spans, sh.bytes, sh.credit, sh.woken = spare, 0, 0, false
+	sh.spans, sh.bytes, sh.woken = spare, 0, false
 	return spans, bytes
 }
 
@@ -228,7 +204,6 @@ func (in *intake) statsLocked(s *Stats) (waiting uint64) {
 		s.Ended += sh.ended
 		s.Accepted += sh.accepted
 		addReasons(s.Refused, &sh.refused)
-		s.Bytes -= sh.credit
 		waiting += uint64(len(sh.spans))
 	}
 	return waiting

@@ -83,8 +83,8 @@ func TestWorkerIsWokenForEachFullBatch(t *testing.T) {
 	}
 }
 
-// The account has the bytes of every span that waits, and little in advance, and no span
-// is refused while it has room.
+// The account has the bytes of every span that waits, and no span is refused while it has
+// room.
 func TestAccountIsUsedUp(t *testing.T) {
 	const size = 1000
 	mem := newMemory(1 << 20)
@@ -93,16 +93,12 @@ func TestAccountIsUsedUp(t *testing.T) {
 	for range 2 << 20 / size {
 		in.add(nil, gistOf(size))
 	}
-	spans, credit := 0, int64(0)
+	spans := 0
 	for i := range in.shards {
 		spans += len(in.shards[i].spans)
-		credit += in.shards[i].credit
 	}
-	if used := mem.used.Load(); used != int64(spans*size)+credit || used > mem.normal || mem.normal-used > size {
-		t.Errorf("%d bytes on the account of %d, for %d spans of %d and %d in advance", used, mem.normal, spans, size, credit)
-	}
-	if most := int64(creditShare * float64(mem.limit)); credit > most {
-		t.Errorf("%d bytes are charged in advance, want at most %d", credit, most)
+	if used := mem.used.Load(); used != int64(spans*size) || used > mem.normal || mem.normal-used > size {
+		t.Errorf("%d bytes on the account of %d, for %d spans of %d", used, mem.normal, spans, size)
 	}
 	for i := range in.shards {
 		_, bytes := in.shards[i].take(nil)
