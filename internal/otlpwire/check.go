@@ -1,9 +1,12 @@
 package otlpwire
 
 import (
+	"sync"
 	"unicode/utf8"
 
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
@@ -16,7 +19,7 @@ import (
 // a whole request because of a single such fault. Unknown fields are allowed.
 func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
 	c := checker{req: req, maxSpan: maxSpan}
-	err = c.check(0, len(req), formRequest, 0)
+	err = c.check(0, len(req), requestForm(), 0)
 	return c.spans, c.tooLarge, err
 }
 
@@ -31,40 +34,40 @@ type checker struct {
 }
 
 // check reads the message of a form from pos to end in the request, at a depth.
-func (c *checker) check(pos, end int, of formID, depth int) error {
-	if of == formKeyValue && depth < maxLevels && isPlain(c.req[pos:end]) {
+func (c *checker) check(pos, end int, of *form, depth int) error {
+	if of.isKeyValue && depth < maxLevels && isPlain(c.req[pos:end]) {
 		return nil
 	}
 	f := cursor{part: part{c.req[:end], 0}, pos: pos}
 	for f.next() {
-		switch r := ruleFor(of, f.num); {
-		case r.want == wantNothing:
-		case f.typ != wireTypes[r.want]:
+		switch r := of.rule(f.num); {
+		case !r.known:
+		case f.typ != r.typ:
 			return faultAt(f.start, faultType)
-		case r.want == wantMessage && depth == maxLevels:
+		case r.of != nil && depth == maxLevels:
 			return faultAt(f.start, faultDepth)
-		case r.want == wantMessage:
+		case r.of != nil:
 			if err := c.check(f.body, f.pos, r.of, depth+1); err != nil {
 				return err
 			}
-			if r.of == formSpan {
-				c.count(uint64(f.pos - f.body))
+			if r.of.isSpan {
+				c.count(f.pos - f.body)
 			}
-		case f.typ == protowire.BytesType:
-			if fault := r.fault(f.content()); fault != faultNone {
-				return faultAt(f.start, fault)
-			}
+		case r.text && !utf8.Valid(f.content()):
+			return faultAt(f.start, faultText)
+		case r.idBytes > 0 && f.pos > f.body && f.pos-f.body != int(r.idBytes): // an id may be empty
+			return faultAt(f.start, faultID)
 		}
 	}
 	return f.err()
 }
 
-// ruleFor returns the rule of a field, or the zero rule for an unknown field.
-func ruleFor(of formID, num uint32) rule {
-	if rules := messageForms[of]; num < uint32(len(rules)) {
-		return rules[num]
+// count counts a span with its size.
+func (c *checker) count(bytes int) {
+	c.spans++
+	if bytes > c.maxSpan {
+		c.tooLarge++
 	}
-	return rule{}
 }
 
 // isPlain reports whether a KeyValue is valid and has the usual form: a key and then a
@@ -94,160 +97,66 @@ func isPlain(kv []byte) bool {
 	return false
 }
 
-// fault returns the fault of a text, bytes or an id, if the content breaks the rule. An id
-// may be empty.
-func (r rule) fault(content []byte) fault {
-	switch {
-	case r.want == wantText && !utf8.Valid(content):
-		return faultText
-	case len(content) == 0:
-		return faultNone
-	case r.want == wantTraceID && len(content) != 16, r.want == wantSpanID && len(content) != 8:
-		return faultID
-	}
-	return faultNone
+// form is the description of a kind of message.
+type form struct {
+	rules      []rule // by field number
+	isSpan     bool
+	isKeyValue bool
+	holdsSpans bool // spans are in the message, or in messages inside
 }
 
-// count counts a span with its size.
-func (c *checker) count(bytes uint64) {
-	c.spans++
-	if bytes > uint64(c.maxSpan) {
-		c.tooLarge++
-	}
-}
-
-// A want is the type of a known field.
-type want uint8
-
-const (
-	wantNothing want = iota // the field is unknown
-	wantMessage
-	wantText
-	wantBytes
-	wantTraceID
-	wantSpanID
-	wantVarint
-	wantFixed32
-	wantFixed64
-)
-
-var wireTypes = [...]protowire.Type{
-	wantMessage: protowire.BytesType,
-	wantText:    protowire.BytesType,
-	wantBytes:   protowire.BytesType,
-	wantTraceID: protowire.BytesType,
-	wantSpanID:  protowire.BytesType,
-	wantVarint:  protowire.VarintType,
-	wantFixed32: protowire.Fixed32Type,
-	wantFixed64: protowire.Fixed64Type,
-}
-
-// rule is the type of a field. If the field is a message, it also has the form of the
-// message.
+// rule is the description of a field. The zero rule is for an unknown field.
 type rule struct {
-	want want
-	of   formID
+	of      *form // form of a message, otherwise nil
+	typ     protowire.Type
+	known   bool
+	text    bool
+	idBytes uint8 // length of an id, otherwise 0
 }
 
-// A formID names a form of message.
-type formID uint8
-
-const (
-	formRequest formID = iota
-	formResourceSpans
-	formResource
-	formEntity
-	formScopeSpans
-	formScope
-	formSpan
-	formEvent
-	formLink
-	formStatus
-	formKeyValue
-	formAny
-	formArray
-	formKeyValues
-)
-
-// messageForms lists the fields of each form of message, by field number.
-var messageForms = [...][]rule{
-	formRequest: {field.RequestResourceSpans: {want: wantMessage, of: formResourceSpans}},
-	formResourceSpans: {
-		field.ResourceSpansResource:   {want: wantMessage, of: formResource},
-		field.ResourceSpansScopeSpans: {want: wantMessage, of: formScopeSpans},
-		field.ResourceSpansSchemaURL:  {want: wantText},
-	},
-	formResource: {
-		field.ResourceAttributes:        {want: wantMessage, of: formKeyValue},
-		field.ResourceDroppedAttributes: {want: wantVarint},
-		field.ResourceEntityRefs:        {want: wantMessage, of: formEntity},
-	},
-	formEntity: {
-		field.EntitySchemaURL:       {want: wantText},
-		field.EntityType:            {want: wantText},
-		field.EntityIDKeys:          {want: wantText},
-		field.EntityDescriptionKeys: {want: wantText},
-	},
-	formScopeSpans: {
-		field.ScopeSpansScope:     {want: wantMessage, of: formScope},
-		field.ScopeSpansSpans:     {want: wantMessage, of: formSpan},
-		field.ScopeSpansSchemaURL: {want: wantText},
-	},
-	formScope: {
-		field.ScopeName:              {want: wantText},
-		field.ScopeVersion:           {want: wantText},
-		field.ScopeAttributes:        {want: wantMessage, of: formKeyValue},
-		field.ScopeDroppedAttributes: {want: wantVarint},
-	},
-	formSpan: {
-		field.SpanTraceID:           {want: wantTraceID},
-		field.SpanSpanID:            {want: wantSpanID},
-		field.SpanTraceState:        {want: wantText},
-		field.SpanParentID:          {want: wantSpanID},
-		field.SpanName:              {want: wantText},
-		field.SpanKind:              {want: wantVarint},
-		field.SpanStart:             {want: wantFixed64},
-		field.SpanEnd:               {want: wantFixed64},
-		field.SpanAttributes:        {want: wantMessage, of: formKeyValue},
-		field.SpanDroppedAttributes: {want: wantVarint},
-		field.SpanEvents:            {want: wantMessage, of: formEvent},
-		field.SpanDroppedEvents:     {want: wantVarint},
-		field.SpanLinks:             {want: wantMessage, of: formLink},
-		field.SpanDroppedLinks:      {want: wantVarint},
-		field.SpanStatus:            {want: wantMessage, of: formStatus},
-		field.SpanFlags:             {want: wantFixed32},
-	},
-	formEvent: {
-		field.EventTime:              {want: wantFixed64},
-		field.EventName:              {want: wantText},
-		field.EventAttributes:        {want: wantMessage, of: formKeyValue},
-		field.EventDroppedAttributes: {want: wantVarint},
-	},
-	formLink: {
-		field.LinkTraceID:           {want: wantTraceID},
-		field.LinkSpanID:            {want: wantSpanID},
-		field.LinkTraceState:        {want: wantText},
-		field.LinkAttributes:        {want: wantMessage, of: formKeyValue},
-		field.LinkDroppedAttributes: {want: wantVarint},
-		field.LinkFlags:             {want: wantFixed32},
-	},
-	formStatus: {
-		field.StatusMessage: {want: wantText},
-		field.StatusCode:    {want: wantVarint},
-	},
-	formKeyValue: {
-		field.KeyValueKey:   {want: wantText},
-		field.KeyValueValue: {want: wantMessage, of: formAny},
-	},
-	formAny: {
-		field.AnyString:    {want: wantText},
-		field.AnyBool:      {want: wantVarint},
-		field.AnyInt:       {want: wantVarint},
-		field.AnyDouble:    {want: wantFixed64},
-		field.AnyArray:     {want: wantMessage, of: formArray},
-		field.AnyKeyValues: {want: wantMessage, of: formKeyValues},
-		field.AnyBytes:     {want: wantBytes},
-	},
-	formArray:     {field.ListValues: {want: wantMessage, of: formAny}},
-	formKeyValues: {field.ListValues: {want: wantMessage, of: formKeyValue}},
+// rule returns the rule of a field.
+func (f *form) rule(num uint32) rule {
+	if num < uint32(len(f.rules)) {
+		return f.rules[num]
+	}
+	return rule{}
 }
+
+// requestForm returns the form of a request. TracesData has the encoding of
+// ExportTraceServiceRequest, and its package links no HTTP gateway.
+var requestForm = sync.OnceValue(func() *form {
+	return formOf(new(tracepb.TracesData).ProtoReflect().Descriptor(), map[protoreflect.FullName]*form{})
+})
+
+// formOf returns the form of a message in OTLP's generated code. known has the forms so far.
+func formOf(message protoreflect.MessageDescriptor, known map[protoreflect.FullName]*form) *form {
+	if f := known[message.FullName()]; f != nil {
+		return f
+	}
+	f := &form{isSpan: message.Name() == "Span", isKeyValue: message.Name() == "KeyValue"}
+	known[message.FullName()] = f
+	for i := range message.Fields().Len() {
+		field := message.Fields().Get(i)
+		r := rule{known: true, typ: protowire.VarintType}
+		switch field.Kind() {
+		case protoreflect.MessageKind:
+			r.typ, r.of = protowire.BytesType, formOf(field.Message(), known)
+			f.holdsSpans = f.holdsSpans || r.of.isSpan || r.of.holdsSpans
+		case protoreflect.StringKind:
+			r.typ, r.text = protowire.BytesType, true
+		case protoreflect.BytesKind:
+			r.typ, r.idBytes = protowire.BytesType, idBytes[field.Name()]
+		case protoreflect.Fixed64Kind, protoreflect.DoubleKind:
+			r.typ = protowire.Fixed64Type
+		case protoreflect.Fixed32Kind:
+			r.typ = protowire.Fixed32Type
+		}
+		number := int(field.Number())
+		f.rules = append(f.rules, make([]rule, max(0, number+1-len(f.rules)))...)
+		f.rules[number] = r
+	}
+	return f
+}
+
+// idBytes are the lengths of the ids.
+var idBytes = map[protoreflect.Name]uint8{"trace_id": 16, "span_id": 8, "parent_span_id": 8}

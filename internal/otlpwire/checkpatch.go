@@ -12,7 +12,7 @@ import (
 // the bytes of patch and result.
 func CheckPatched(batch, patch, result []byte) (spans int, err error) {
 	c := patchChecker{checker: checker{req: result, maxSpan: math.MaxInt}, batch: batch, splices: part{patch, 0}.fields()}
-	err = c.message(0, len(result), formRequest, 0, &original{cursor: part{batch, 0}.fields()})
+	err = c.message(0, len(result), requestForm(), 0, &original{cursor: part{batch, 0}.fields()})
 	return c.spans, err
 }
 
@@ -73,7 +73,7 @@ func (o *original) find(offset int) bool {
 
 // message checks the message of the given form from pos to end in the patched batch.
 // was is the message, of the same form and depth, from which its first kept bytes come.
-func (c *patchChecker) message(pos, end int, of formID, depth int, was *original) error {
+func (c *patchChecker) message(pos, end int, of *form, depth int, was *original) error {
 	was.more = was.next()
 	for pos < end {
 		if n := c.kept(pos, end, of, was); n > 0 {
@@ -93,7 +93,7 @@ func (c *patchChecker) message(pos, end int, of formID, depth int, was *original
 }
 
 // kept returns the length of the fields from pos on that are kept from was, or 0.
-func (c *patchChecker) kept(pos, end int, of formID, was *original) int {
+func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 	if !c.seek(pos, pos+1) {
 		return 0
 	}
@@ -102,27 +102,28 @@ func (c *patchChecker) kept(pos, end int, of formID, was *original) int {
 		return 0
 	}
 	most := min(c.to, end) - pos
-	if rest := len(was.raw) - at; of >= formSpan && rest <= most { // no spans to count
+	if rest := len(was.raw) - at; !of.holdsSpans && rest <= most { // no spans to count
 		was.more = false
 		return rest
 	}
 	n := was.pos - at
-	switch inner := ruleOf(of, &was.cursor).of; {
-	case n > most || inner == formResourceSpans || inner == formScopeSpans:
+	inner := of.rule(was.num).of
+	if n > most || inner != nil && inner.holdsSpans {
 		return 0
-	case inner == formSpan:
+	}
+	if inner != nil && inner.isSpan {
 		c.spans++
 	}
 	return n
 }
 
 // field checks the field f of a message, which is not kept as a whole.
-func (c *patchChecker) field(f *cursor, of formID, depth int, was *original) error {
-	r := ruleOf(of, f)
-	if r.want == wantMessage && depth < maxLevels && c.seek(f.body, f.pos) {
+func (c *patchChecker) field(f *cursor, of *form, depth int, was *original) error {
+	r := of.rule(f.num)
+	if r.of != nil && f.typ == protowire.BytesType && depth < maxLevels && c.seek(f.body, f.pos) {
 		at := c.at + max(0, f.body-c.from)
 		if was.find(at) && was.is(f.num) && was.body <= at {
-			if r.of == formSpan {
+			if r.of.isSpan {
 				c.spans++
 			}
 			inner := original{cursor: cursor{part: part{was.raw[:was.pos], 0}, pos: was.body}}
@@ -131,13 +132,4 @@ func (c *patchChecker) field(f *cursor, of formID, depth int, was *original) err
 		}
 	}
 	return c.check(f.start, f.pos, of, depth)
-}
-
-// ruleOf returns the rule of a field that is a message. It returns the zero rule for other
-// fields.
-func ruleOf(of formID, f *cursor) rule {
-	if r := ruleFor(of, f.num); r.want == wantMessage && f.typ == protowire.BytesType {
-		return r
-	}
-	return rule{}
 }

@@ -24,7 +24,6 @@ const (
 
 	ResourceAttributes        = 1
 	ResourceDroppedAttributes = 2
-	ResourceEntityRefs        = 3
 
 	ScopeName              = 1
 	ScopeVersion           = 2
@@ -76,9 +75,4 @@ const (
 	AnyStringIndex = 8 // OTLP's profiles only: an index into a table that traces do not have
 
 	ListValues = 1 // of ArrayValue and KeyValueList
-
-	EntitySchemaURL       = 1
-	EntityType            = 2
-	EntityIDKeys          = 3
-	EntityDescriptionKeys = 4
 )
