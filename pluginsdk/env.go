@@ -1,6 +1,7 @@
 package pluginsdk
 
 import (
+	"context"
 	"io"
 	"strings"
 	"time"
@@ -34,9 +35,9 @@ type Env struct {
 	// setenv sets a granted variable in the process, for libraries. If nil, only Setup.Getenv
 	// returns the variable.
 	setenv func(name, value string) error
-	// orphaned is closed when the parent process has changed. It is nil if the parent is not
+	// orphaned ends when the parent process has changed. It is nil if the parent is not
 	// watched.
-	orphaned <-chan struct{}
+	orphaned context.Context
 	// drainTimeout replaces the constant of the same name in tests, unless it is zero.
 	drainTimeout time.Duration
 }

@@ -58,7 +58,8 @@ func TestEndIsBounded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			exporter := &deaf{c.deafOn, make(chan struct{}), make(chan struct{}), make(chan struct{})}
-			orphaned := make(chan struct{})
+			orphaned, orphan := context.WithCancel(t.Context())
+			defer orphan()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			shake, shaken := io.Pipe()
@@ -84,7 +85,7 @@ func TestEndIsBounded(t *testing.T) {
 				<-exporter.entered
 			}
 			if c.orphan {
-				close(orphaned)
+				orphan()
 			} else {
 				cancel()
 			}

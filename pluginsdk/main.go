@@ -156,16 +156,15 @@ const (
 	parentGrace = 200 * time.Millisecond
 )
 
-// watchParent returns a channel that is closed when the parent process has changed. The
-// watch lasts as long as the process. It avoids wake-ups, so that an idle plugin costs
-// nothing.
-func watchParent(parent int) <-chan struct{} {
-	gone := make(chan struct{})
+// watchParent returns a context that ends when the parent process has changed. The watch
+// lasts as long as the process. It avoids wake-ups, so that an idle plugin costs nothing.
+func watchParent(parent int) context.Context {
+	ctx, gone := context.WithCancel(context.Background())
 	// This call comes before Getppid. If the parent is still the same after the call, its
 	// process id was not reused.
 	awaitEnd := processEnd(parent)
 	go func() {
-		defer close(gone)
+		defer gone()
 		if os.Getppid() == parent {
 			awaitEnd()
 		}
@@ -175,7 +174,7 @@ func watchParent(parent int) <-chan struct{} {
 			<-ticker.C
 		}
 	}()
-	return gone
+	return ctx
 }
 
 // childTimeout bounds the end of the plugin's children after SIGKILL.

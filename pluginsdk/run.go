@@ -56,6 +56,7 @@ const (
 // run is Run, and also returns the reason for the end.
 func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	env.Stdout, env.Stderr = sharedWriters(env.Stdout, env.Stderr)
+	env.orphaned = cmp.Or(env.orphaned, context.Background())
 	if err := spec.validate(); err != nil {
 		return byHand, err
 	}
@@ -104,7 +105,7 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 		return signalled, nil
 	case <-p.released:
 		return released, nil
-	case <-p.env.orphaned:
+	case <-p.env.orphaned.Done():
 		return orphaned, nil
 	case err := <-served:
 		return serverFailed, fmt.Errorf("serve: %w", err)
@@ -128,10 +129,9 @@ func (p *plugin) end(server *grpc.Server, why ending) error {
 		bound = min(bound, orphanTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	var watch sync.WaitGroup
-	defer watch.Wait()
 	defer cancel()
-	watch.Go(func() { p.hurryIfOrphaned(ctx, cancel) })
+	// If the host ends while the plugin drains, less time is left.
+	defer context.AfterFunc(p.env.orphaned, func() { time.AfterFunc(orphanTimeout, cancel) })()
 
 	close(p.draining)
 	answered, stopped := make(chan struct{}), make(chan error, 1)
@@ -174,18 +174,6 @@ func await[T any](ctx context.Context, c <-chan T) (T, bool) {
 		var none T
 		return none, false
 	}
-}
-
-// hurryIfOrphaned shortens the end if the host ends while the plugin drains.
-func (p *plugin) hurryIfOrphaned(ctx context.Context, cancel context.CancelFunc) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-p.env.orphaned:
-	}
-	timer := time.AfterFunc(orphanTimeout, cancel)
-	defer timer.Stop()
-	<-ctx.Done()
 }
 
 func hosted(env Env) bool { return env.lookup(wire.CookieKey) == wire.CookieValue }
