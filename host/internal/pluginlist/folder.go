@@ -60,7 +60,7 @@ func lookAll(list []Entry) []sight {
 	for i, e := range list {
 		all.Go(func() {
 			var err error
-			if sights[i], err = slowdisk.Aside(ctx, e.look); err != nil {
+			if sights[i], err = slowdisk.Aside(ctx, func() (sight, error) { return e.look(), nil }); err != nil {
 				sights[i] = sight{folder: e.Folder, err: err}
 			}
 		})
@@ -101,7 +101,7 @@ func (e Entry) lookFolder() bool {
 func (e Entry) isFolder() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), slowdisk.Patience)
 	defer cancel()
-	folder, err := slowdisk.Aside(ctx, e.lookFolder)
+	folder, err := slowdisk.Aside(ctx, func() (bool, error) { return e.lookFolder(), nil })
 	return folder || err != nil && e.Folder
 }
 

@@ -25,20 +25,27 @@ const Patience = 3 * time.Second
 var ErrSilent = errors.New("the disk does not answer; is its server gone?")
 
 // Aside calls look in a goroutine, because look may block for as long as the disk does not
-// answer, and returns its result. If ctx ends first, Aside returns and the goroutine
+// answer, and returns its results. If ctx ends first, Aside returns and the goroutine
 // continues. The error is then [ErrSilent] if ctx had a deadline, otherwise the cause of
 // ctx.
-func Aside[T any](ctx context.Context, look func() T) (T, error) {
-	said := make(chan T, 1)
-	go func() { said <- look() }() // ends when the disk answers
+func Aside[T any](ctx context.Context, look func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	said := make(chan result, 1)
+	go func() { // ends when the disk answers
+		value, err := look()
+		said <- result{value, err}
+	}()
 	select {
-	case result := <-said:
-		return result, nil
+	case r := <-said:
+		return r.value, r.err
 	case <-ctx.Done():
 	}
 	select { // on a busy machine both may be ready at once
-	case result := <-said:
-		return result, nil
+	case r := <-said:
+		return r.value, r.err
 	default:
 		var none T
 		return none, cause(ctx)
@@ -64,14 +71,14 @@ func New() Disk { return Disk{turn: make(chan struct{}, 1)} }
 func (d Disk) Busy() bool { return len(d.turn) > 0 }
 
 // Look is Aside, after the earlier looks have ended.
-func Look[T any](ctx context.Context, d Disk, look func() T) (T, error) {
+func Look[T any](ctx context.Context, d Disk, look func() (T, error)) (T, error) {
 	select {
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
 		var none T
 		return none, cause(ctx)
 	}
-	return Aside(ctx, func() T {
+	return Aside(ctx, func() (T, error) {
 		defer func() { <-d.turn }()
 		return look()
 	})

@@ -14,16 +14,16 @@ func TestLookThatHangsIsLeftBehind(t *testing.T) {
 	defer cancel()
 	hangs := make(chan struct{})
 	defer close(hangs)
-	if _, err := slowdisk.Aside(ctx, func() bool { <-hangs; return true }); !errors.Is(err, slowdisk.ErrSilent) {
+	if _, err := slowdisk.Aside(ctx, func() (bool, error) { <-hangs; return true, nil }); !errors.Is(err, slowdisk.ErrSilent) {
 		t.Errorf("a look that hangs gave %v", err)
 	}
 	why := errors.New("the host shuts down")
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(why)
-	if _, err := slowdisk.Aside(stopped, func() bool { <-hangs; return true }); !errors.Is(err, why) {
+	if _, err := slowdisk.Aside(stopped, func() (bool, error) { <-hangs; return true, nil }); !errors.Is(err, why) {
 		t.Errorf("a look that was called off gave %v", err)
 	}
-	if ok, err := slowdisk.Aside(t.Context(), func() bool { return true }); !ok || err != nil {
+	if ok, err := slowdisk.Aside(t.Context(), func() (bool, error) { return true, nil }); !ok || err != nil {
 		t.Errorf("a look gave %t, %v", ok, err)
 	}
 }

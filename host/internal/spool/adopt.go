@@ -32,15 +32,7 @@ type Found struct {
 // Store, and returns their batches, ordered by time. It blocks until it has read them,
 // or until ctx ends. It is called once.
 func (s *Store) Adopt(ctx context.Context) ([]Found, error) {
-	type result struct {
-		list []Found
-		err  error
-	}
-	r, err := slowdisk.Aside(ctx, func() result {
-		list, err := s.adopt(ctx)
-		return result{list, err}
-	})
-	return r.list, errors.Join(err, r.err)
+	return slowdisk.Aside(ctx, func() ([]Found, error) { return s.adopt(ctx) })
 }
 
 func (s *Store) adopt(ctx context.Context) ([]Found, error) {

@@ -173,20 +173,9 @@ func (h *health) record(err error, dir string, notes *failures.Log) {
 
 // turn runs do when no other write runs. It waits for the result, at most for patience.
 func turn[T any](s *Store, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := slowdisk.Look(ctx, s.disk, func() result {
-		value, err := do()
-		return result{value, err}
-	})
-	if err != nil {
-		return r.value, err
-	}
-	return r.value, r.err
+	return slowdisk.Look(ctx, s.disk, do)
 }
 
 // write appends a record to the open segment. The function turn runs it.
@@ -335,16 +324,11 @@ func (s *Store) tidy(marks []mark, doomed []*segment) error {
 // Read returns the bytes of a batch, which are the data of its records in order. It blocks
 // until the disk has answered, or until ctx ends.
 func (s *Store) Read(ctx context.Context, records []*Record) ([]byte, error) {
-	type result struct {
-		data []byte
-		err  error
-	}
-	r, err := slowdisk.Aside(ctx, func() result {
-		var data []byte
+	return slowdisk.Aside(ctx, func() (data []byte, err error) {
 		for _, rec := range records {
 			part, err := rec.seg.read(rec)
 			if err != nil {
-				return result{err: err}
+				return nil, err
 			}
 			if data == nil {
 				data = part
@@ -352,12 +336,8 @@ func (s *Store) Read(ctx context.Context, records []*Record) ([]byte, error) {
 				data = append(data, part...)
 			}
 		}
-		return result{data: data}
+		return data, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.data, r.err
 }
 
 // Stats describes a Store.

@@ -31,7 +31,7 @@ type fileWatch struct {
 func (w *fileWatch) look(ctx context.Context) (files, error) {
 	ctx, cancel := context.WithTimeout(ctx, slowdisk.Patience)
 	defer cancel()
-	return slowdisk.Look(ctx, w.disk, w.lookAt)
+	return slowdisk.Look(ctx, w.disk, func() (files, error) { return w.lookAt(), nil })
 }
 
 // lookAt returns the identities of the files. It does not read the files. It blocks until

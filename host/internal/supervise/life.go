@@ -77,13 +77,13 @@ func (l *life) makePlan(start context.Context) error {
 		err   error
 	}
 	x := l.x
-	f, err := slowdisk.Look(start, x.files.disk, func() (f found) {
+	f, err := slowdisk.Look(start, x.files.disk, func() (f found, _ error) {
 		f.files = x.files.lookAt()
 		f.plan, f.err = x.sup.cfg.plan(x.Entry)
 		if f.err == nil && !f.plan.Attached {
 			slowdisk.Touch(f.plan.Path)
 		}
-		return f
+		return f, nil
 	})
 	if err != nil {
 		return x.sup.cfg.startError(start, fmt.Errorf("check the plugin's files: %w", err))
