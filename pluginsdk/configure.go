@@ -161,8 +161,7 @@ func (r *remarks) fail(prefix string, err error) {
 		return
 	}
 	path, text := "", err.Error()
-	var named *ConfigError
-	if errors.As(err, &named) {
+	if named, ok := errors.AsType[*ConfigError](err); ok {
 		path = named.Path
 		if text == named.Error() { // otherwise the text around it is needed
 			text, prefix = named.Err.Error(), ""

@@ -54,8 +54,8 @@ func configErrors(err error) error {
 		}
 		return errors.Join(all...)
 	}
-	var e *yamlfile.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*yamlfile.Error](err)
+	if !ok {
 		return err
 	}
 	if list := members(e.Err); list != nil {
@@ -65,8 +65,7 @@ func configErrors(err error) error {
 		}
 		return errors.Join(all...)
 	}
-	var own *ConfigError
-	if errors.As(e.Err, &own) { // the error of a type that decodes itself
+	if own, ok := errors.AsType[*ConfigError](e.Err); ok { // the error of a type that decodes itself
 		path := e.Path
 		if path != "" && own.Path != "" && !strings.HasPrefix(own.Path, "[") {
 			path += "."

@@ -15,11 +15,11 @@ func (w *Writer) value(v *attribute.Value) {
 	case attribute.STRING:
 		w.text(field.AnyString, v.AsString())
 	case attribute.BOOL:
-		w.uint(field.AnyBool, boolBit(v.AsBool()))
+		w.Varint(field.AnyBool, boolBit(v.AsBool()))
 	case attribute.INT64:
-		w.uint(field.AnyInt, uint64(v.AsInt64()))
+		w.Varint(field.AnyInt, uint64(v.AsInt64()))
 	case attribute.FLOAT64:
-		w.fixed64(field.AnyDouble, math.Float64bits(v.AsFloat64()))
+		w.Double(field.AnyDouble, math.Float64bits(v.AsFloat64()))
 	case attribute.EMPTY:
 	case attribute.BYTESLICE:
 		w.Content(field.AnyBytes, v.AsByteSlice())

@@ -47,7 +47,7 @@ func (w *Writer) Message(num, end int) { w.head(num, w.Len()-end) }
 // Uint writes a varint field, unless v is zero. Protobuf omits zeros.
 func (w *Writer) Uint(num int, v uint64) {
 	if v != 0 {
-		w.uint(num, v)
+		w.Varint(num, v)
 	}
 }
 
@@ -63,7 +63,7 @@ func (w *Writer) Fixed32(num int, v uint32) {
 // Fixed64 writes a fixed64 field, unless v is zero.
 func (w *Writer) Fixed64(num int, v uint64) {
 	if v != 0 {
-		w.fixed64(num, v)
+		w.Double(num, v)
 	}
 }
 
@@ -126,7 +126,8 @@ func (w *Writer) shortKey(num int, key string, n int) bool {
 	return true
 }
 
-func (w *Writer) uint(num int, v uint64) {
+// Varint writes a varint field, even if v is zero, for a member of a oneof.
+func (w *Writer) Varint(num int, v uint64) {
 	if v < oneByte && num <= 15 {
 		b := w.take(2)
 		b[0], b[1] = byte(num<<3)|byte(protowire.VarintType), byte(v)
@@ -136,7 +137,8 @@ func (w *Writer) uint(num int, v uint64) {
 	w.tag(num, protowire.VarintType)
 }
 
-func (w *Writer) fixed64(num int, v uint64) {
+// Double writes a field of eight bytes, even if v is zero, for a member of a oneof.
+func (w *Writer) Double(num int, v uint64) {
 	binary.LittleEndian.PutUint64(w.take(8), v)
 	w.tag(num, protowire.Fixed64Type)
 }

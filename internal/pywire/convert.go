@@ -150,17 +150,17 @@ func (c *Converter) value(r *reader, depth int) {
 	case msgp.BinType:
 		c.w.Content(field.AnyBytes, r.bytes())
 	case msgp.BoolType:
-		varint(&c.w, field.AnyBool, r.bit())
+		c.w.Varint(field.AnyBool, r.bit())
 	case msgp.IntType:
-		varint(&c.w, field.AnyInt, uint64(r.int())) //nolint:gosec // OTLP's two's complement
+		c.w.Varint(field.AnyInt, uint64(r.int())) //nolint:gosec // OTLP's two's complement
 	case msgp.UintType:
 		if v := r.uint(); v > math.MaxInt64 {
 			c.w.Text(field.AnyString, strconv.FormatUint(v, 10)) // OTLP has no such integer
 		} else {
-			varint(&c.w, field.AnyInt, v)
+			c.w.Varint(field.AnyInt, v)
 		}
 	case msgp.Float64Type, msgp.Float32Type:
-		fixed64(&c.w, field.AnyDouble, math.Float64bits(r.float()))
+		c.w.Double(field.AnyDouble, math.Float64bits(r.float()))
 	case msgp.NilType:
 	case msgp.ArrayType:
 		c.list("value", r.b, func(m *reader) {

@@ -3,8 +3,6 @@ package pywire
 import (
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
@@ -30,16 +28,4 @@ func content(w *otlpwire.Writer, num int, b []byte) {
 	if len(b) > 0 {
 		w.Content(num, b)
 	}
-}
-
-// varint writes a varint field, even if it is zero.
-func varint(w *otlpwire.Writer, num protowire.Number, v uint64) {
-	var scratch [16]byte
-	w.Raw(protowire.AppendVarint(protowire.AppendTag(scratch[:0], num, protowire.VarintType), v))
-}
-
-// fixed64 writes a fixed64 field, even if it is zero.
-func fixed64(w *otlpwire.Writer, num protowire.Number, v uint64) {
-	var scratch [16]byte
-	w.Raw(protowire.AppendFixed64(protowire.AppendTag(scratch[:0], num, protowire.Fixed64Type), v))
 }

@@ -100,8 +100,7 @@ func ToStatus(err error) error {
 }
 
 func toStatus(err error) error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.status(err.Error())
 	}
 	if st, ok := status.FromError(err); ok {

@@ -161,8 +161,7 @@ func (c *counter) Read(p []byte) (int, error) {
 // Drop counts bytes that a journal has skipped. It does not count the zeros that resume
 // writes.
 func (c *contents) Drop(err error) {
-	var e *journal.ErrCorrupted
-	if errors.As(err, &e) && e.Reason != "zero header" && e.Reason != "orphan chunk" {
+	if e, ok := errors.AsType[*journal.ErrCorrupted](err); ok && e.Reason != "zero header" && e.Reason != "orphan chunk" {
 		c.damaged += int64(e.Size)
 	}
 }

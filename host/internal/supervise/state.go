@@ -80,17 +80,11 @@ var errIncompatible = errors.New("incompatible")
 
 // stateAfter returns the state of a plugin whose start or process ended with err.
 func stateAfter(err error) State {
-	var failed *launch.Error
+	failed, ok := errors.AsType[*launch.Error](err)
 	switch {
-	case errors.Is(err, errIncompatible):
+	case errors.Is(err, errIncompatible), ok && failed.Incompatible():
 		return StateIncompatible
-	case !errors.As(err, &failed):
-		return StateBackingOff
-	}
-	switch {
-	case failed.Incompatible():
-		return StateIncompatible
-	case failed.Untrusted():
+	case ok && failed.Untrusted():
 		return StateUntrusted
 	}
 	return StateBackingOff

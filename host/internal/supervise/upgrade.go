@@ -83,8 +83,7 @@ func (u *upgrade) run() (taken bool, err error) {
 	case u.again != nil:
 		return false, nil // no caller waits for the error
 	}
-	var c *crash
-	if u.next == nil && errors.As(err, &c) { // otherwise retire counts the crash
+	if _, crashed := errors.AsType[*crash](err); crashed && u.next == nil { // otherwise retire counts the crash
 		x.status.crashed(false)
 	}
 	if u.old.gone() {
