@@ -19,6 +19,14 @@ func TestAccessListIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	const anybody = ^uint32(0)
+	folder := filepath.Dir(path)
+	if err := os.Chmod(folder, 0o775); err != nil { // the mode that the list will show
+		t.Fatal(err)
+	}
+	before, err := Identify(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	list := binary.LittleEndian.AppendUint32(nil, 2) // the version
 	for _, e := range []struct {
 		tag, rights uint16
@@ -38,6 +46,16 @@ func TestAccessListIsSeen(t *testing.T) {
 		t.Skip("no access control lists on this file system")
 	} else if err != nil {
 		t.Fatal(err)
+	}
+	without, err := Identify(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setxattr(folder, "system.posix_acl_access", list, 0); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := Identify(path); err != nil || now == without || without == before {
+		t.Errorf("identity %+v, then %+v with a list of the file, then %+v (%v) with a list of the folder", before, without, now, err)
 	}
 	steps, err := walk(path)
 	if err != nil {

@@ -8,21 +8,24 @@ import (
 )
 
 // timerSlack is the time by which a plugin's timers may be late. In a busy process, Go's
-// runtime often sleeps for 20 µs. With the kernel's default slack of 50 µs, these sleeps
-// use much of the CPU of a plugin that forwards batches.
-const timerSlack = time.Millisecond
+// runtime often sleeps for 20 µs. With the kernel's default slack, these sleeps use much of
+// the CPU of a plugin that forwards batches.
+const (
+	timerSlack   = time.Millisecond
+	defaultSlack = 50 * time.Microsecond
+)
 
 // inBackground calls start with the scheduling policy SCHED_BATCH and a large timer slack
 // for the processes that it starts. On a busy CPU such a process does not interrupt the
 // service when it wakes up, and it wakes up less often. Its share of the CPU is the same.
 // inBackground changes only the calling thread, which the caller must have locked, and
-// restores it. If the thread already has another policy or a larger slack, or the kernel
+// restores it. If the thread has another policy or another slack than usual, or the kernel
 // refuses the change, the plugin inherits the setting of the service.
 func inBackground(start func() error) error {
 	if policy, ok := usualPolicy(); ok && setPolicy(policy|unix.SCHED_BATCH) {
 		defer setPolicy(policy) // a thread may always return to its old policy
 	}
-	if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && slack > 0 && slack < int(timerSlack) {
+	if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && slack == int(defaultSlack) {
 		if unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0) == nil {
 			defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0) }()
 		}

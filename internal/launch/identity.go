@@ -9,8 +9,9 @@ import (
 
 // Identity identifies a state of an executable without its content. Two values are equal
 // (==) if the path leads to the same file, with the same size, times and mode, through the
-// same folders and links, with the same owners and modes. The value does not cover
-// Trust.Imports and access control lists. The zero value means that there is no file.
+// same folders and links, with the same owners and modes, and the same folders with access
+// control lists. The value does not cover Trust.Imports. The zero value means that there is
+// no file.
 type Identity struct {
 	dev, inode   uint64
 	size         int64
@@ -29,7 +30,7 @@ func Identify(path string) (Identity, error) {
 	}
 	hash := fnv.New64a()
 	for _, s := range steps[:len(steps)-1] {
-		_, _ = fmt.Fprintf(hash, "%q %d %d %d %d %d\n", s.path, s.stat.Dev, s.stat.Ino, s.stat.Mode, s.stat.Uid, s.stat.Gid) // never fails
+		_, _ = fmt.Fprintf(hash, "%q %d %d %d %d %d %t\n", s.path, s.stat.Dev, s.stat.Ino, s.stat.Mode, s.stat.Uid, s.stat.Gid, s.acl) // never fails
 	}
 	file := steps[len(steps)-1].stat
 	return Identity{
