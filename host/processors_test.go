@@ -200,7 +200,8 @@ func TestFrozenProcessor(t *testing.T) {
 				c.ExportTimeout, c.ProcessorFailOpen = time.Second, map[string]bool{"": open}
 			}, path)
 			r.spans("before", 10)
-			r.flush()
+			r.flush() // a processor that fails open may not be ready yet
+			testplugin.WaitFor(t, "a ready processor", func() bool { return r.processor("b").Plugin.State == host.StateReady })
 			testplugin.Freeze(t, r.processor("b").Plugin.PID)
 			r.spans("s", 1000)
 			r.flush()

@@ -36,6 +36,9 @@ func Gone(pid int) bool {
 // Freeze stops a process and waits until all its threads have stopped.
 func Freeze(t testing.TB, pid int) {
 	t.Helper()
+	if pid <= 0 { // 0 would freeze the group of this test
+		t.Fatalf("no process to freeze: its id is %d", pid)
+	}
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
