@@ -136,6 +136,11 @@ func TestCapsOfTheLog(t *testing.T) {
 	}
 }
 
+// inFakeTime returns a test in which time stands still while code runs.
+func inFakeTime(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
+}
+
 func TestStackKeepsItsHead(t *testing.T) {
 	dump := "goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1d\n\n"
 	many := strings.Repeat(dump, 2*maxKeptStack/len(dump))
@@ -151,7 +156,7 @@ func TestStackKeepsItsHead(t *testing.T) {
 		{"colour", "panic: \x1b[31m\xff\n", "panic: ␛[31m\uFFFD\n", "panic: ␛[31m\uFFFD"},
 		{"no end", "panic: x", "panic: x\n", "panic: x"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, inFakeTime(func(t *testing.T) {
 			for _, size := range []int{3, 4096, len(test.printed)} {
 				// Also where it comes after more than is logged.
 				for _, noise := range []string{"", strings.Repeat("noise\n", 2*burstLines)} {
@@ -169,7 +174,7 @@ func TestStackKeepsItsHead(t *testing.T) {
 					}
 				}
 			}
-		})
+		}))
 	}
 }
 
