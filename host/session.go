@@ -160,7 +160,6 @@ func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended boo
 	}
 	select {
 	case <-s.peer.Done():
-		return s.peer.Exit(), true
 	case <-time.After(grace):
 	case <-ctx.Done():
 	}

@@ -48,7 +48,11 @@ func Tee(exporters ...NewExporter) NewExporter {
 		}
 		for i, construct := range exporters {
 			err := t.add(ctx, s, construct)
-			for _, one := range flatten(err) {
+			list := members(err)
+			if list == nil && err != nil {
+				list = []error{err}
+			}
+			for _, one := range list {
 				faults = append(faults, fmt.Errorf("exporter %d of %d: %w", i+1, len(exporters), one))
 			}
 		}
@@ -241,15 +245,4 @@ func (t *tee) forget(id string) {
 	if i := slices.Index(t.order, id); i >= 0 {
 		t.order = slices.Delete(t.order, i, i+1)
 	}
-}
-
-// flatten returns the errors that errors.Join joined, or err alone.
-func flatten(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if list := members(err); list != nil {
-		return list
-	}
-	return []error{err}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -203,6 +204,16 @@ func machineName(file *elf.File) string {
 	return cmp.Or(name, file.Machine.String())
 }
 
+// scriptMark is the beginning of a script, before its interpreter.
+const scriptMark = "#!"
+
+// beginsWith reports whether a file begins with mark.
+func beginsWith(f io.ReaderAt, mark string) bool {
+	head := make([]byte, len(mark))
+	n, _ := f.ReadAt(head, 0)
+	return string(head[:n]) == mark
+}
+
 // badFormat explains why the kernel cannot run the executable at path.
 func badFormat(path string) string {
 	here := runtime.GOOS + "/" + runtime.GOARCH
@@ -215,8 +226,7 @@ func badFormat(path string) string {
 	if err == nil {
 		return fmt.Sprintf("it is built for %s, this machine is %s; build it with GOARCH=%s", machineName(file), here, runtime.GOARCH)
 	}
-	head := make([]byte, 2)
-	if _, err := f.ReadAt(head, 0); err == nil && bytes.Equal(head, []byte("#!")) {
+	if beginsWith(f, scriptMark) {
 		return "its first line names no usable interpreter"
 	}
 	return fmt.Sprintf("it is not a program for %s: neither an ELF file nor a script with a first line like #!/usr/bin/python3", here)
@@ -231,8 +241,7 @@ func Foreign(path string) string {
 		return ""
 	}
 	defer func() { _ = f.Close() }() // read only
-	head := make([]byte, 2)
-	if n, _ := f.ReadAt(head, 0); n == len(head) && bytes.Equal(head, []byte("#!")) {
+	if beginsWith(f, scriptMark) {
 		return ""
 	}
 	if file, err := elf.NewFile(f); err == nil && machineName(file) == runtime.GOARCH {

@@ -1,7 +1,7 @@
 package launch
 
 import (
-	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +58,7 @@ func (p *program) prepare(folder *Folder) error {
 		_ = memory.Close() // nothing in it is wanted
 		return err
 	}
-	if err := seal(memory); err != nil || !isELF(memory) {
+	if err := seal(memory); err != nil || !beginsWith(memory, elf.ELFMAG) { // the kernel loads only such a program itself
 		defer func() { _ = memory.Close() }() // its content is copied
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
@@ -118,11 +118,4 @@ func (p *program) release() {
 		_ = p.memory.Close() // no plugin uses this descriptor, and nothing is written to it
 		p.memory = nil
 	}
-}
-
-// isELF reports whether the kernel loads the program itself.
-func isELF(f io.ReaderAt) bool {
-	head := make([]byte, 4)
-	_, err := f.ReadAt(head, 0)
-	return err == nil && bytes.Equal(head, []byte("\x7fELF"))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -66,15 +67,10 @@ func parseRecord(text string) (record, bool) {
 	case "error":
 		r.level = slog.LevelError
 	}
-	keys := make([]string, 0, len(fields))
-	for key := range fields {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !strings.HasPrefix(key, "@") {
-			keys = append(keys, key)
+			r.attrs = append(r.attrs, slog.String(key, fmt.Sprint(fields[key])))
 		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		r.attrs = append(r.attrs, slog.String(key, fmt.Sprint(fields[key])))
 	}
 	return r, true
 }

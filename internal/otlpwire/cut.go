@@ -6,8 +6,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Cut returns a request with the spans of req from index skip on: as many as fit into
-// maxSpans spans and maxBytes bytes, but at least one if there is one. A limit of zero
+// Cut returns a request with the spans of req from index skip on: at most maxSpans spans,
+// and nearly as many as fit into maxBytes bytes, but at least one if there is one. A limit of zero
 // means no limit. spans is their number; the caller adds it to skip for the next piece.
 // Each piece repeats the resource and the scope of its spans and owns its memory. The
 // order stays. ResourceSpans and ScopeSpans without spans are left out. Unknown fields of
@@ -26,15 +26,7 @@ func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err
 		maxBytes = math.MaxInt
 	}
 	skip = min(skip, len(r.entries[ofSpan]))
-	end := skip
-	size := pieceSize{r: r}
-	for end < len(r.entries[ofSpan]) && (maxSpans <= 0 || end-skip < maxSpans) {
-		size.add(end)
-		if end > skip && size.total() > maxBytes-len(unknown) {
-			break
-		}
-		end++
-	}
+	end := r.pieceEnd(skip, maxSpans, maxBytes-len(unknown))
 	var w Writer
 	r.writePiece(&w, skip, end)
 	w.Raw(unknown)
@@ -78,34 +70,28 @@ func (r *Request) head(o owner) []byte {
 	return r.without(r.entryPart(o), func(c cursor) bool { return c.is(forms[o.kind+1].field) })
 }
 
-// pieceSize computes the size of a piece while spans are added to it.
-type pieceSize struct {
-	r               *Request
-	scope, resource int32 // 1 + the indexes of the scope and the resource of the last span
-	done            int   // bytes of complete ResourceSpans
-	resourceBytes   int   // content of the open ResourceSpans without the open ScopeSpans
-	scopeBytes      int   // content of the open ScopeSpans
-}
+// pieceHead bounds the bytes of the tag and the length of a ResourceSpans or ScopeSpans.
+const pieceHead = 6
 
-func (s *pieceSize) add(i int) {
-	scope, resource := s.r.holders(i)
-	if s.scope != 0 && scope+1 != s.scope {
-		s.resourceBytes += SizeField(s.scopeBytes)
-	}
-	if resource+1 != s.resource {
-		if s.resource != 0 {
-			s.done += SizeField(s.resourceBytes)
+// pieceEnd returns the end of the piece that begins with span start, within the limits. It
+// counts pieceHead bytes for each head, so that the piece may be some bytes smaller than
+// the limit.
+func (r *Request) pieceEnd(start, maxSpans, maxBytes int) int {
+	size, lastScope, lastResource := 0, int32(-1), int32(-1)
+	for i := start; i < len(r.entries[ofSpan]); i++ {
+		scope, resource := r.holders(i)
+		if resource != lastResource {
+			size += pieceHead + len(r.head(owner{kind: ofResource, i: resource}))
 		}
-		s.resourceBytes = len(s.r.head(owner{kind: ofResource, i: resource}))
+		if scope != lastScope {
+			size += pieceHead + len(r.head(owner{kind: ofScope, i: scope}))
+		}
+		lastScope, lastResource = scope, resource
+		span := &r.entries[ofSpan][i]
+		size += SizeField(int(span.end - span.start))
+		if i > start && (size > maxBytes || maxSpans > 0 && i-start >= maxSpans) {
+			return i
+		}
 	}
-	if scope+1 != s.scope {
-		s.scopeBytes = len(s.r.head(owner{kind: ofScope, i: scope}))
-	}
-	s.scope, s.resource = scope+1, resource+1
-	span := &s.r.entries[ofSpan][i]
-	s.scopeBytes += SizeField(int(span.end - span.start))
-}
-
-func (s *pieceSize) total() int {
-	return s.done + SizeField(s.resourceBytes+SizeField(s.scopeBytes))
+	return len(r.entries[ofSpan])
 }

@@ -41,9 +41,6 @@ func (c *callCounts) count(ans Answer) {
 	case ans.Err != nil:
 		kind = ans.Err.Code
 	}
-	if c.answers == nil {
-		c.answers = map[string]uint64{}
-	}
 	c.answers[kind]++
 	c.total++
 	c.sum += ans.Took
@@ -63,9 +60,5 @@ func (c *callCounts) stats() (answers map[string]uint64, durations Durations) {
 		sum += c.within[i]
 		d.Buckets[bound] = sum
 	}
-	answers = maps.Clone(c.answers)
-	if answers == nil {
-		answers = map[string]uint64{}
-	}
-	return answers, d
+	return maps.Clone(c.answers), d
 }

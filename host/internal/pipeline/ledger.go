@@ -54,7 +54,7 @@ type ledger struct {
 }
 
 func newLedger() ledger {
-	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}}
+	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}, calls: callCounts{answers: map[string]uint64{}}}
 }
 
 // add counts an item that comes into the queue.

@@ -32,7 +32,9 @@ func (p *Pipeline) Stats() Stats {
 	}
 	s.Spool = p.Spool.stats()
 	s.PushedBack = p.consumer.pushedBack
-	undrained := p.statsLocked(&s)
+	p.consumer.statsLocked(&s)
+	// Accepted spans that have not reached the queues.
+	undrained := p.intake.statsLocked(&s) + uint64(p.encoder.enc.Spans()) + uint64(p.consumer.spans)
 	first := p.chain.next(nil, nil, p.seq+1)
 	for _, q := range p.chain.all {
 		n := undrained
@@ -42,12 +44,4 @@ func (p *Pipeline) Stats() Stats {
 		s.Queues[q] = q.statsLocked(n)
 	}
 	return s
-}
-
-// statsLocked adds the counts of incoming spans to s, and returns the number of accepted
-// spans that have not reached the queues. The caller holds all locks.
-func (p *Pipeline) statsLocked(s *Stats) (undrained uint64) {
-	waiting := p.intake.statsLocked(s)
-	p.consumer.statsLocked(s)
-	return waiting + uint64(p.encoder.enc.Spans()) + uint64(p.consumer.spans)
 }

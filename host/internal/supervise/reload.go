@@ -16,21 +16,18 @@ type reloads struct {
 
 // ask makes a request and blocks until it is answered, ctx ends, or the plugin stops.
 func (r *reloads) ask(ctx context.Context) error {
-	answer := make(chan error, 1)
-	select {
-	case r.asked <- answer:
-	case <-r.ended:
-		return errStopping
-	case <-ctx.Done():
-		return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-r.ended:
-		return errStopping
-	case <-ctx.Done():
-		return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
+	answer, asked := make(chan error, 1), r.asked
+	for {
+		select {
+		case asked <- answer:
+			asked = nil // now it waits for the answer
+		case err := <-answer:
+			return err
+		case <-r.ended:
+			return errStopping
+		case <-ctx.Done():
+			return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
+		}
 	}
 }
 
