@@ -44,7 +44,7 @@ type counts struct {
 }
 
 // lock locks the mutex. The result unlocks it and writes the lines for the log.
-func (s *pluginStatus) lock() (unlock func()) {
+func lock(s *pluginStatus) (unlock func()) {
 	s.mu.Lock()
 	return func() {
 		s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *pluginStatus) lock() (unlock func()) {
 
 // set changes the state. cause is the reason, empty if the state needs none.
 func (s *pluginStatus) set(to State, cause string) {
-	defer s.lock()()
+	defer lock(s)()
 	s.setLocked(to, cause)
 }
 
@@ -125,7 +125,7 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 
 // degrade records a batch that was not delivered. A ready plugin becomes degraded.
 func (s *pluginStatus) degrade(cause string) {
-	defer s.lock()()
+	defer lock(s)()
 	s.degradeLocked(cause)
 }
 
@@ -139,7 +139,7 @@ func (s *pluginStatus) degradeLocked(cause string) {
 // delivered records a delivered batch. A degraded plugin becomes ready if no call has
 // failed for failures.Calm.
 func (s *pluginStatus) delivered() {
-	defer s.lock()()
+	defer lock(s)()
 	s.counts.lastSuccess = time.Now()
 	if time.Since(s.failed) >= failures.Calm {
 		s.restoreLocked()
@@ -156,14 +156,14 @@ func (s *pluginStatus) restoreLocked() {
 // answers records that the plugin has answered a call, so that it no longer counts as
 // silent.
 func (s *pluginStatus) answers() {
-	defer s.lock()()
+	defer lock(s)()
 	if s.silent {
 		s.restoreLocked()
 	}
 }
 
 func (s *pluginStatus) missed(err error) {
-	defer s.lock()()
+	defer lock(s)()
 	if !s.silent {
 		s.failures.Note(slog.LevelWarn, "plugin gave no answer to a health check; three in a row and it is taken for hung", "error", err)
 	}
@@ -174,7 +174,7 @@ func (s *pluginStatus) missed(err error) {
 
 // ready records a process that is described and configured.
 func (s *pluginStatus) ready(about facts, args ...any) {
-	defer s.lock()()
+	defer lock(s)()
 	s.about = about
 	s.counts.starts++
 	s.changed, s.silent = false, false
@@ -187,7 +187,7 @@ func (s *pluginStatus) ready(about facts, args ...any) {
 // steady records that a process was ready for policy.steadyAfter. The failures of earlier
 // processes no longer count.
 func (s *pluginStatus) steady() {
-	defer s.lock()()
+	defer lock(s)()
 	s.breaker.steady()
 	s.calmLocked()
 	if s.logged.unsteady {
