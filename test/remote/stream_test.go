@@ -23,9 +23,9 @@ const (
 	items = 5_000
 	// ahead bounds how many items a process sends that the client has not read. They fill the
 	// buffers of the kernel and the windows of HTTP/2.
-	ahead = 1_000
+	ahead = items / 2
 	// memory bounds the memory of a process in bytes, with the race detector.
-	memory = 176 << 20
+	memory = 256 << 20
 )
 
 // reader is a client of a stream: Ingress answers with the items that it reads from Model.
