@@ -53,15 +53,15 @@ type exchange struct {
 
 // prepare makes the response to r, the request as the app sees it.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) {
-	p := &x.resp
-	p.pace.controller = *http.NewResponseController(w)
+	resp := &x.resp
+	resp.pace.controller = *http.NewResponseController(w)
 	limit, stream := x.proxy.stall, r.ProtoMajor == 2
-	p.x, p.conn, p.request, p.upgrade = x, w, r, up
-	p.left = -1
-	p.pace.limit, p.pace.peer = limit, connectionOf(r)
-	p.pace.writes = stall.New(limit, stream, p.pace.controller.SetWriteDeadline)
+	resp.x, resp.conn, resp.request, resp.upgrade = x, w, r, up
+	resp.missing = -1
+	resp.pace.limit, resp.pace.peer = limit, connectionOf(r)
+	resp.pace.writes = stall.New(limit, stream, resp.pace.controller.SetWriteDeadline)
 	if r.Body != nil && r.Body != http.NoBody {
-		p.pace.body = &requestBody{body: r.Body, stream: stream, reads: stall.New(limit, stream, p.pace.controller.SetReadDeadline), stalled: &p.pace.stalled}
+		resp.pace.body = &requestBody{body: r.Body, stream: stream, reads: stall.New(limit, stream, resp.pace.controller.SetReadDeadline), stalled: &resp.pace.stalled}
 	}
 }
 
@@ -109,32 +109,32 @@ func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 // of the handler takes precedence over the context's end, and the context's end over
 // other errors, because they are its consequences.
 func (x *exchange) completeResponse(err error) (status int, _ error) {
-	p := &x.resp
-	if s := p.upgrade.taken(); s != nil {
+	resp := &x.resp
+	if s := resp.upgrade.taken(); s != nil {
 		err = x.completeSocket(s, err)
 		return s.Status(), err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase == lost {
-		return p.status, cause.Heavier(err, p.why)
+	resp.mu.Lock()
+	defer resp.mu.Unlock()
+	if resp.phase == lost {
+		return resp.status, cause.Heavier(err, resp.why)
 	}
 	why := x.earlyEndLocked(err)
-	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
-	status = p.status
-	if p.whole && p.phase == open {
-		p.beginLocked(http.StatusOK) // as net/http would; if the client has left, it does not count as an answer
+	resp.whole = err == nil && !resp.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
+	status = resp.status
+	if resp.whole && resp.phase == open {
+		resp.beginLocked(http.StatusOK) // as net/http would; if the client has left, it does not count as an answer
 		if why == nil {
 			status = http.StatusOK
 		}
 	}
-	if p.whole && len(p.header) > 0 {
-		maps.Copy(p.conn.Header(), p.header) // the trailers; net/http reads no other headers at this point
+	if resp.whole && len(resp.header) > 0 {
+		maps.Copy(resp.conn.Header(), resp.header) // the trailers; net/http reads no other headers at this point
 	}
 	if why != nil {
 		err = cause.Heavier(err, why)
 	}
-	p.phase, p.status = ended, status
+	resp.phase, resp.status = ended, status
 	return status, err
 }
 
@@ -143,21 +143,21 @@ func (x *exchange) completeResponse(err error) (status int, _ error) {
 // its side, a handler without an error or a failed write has answered in two cases: it
 // wrote after the close, or nothing of its response was sent before it returned.
 func (x *exchange) earlyEndLocked(err error) error {
-	p := &x.resp
+	resp := &x.resp
 	switch {
-	case p.completeLocked():
+	case resp.completeLocked():
 		return nil
-	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
+	case resp.pace.stalled.Load() && (err != nil || resp.pace.broken || resp.phase == open):
 		return cause.ErrClientStalled
 	case x.ctx.Err() == nil:
 		return nil
 	}
 	why := cause.Of(x.ctx)
-	answered := p.phase == begun && !p.pace.broken && (p.late || !p.pace.flushed)
+	answered := resp.phase == begun && !resp.pace.broken && (resp.late || !resp.pace.flushed)
 	switch {
 	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
 		return nil
-	case errors.Is(why, cause.ErrClientGone) && p.pace.stalled.Load(): // a failed read ends the context, too
+	case errors.Is(why, cause.ErrClientGone) && resp.pace.stalled.Load(): // a failed read ends the context, too
 		return cause.ErrClientStalled
 	}
 	return why
@@ -166,19 +166,19 @@ func (x *exchange) earlyEndLocked(err error) error {
 // completeSocket ends a request whose connection the handler took over, in place of the
 // rest of completeResponse. It returns the error that ended the socket.
 func (x *exchange) completeSocket(s *socket.Conn, err error) error {
-	p := &x.resp
-	p.mu.Lock()
-	ended := p.why // the reason of the proxy
-	p.mu.Unlock()
-	if ended == nil && x.ctx.Err() != nil {
-		ended = cause.Of(x.ctx)
+	resp := &x.resp
+	resp.mu.Lock()
+	ours := resp.why // the reason of the proxy
+	resp.mu.Unlock()
+	if ours == nil && x.ctx.Err() != nil {
+		ours = cause.Of(x.ctx)
 	}
 	why := err
-	if ended != nil {
-		why = cause.Heavier(err, ended)
+	if ours != nil {
+		why = cause.Heavier(err, ours)
 	}
 	finishSocket(s, why)
-	return socketResult(s, err, ended)
+	return socketResult(s, err, ours)
 }
 
 // endEarly ends the request because of why, unless the handler has returned meanwhile. It
@@ -209,26 +209,26 @@ func (x *exchange) endEarly(why error) error {
 // connection belongs to the proxy, except if the phase is ended or hijacked. complete
 // reports that the handler had written as many bytes as its Content-Length says.
 func (x *exchange) takeResponse(why error) (found phase, complete bool) {
-	p := &x.resp
+	resp := &x.resp
 	reset := false
-	if !p.mu.TryLock() {
+	if !resp.mu.TryLock() {
 		reset = x.interruptAndLock()
 	}
-	defer p.mu.Unlock()
+	defer resp.mu.Unlock()
 	switch {
-	case p.phase == hijacked:
-		p.why = why
+	case resp.phase == hijacked:
+		resp.why = why
 		return hijacked, false
-	case p.phase == ended && !reset:
+	case resp.phase == ended && !reset:
 		return ended, true
-	case p.phase == ended:
+	case resp.phase == ended:
 		found = begun // net/http has not written the end of the response
 	default:
-		found, complete = p.phase, !reset && p.completeLocked()
+		found, complete = resp.phase, !reset && resp.completeLocked()
 	}
-	p.phase = lost
+	resp.phase = lost
 	if !complete {
-		p.why = why
+		resp.why = why
 	}
 	return found, complete
 }
@@ -238,25 +238,25 @@ func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 // body, which net/http reads before it replies. reset reports that the HTTP/2 stream
 // ended at the deadline, so that the client cannot get all of the response.
 func (x *exchange) interruptAndLock() (reset bool) {
-	p, by := &x.resp, time.Now().Add(inflight.CutGrace)
-	set := p.pace.writes.Hurry(by) == nil // otherwise the write ends by itself
-	p.pace.body.hurry(time.Now())
-	p.mu.Lock()
-	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
+	resp, by := &x.resp, time.Now().Add(inflight.CutGrace)
+	set := resp.pace.writes.Hurry(by) == nil // otherwise the write ends by itself
+	resp.pace.body.hurry(time.Now())
+	resp.mu.Lock()
+	return set && resp.request.ProtoMajor == 2 && !time.Now().Before(by)
 }
 
 // ensureResponse responds if the handler did not. It returns the status of the response and
 // whether the connection must be cut. The handler writes no more.
 func (x *exchange) ensureResponse() (status int, cut bool) {
-	p := &x.resp
-	if s := p.upgrade.taken(); s != nil {
-		return p.upgrade.status(s, x.err), x.err != nil
+	resp := &x.resp
+	if s := resp.upgrade.taken(); s != nil {
+		return resp.upgrade.status(s, x.err), x.err != nil
 	}
-	status = p.sent()
+	status = resp.sent()
 	switch {
 	case x.err == nil:
 		return status, x.leftBehind && x.r.ProtoMajor == 1 // endEarly may have set deadlines on its connection
-	case p.whole:
+	case resp.whole:
 		return cmp.Or(status, statusClientGone), false
 	case status != 0:
 		if !errors.Is(x.err, cause.ErrClientGone) {
@@ -275,9 +275,9 @@ func (x *exchange) ensureResponse() (status int, cut bool) {
 // lost the response before it began. If the client has closed its side but still reads, the
 // response shows that its request was given up.
 func (x *exchange) reply(status int) {
-	p := &x.resp
-	h := p.conn.Header()
-	if p.informs {
+	resp := &x.resp
+	h := resp.conn.Header()
+	if resp.informs {
 		clear(h)
 	}
 	if x.leftBehind && x.r.ProtoMajor == 1 {
@@ -289,7 +289,7 @@ func (x *exchange) reply(status int) {
 	if status == statusClientGone {
 		status = http.StatusServiceUnavailable
 	}
-	writeText(p.conn, status, x.identity.ID, x.text(status))
+	writeText(resp.conn, status, x.identity.ID, x.text(status))
 }
 
 // flush sends the bytes that net/http still holds. So the client sees the beginning of the
@@ -305,21 +305,21 @@ func (x *exchange) flush() {
 // limitRest bounds the time for the rest of the exchange. net/http reads the end of a body
 // that the handler did not read, and sends the last bytes.
 func (x *exchange) limitRest() {
-	p := &x.resp
+	resp := &x.resp
 	switch {
-	case p.upgrade.taken() != nil || x.cut: // nothing is left to do
+	case resp.upgrade.taken() != nil || x.cut: // nothing is left to do
 	case x.r.ProtoMajor != 1:
-		p.finishStream()
-	case x.leftBehind || !p.pace.body.remains():
-		p.pace.writes.Finish(0)
+		resp.finishStream()
+	case x.leftBehind || !resp.pace.body.remains():
+		resp.pace.writes.Finish(0)
 	default:
 		// A read that interruptAndLock has ended leaves the connection unusable.
-		if p.pace.stalled.Load() || p.pace.body.reads.Hurried() {
-			p.pace.body.hurry(time.Now())
+		if resp.pace.stalled.Load() || resp.pace.body.reads.Hurried() {
+			resp.pace.body.hurry(time.Now())
 		} else {
-			p.pace.body.reads.Finish(0)
+			resp.pace.body.reads.Finish(0)
 		}
-		p.pace.writes.Finish(x.proxy.stall)
+		resp.pace.writes.Finish(x.proxy.stall)
 	}
 }
 

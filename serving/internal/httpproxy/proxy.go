@@ -81,10 +81,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/-/healthz":
 		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy), p.notReady)
-		p.limitRest(w, r)
+		p.limitOwnResponse(w, r)
 	case "/-/routes":
 		p.health(w, "application/json", p.listing, nil)
-		p.limitRest(w, r)
+		p.limitOwnResponse(w, r)
 	default:
 		p.answer(w, r)
 	}
@@ -111,7 +111,7 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		x.status = http.StatusNotFound
 		writeText(w, x.status, x.identity.ID, fmt.Sprintf(textNotFound, r.URL.Path))
-		p.limitRest(w, r)
+		p.limitOwnResponse(w, r)
 		return
 	}
 	x.route = rt
@@ -128,9 +128,9 @@ func (p *proxy) recordAndCut(x *exchange) {
 	}
 }
 
-// limitRest limits the time in which net/http reads the rest of the request, and sends a
-// response of the proxy itself.
-func (p *proxy) limitRest(w http.ResponseWriter, r *http.Request) {
+// limitOwnResponse limits the time in which net/http reads the rest of the request, and
+// sends a response of the proxy itself.
+func (p *proxy) limitOwnResponse(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
 	}

@@ -49,7 +49,7 @@ type response struct {
 	events  eventStream // the state of a response that is a stream of events
 	header  http.Header // the handler's own headers, copied to conn when the response begins
 	status  int         // status of the handler's response; 0 before it
-	left    int64       // bytes that are missing of a declared Content-Length; -1: unknown
+	missing int64       // bytes that are missing of a declared Content-Length; -1: unknown
 	late    bool        // the handler has written after the client closed its side
 	whole   bool        // the handler has returned and net/http may complete the response
 	why     error       // the reason for which the response was lost
@@ -76,7 +76,7 @@ func (p *response) WriteHeader(status int) {
 	switch {
 	case p.phase == begun:
 		p.conn.WriteHeader(status) // net/http logs that it is superfluous
-	case p.phase != open || p.endedLocked() != nil:
+	case p.phase != open || p.checkRequestLocked() != nil:
 		// The proxy responds, or has responded. The next Write returns the error.
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		maps.Copy(p.conn.Header(), p.header)
@@ -116,8 +116,8 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 	for {
 		p.pace.beginWrite()
 		m, err := write(p.conn, b[:min(len(b), stepBytes)])
-		if p.left > 0 {
-			p.left -= int64(m)
+		if p.missing > 0 {
+			p.missing -= int64(m)
 		}
 		p.pace.wrote += int64(m)
 		n += m
@@ -196,7 +196,7 @@ func (p *response) setting(set func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase > begun {
-		return p.lostLocked()
+		return p.takenLocked()
 	}
 	return set()
 }
@@ -205,9 +205,9 @@ func (p *response) setting(set func() error) error {
 // that is no longer possible, it returns the reason.
 func (p *response) claimLocked() error {
 	if p.phase > begun {
-		return p.lostLocked()
+		return p.takenLocked()
 	}
-	if why := p.endedLocked(); why != nil && p.phase == open {
+	if why := p.checkRequestLocked(); why != nil && p.phase == open {
 		return why
 	}
 	if p.phase == open {
@@ -216,9 +216,9 @@ func (p *response) claimLocked() error {
 	return nil
 }
 
-// endedLocked returns the reason for which the runtime has ended the request, or nil. If a
-// client has only closed its side, later writes are still sent.
-func (p *response) endedLocked() error {
+// checkRequestLocked returns the reason for which the runtime has ended the request, or
+// nil. If a client has only closed its side, the handler may write on, and is late.
+func (p *response) checkRequestLocked() error {
 	if p.x.ctx.Err() == nil {
 		return nil
 	}
@@ -230,7 +230,8 @@ func (p *response) endedLocked() error {
 	return why
 }
 
-func (p *response) lostLocked() error {
+// takenLocked returns the error for a handler to which the response no longer belongs.
+func (p *response) takenLocked() error {
 	if p.phase == hijacked {
 		return http.ErrHijacked
 	}
@@ -257,9 +258,9 @@ func (p *response) beginLocked(status int) {
 	p.phase, p.status, p.events.on = begun, status, isEventStream(p.header)
 	switch {
 	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
-		p.left = 0
+		p.missing = 0
 	default:
-		p.left = declaredLength(p.header)
+		p.missing = declaredLength(p.header)
 	}
 }
 
@@ -279,7 +280,7 @@ func declaredLength(h http.Header) int64 {
 // completeLocked reports whether the handler has written all bytes of the declared
 // Content-Length, or the response has no body. In both cases, a client that leaves misses
 // nothing.
-func (p *response) completeLocked() bool { return p.phase == begun && p.left == 0 }
+func (p *response) completeLocked() bool { return p.phase == begun && p.missing == 0 }
 
 // sent returns the status of the handler's response, or 0 if it has not begun.
 func (p *response) sent() int {

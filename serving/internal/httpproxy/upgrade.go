@@ -90,10 +90,10 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.phase > begun:
-		return nil, nil, p.lostLocked()
+		return nil, nil, p.takenLocked()
 	case p.upgrade == nil:
 		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
-	case p.endedLocked() != nil: // a client that has closed its side may still read
+	case p.checkRequestLocked() != nil: // a client that has closed its side may still read
 		return nil, nil, cause.Of(p.x.ctx)
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
