@@ -77,7 +77,7 @@
 // Open run.go first. Then the order is:
 //
 //	serving                     server.go
-//	serving/internal/httpproxy  front.go proxy.go call.go exchange.go
+//	serving/internal/httpproxy  front.go proxy.go call.go response.go exchange.go
 //	serving/internal/router     deployment.go router.go assignment.go
 //	internal/spans              span.go proxyspan.go deploymentspan.go
 //	tracing                     provider.go processors.go

@@ -47,7 +47,7 @@
 // A request by HTTP reaches user code by proxy.ServeHTTP, proxy.serve, proxy.dispatch,
 // Deployment.Assign, Assignment.Start, Assignment.run and httpCall.Invoke.
 //
-// Open server.go first, then front.go, proxy.go, call.go, exchange.go and response.go of
+// Open server.go first, then front.go, proxy.go, call.go, response.go and exchange.go of
 // internal/httpproxy, and deployment.go, router.go and assignment.go of internal/router. For
 // calls between deployments open handle.go, for gRPC internal/grpcproxy/proxy.go. For calls
 // between processes open calls.go, carry.go, peer.go and accept.go of internal/router, then

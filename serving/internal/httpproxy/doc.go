@@ -26,5 +26,5 @@
 //
 // The package has no web sockets over HTTP/2, because net/http does not offer them, and
 // it does not choose replicas. Open front.go first, which has net/http's server, then
-// proxy.go, call.go, exchange.go and response.go.
+// proxy.go, call.go, response.go and exchange.go.
 package httpproxy
