@@ -21,7 +21,7 @@ type callByHandle interface {
 	// prepare encodes the argument, unless it is a stream.
 	prepare() (argument, error)
 	// carry sends the argument to a process, and receives the results.
-	carry(x router.Exchange, arg argument) error
+	carry(x router.AcceptedCall, arg argument) error
 	// begun reports whether the caller has already received an item of a stream.
 	begun() bool
 }
@@ -54,7 +54,7 @@ type carried struct {
 }
 
 // Carry implements [router.Carried].
-func (c carried) Carry(x router.Exchange) error { return c.call.carry(x, c.arg) }
+func (c carried) Carry(x router.AcceptedCall) error { return c.call.carry(x, c.arg) }
 
 // argument is an encoded argument, or a stream of items.
 type argument struct {
@@ -94,7 +94,7 @@ type sender struct {
 }
 
 // send sends the argument. A stream is sent in the background.
-func (s *sender) send(w *way, x router.Exchange, arg argument, in any) error {
+func (s *sender) send(w *way, x router.AcceptedCall, arg argument, in any) error {
 	if !arg.stream {
 		if w.idempotent { // the offer carried the argument
 			return nil
@@ -124,7 +124,7 @@ func ended(err error) error {
 
 // sendItems sends the items of a stream of arguments, and returns the error that ended
 // the iteration, or nil.
-func sendItems(codec Codec, x router.Exchange, in any) (end error) {
+func sendItems(codec Codec, x router.AcceptedCall, in any) (end error) {
 	v := reflect.ValueOf(in)
 	if v.IsNil() {
 		return nil
@@ -156,7 +156,7 @@ func sendItems(codec Codec, x router.Exchange, in any) (end error) {
 }
 
 // wait waits until the argument is sent. It returns err, or the panic of the iterator.
-func (s *sender) wait(x router.Exchange, err error) error {
+func (s *sender) wait(x router.AcceptedCall, err error) error {
 	x.Close() // ends a Send that still waits
 	s.sending.Wait()
 	if s.panicked != nil {
@@ -172,7 +172,7 @@ func (c *functionCall[In, Out]) prepare() (argument, error) { return encodeArgum
 func (c *functionCall[In, Out]) begun() bool { return false }
 
 // carry implements [callByHandle].
-func (c *functionCall[In, Out]) carry(x router.Exchange, arg argument) error {
+func (c *functionCall[In, Out]) carry(x router.AcceptedCall, arg argument) error {
 	var s sender
 	err := s.send(&c.h.way, x, arg, c.in)
 	if err == nil {
@@ -182,7 +182,7 @@ func (c *functionCall[In, Out]) carry(x router.Exchange, arg argument) error {
 }
 
 // receive receives the result.
-func (c *functionCall[In, Out]) receive(x router.Exchange) error {
+func (c *functionCall[In, Out]) receive(x router.AcceptedCall) error {
 	data, err := x.Recv()
 	if err != nil {
 		return noEOF(err)
@@ -208,7 +208,7 @@ func (c *streamCall[In, Out]) prepare() (argument, error) { return encodeArgumen
 func (c *streamCall[In, Out]) begun() bool { return c.yielded }
 
 // carry implements [callByHandle].
-func (c *streamCall[In, Out]) carry(x router.Exchange, arg argument) (err error) {
+func (c *streamCall[In, Out]) carry(x router.AcceptedCall, arg argument) (err error) {
 	var s sender
 	defer func() { err = s.wait(x, err) }() // deferred, because the loop's body may panic
 	if err := s.send(&c.h.way, x, arg, c.in); err != nil {

@@ -26,8 +26,8 @@ const answerTimeout = 2 * time.Second
 var errNoAnswer = errors.New("no answer in time")
 
 // Offer implements [router.Peer].
-func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, error) {
-	x := &exchange{peer: p, caller: ctx, stream: p.conn.take()}
+func (p *peer) Offer(ctx context.Context, o router.Offer) (router.AcceptedCall, error) {
+	x := &remoteCall{peer: p, caller: ctx, stream: p.conn.take()}
 	x.forget = context.AfterFunc(ctx, x.cut)
 	late := time.AfterFunc(answerTimeout, func() { x.stream.cancel(errNoAnswer) })
 	err := x.begin(o)
@@ -44,8 +44,8 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.Exchange, erro
 	return x, nil
 }
 
-// exchange is a call at a process.
-type exchange struct {
+// remoteCall is a call at a process.
+type remoteCall struct {
 	peer   *peer
 	caller context.Context // context of the caller
 	forget func() bool     // makes the end of caller no longer cut the stream
@@ -56,20 +56,20 @@ type exchange struct {
 }
 
 // begin sends an offer, and waits for the answer.
-func (x *exchange) begin(o router.Offer) error {
+func (x *remoteCall) begin(o router.Offer) error {
 	if err := x.stream.open(x.peer.conn.calls); err != nil {
-		return x.refused(err)
+		return x.offerError(err)
 	}
 	first := &servev1.CallRequest{Start: x.peer.start(x.caller, o), Value: nil, Error: nil, Whole: o.Early}
 	if o.Early {
 		first.Value, x.whole = present(o.Value), true
 	}
 	if err := x.stream.Send(first); err != nil && !errors.Is(err, io.EOF) {
-		return x.refused(err)
+		return x.offerError(err)
 	}
 	answer, err := x.stream.Recv()
 	if err != nil {
-		return x.refused(err)
+		return x.offerError(err)
 	}
 	if no := answer.GetRefused(); no != nil {
 		x.whole, x.over = true, true // nothing of the call follows
@@ -120,9 +120,9 @@ func (p *peer) refusal(no *servev1.Refused) error {
 	return p.failure("%s; both processes must be of the same version, and SERVE_DEPLOYMENTS there must have it", no.GetText())
 }
 
-// refused returns the error of an offer whose stream ended with err, without an answer.
-func (x *exchange) refused(err error) error {
-	why := x.lost(err)
+// offerError returns the error of an offer whose stream ended with err, without an answer.
+func (x *remoteCall) offerError(err error) error {
+	why := x.streamError(err)
 	if errors.Is(why, cause.ErrReplicaLost) {
 		if context.Cause(x.stream.ctx) == errNoAnswer { //nolint:errorlint // it is the same value
 			why = errNoAnswer
@@ -142,42 +142,42 @@ func (p *peer) failure(format string, args ...any) error {
 	return fmt.Errorf("call deployment %q at %s: %w", p.set.name, p.addr, fmt.Errorf(format, args...))
 }
 
-// Send implements [router.Exchange].
-func (x *exchange) Send(value []byte, whole bool) error {
+// Send implements [router.AcceptedCall].
+func (x *remoteCall) Send(value []byte, whole bool) error {
 	if whole {
 		x.whole = true
 	}
-	return x.sent(x.stream.Send(&servev1.CallRequest{Start: nil, Value: present(value), Error: nil, Whole: whole}))
+	return x.sendError(x.stream.Send(&servev1.CallRequest{Start: nil, Value: present(value), Error: nil, Whole: whole}))
 }
 
-// sent returns the error of a send. After io.EOF the stream has ended, and Recv returns the
+// sendError returns the error of a send. After io.EOF the stream has ended, and Recv returns the
 // reason.
-func (x *exchange) sent(err error) error {
+func (x *remoteCall) sendError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return x.lost(err)
+	return x.streamError(err)
 }
 
-// CloseSend implements [router.Exchange].
-func (x *exchange) CloseSend(err error) error {
+// CloseSend implements [router.AcceptedCall].
+func (x *remoteCall) CloseSend(err error) error {
 	if err != nil {
 		last := &servev1.CallRequest{Start: nil, Value: nil, Error: x.peer.set.cfg.Errors.Encode(err), Whole: false}
-		if err := x.sent(x.stream.Send(last)); err != nil {
+		if err := x.sendError(x.stream.Send(last)); err != nil {
 			return err
 		}
 	}
-	return x.sent(x.stream.CloseSend())
+	return x.sendError(x.stream.CloseSend())
 }
 
-// Recv implements [router.Exchange].
-func (x *exchange) Recv() ([]byte, error) {
+// Recv implements [router.AcceptedCall].
+func (x *remoteCall) Recv() ([]byte, error) {
 	if x.over {
 		return nil, io.EOF
 	}
 	m, err := x.stream.Recv()
 	if err != nil {
-		return nil, x.lost(err)
+		return nil, x.streamError(err)
 	}
 	x.over = m.GetLast()
 	switch {
@@ -189,8 +189,8 @@ func (x *exchange) Recv() ([]byte, error) {
 	return m.GetValue(), nil
 }
 
-// lost returns the error for a stream that ended before its call.
-func (x *exchange) lost(err error) error {
+// streamError returns the error for a stream that ended before its call.
+func (x *remoteCall) streamError(err error) error {
 	if why := context.Cause(x.caller); why != nil {
 		return why
 	}
@@ -208,10 +208,10 @@ func (x *exchange) lost(err error) error {
 }
 
 // cut ends the stream.
-func (x *exchange) cut() { x.stream.cancel(nil) }
+func (x *remoteCall) cut() { x.stream.cancel(nil) }
 
-// Close implements [router.Exchange].
-func (x *exchange) Close() {
+// Close implements [router.AcceptedCall].
+func (x *remoteCall) Close() {
 	if x.closed {
 		return
 	}

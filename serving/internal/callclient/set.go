@@ -228,7 +228,7 @@ type peer struct {
 	conn   *conn
 	ctx    context.Context // context of run
 	stop   context.CancelFunc
-	member *router.Member // nil while the process is not listed
+	member *router.Membership // nil while the process is not listed
 
 	// The set's mu guards the fields below.
 	state       router.ReplicaState

@@ -16,7 +16,7 @@ type Peer interface {
 	// returns when the process has accepted the call. A *RefusedError means that the
 	// process has not run any of it, so that the call may go elsewhere. Any other error
 	// ends the call.
-	Offer(ctx context.Context, o Offer) (Exchange, error)
+	Offer(ctx context.Context, o Offer) (AcceptedCall, error)
 }
 
 // Offer describes a call for a process.
@@ -30,8 +30,8 @@ type Offer struct {
 	Value []byte
 }
 
-// Exchange is a call that a process has accepted.
-type Exchange interface {
+// AcceptedCall is a call that a process has accepted.
+type AcceptedCall interface {
 	// Send sends the whole argument, or an item of it.
 	Send(value []byte, whole bool) error
 	// CloseSend ends an argument of items, with an error unless it is nil.
@@ -90,20 +90,20 @@ const (
 	mostPause  = 500 * time.Millisecond
 )
 
-// Member is a process in the list of a deployment's router. Its methods are safe for
+// Membership is a process in the list of a deployment's router. Its methods are safe for
 // concurrent use.
-type Member struct {
+type Membership struct {
 	router *router
 	member *member
 }
 
 // Join adds a process to the list. It has no slots until SetState.
-func (d *Deployment) Join(p Peer) *Member {
-	return &Member{d.router, &member{peer: p, at: -1}}
+func (d *Deployment) Join(p Peer) *Membership {
+	return &Membership{d.router, &member{peer: p, at: -1}}
 }
 
 // SetState sets how many requests the process runs at a time, and its models.
-func (m *Member) SetState(capacity int, models []string) {
+func (m *Membership) SetState(capacity int, models []string) {
 	r := m.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,14 +119,14 @@ func (m *Member) SetState(capacity int, models []string) {
 }
 
 // updateLocked gives the free slots to waiting requests, or to the pool.
-func (m *Member) updateLocked() {
+func (m *Membership) updateLocked() {
 	m.router.free.update(m.member)
 	m.router.serveLocked()
 }
 
 // Leave takes the process off the list. Its requests continue. idle is closed when the
 // last has ended.
-func (m *Member) Leave() (idle <-chan struct{}) {
+func (m *Membership) Leave() (idle <-chan struct{}) {
 	r := m.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,14 +139,14 @@ func (m *Member) Leave() (idle <-chan struct{}) {
 }
 
 // Ongoing returns the number of requests of this router that the process has.
-func (m *Member) Ongoing() int {
+func (m *Membership) Ongoing() int {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
 	return m.member.ongoing
 }
 
 // accepted records that the process has accepted a request.
-func (m *Member) accepted() {
+func (m *Membership) accepted() {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
 	m.member.pause = 0
@@ -157,7 +157,7 @@ func (m *Member) accepted() {
 }
 
 // refused records that the process has refused a request for model, and frees its slot.
-func (m *Member) refused(why Refusal, model string) {
+func (m *Membership) refused(why Refusal, model string) {
 	r := m.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ func (m *Member) refused(why Refusal, model string) {
 }
 
 // probe ends a pause: the process may get one more request.
-func (m *Member) probe() {
+func (m *Membership) probe() {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
 	m.member.probing = false
@@ -202,7 +202,7 @@ func (d *Deployment) Queue() (queued, ongoing int) { return d.router.load() }
 // Carried is the caller's side of a call by handle to another process.
 type Carried interface {
 	// Carry sends the argument, and receives the results.
-	Carry(x Exchange) error
+	Carry(x AcceptedCall) error
 }
 
 // Call sends the call c to another process, which runs it. It starts the router span, and
@@ -214,8 +214,8 @@ type Carried interface {
 func (d *Deployment) Call(ctx context.Context, s spans.RouterStart, o Offer, c Carried) error {
 	s.App, s.Deployment = d.App, d.Name
 	routed, span := d.shared.Tracer.StartRouter(ctx, s)
-	var m *Member
-	var x Exchange
+	var m *Membership
+	var x AcceptedCall
 	var wait time.Duration
 	err := endBefore(ctx, s.Protocol)
 	if err == nil {
@@ -231,7 +231,7 @@ func (d *Deployment) Call(ctx context.Context, s spans.RouterStart, o Offer, c C
 }
 
 // place returns a process that has accepted the call.
-func (d *Deployment) place(ctx context.Context, o Offer) (*Member, Exchange, time.Duration, error) {
+func (d *Deployment) place(ctx context.Context, o Offer) (*Membership, AcceptedCall, time.Duration, error) {
 	var arrived time.Time // zero in the first round
 	var waited time.Duration
 	for {
@@ -243,7 +243,7 @@ func (d *Deployment) place(ctx context.Context, o Offer) (*Member, Exchange, tim
 		if arrived.IsZero() {
 			arrived = time.Now().Add(-wait)
 		}
-		at := &Member{d.router, m}
+		at := &Membership{d.router, m}
 		x, err := m.peer.Offer(ctx, o)
 		refused, again := errors.AsType[*RefusedError](err)
 		switch {
