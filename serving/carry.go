@@ -29,8 +29,8 @@ type callByHandle interface {
 // mostTries is the largest number of times that an idempotent call is sent.
 const mostTries = 3
 
-// carry sends the call c to another process, which runs it.
-func (w *way) carry(ctx context.Context, d *router.Deployment, s spans.RouterStart, c callByHandle) error {
+// forward sends the call c to another process, which runs it.
+func (w *way) forward(ctx context.Context, d *router.Deployment, s spans.RouterStart, c callByHandle) error {
 	arg, err := c.prepare()
 	if err != nil {
 		return fmt.Errorf("encode the argument of a call of deployment %q: %w", d.Name, err)
@@ -40,7 +40,7 @@ func (w *way) carry(ctx context.Context, d *router.Deployment, s spans.RouterSta
 		o.Value = arg.value
 	}
 	for try := 1; ; try++ {
-		err := d.Call(ctx, s, o, carried{c, arg})
+		err := d.Forward(ctx, s, o, carried{c, arg})
 		if !o.Early || try == mostTries || c.begun() || !errors.Is(err, ErrReplicaLost) || ctx.Err() != nil {
 			return err
 		}

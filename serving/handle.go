@@ -151,7 +151,7 @@ func (w *way) call(ctx context.Context, c callByHandle, stream bool) error {
 		ModelID:    w.model,
 	}
 	if d.Remote {
-		return w.carry(ctx, d, start, c)
+		return w.forward(ctx, d, start, c)
 	}
 	a, err := d.Assign(ctx, start)
 	if err != nil {

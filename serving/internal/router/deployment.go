@@ -48,7 +48,7 @@ type Config struct {
 type Deployment struct {
 	App, Name string
 	Replicas  Replicas
-	// Remote reports whether other processes run the deployment. If so, calls use Call,
+	// Remote reports whether other processes run the deployment. If so, calls use Forward,
 	// otherwise Assign.
 	Remote bool
 

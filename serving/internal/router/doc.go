@@ -11,7 +11,7 @@
 //  4. Changes apply other settings while calls run.
 //  5. ReplicaSet.Stop and Wait end the replicas after their last calls.
 //
-// Other processes may run the replicas. They Join the deployment, and a handle Calls it.
+// Other processes may run the replicas. They Join the deployment, and a handle calls Forward.
 // As before, the router takes a slot for the call, and then the process accepts or
 // refuses the call. In that process, Accept takes the place of Assign.
 //

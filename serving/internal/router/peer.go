@@ -205,13 +205,13 @@ type Carried interface {
 	Carry(x AcceptedCall) error
 }
 
-// Call sends the call c to another process, which runs it. It starts the router span, and
+// Forward sends the call c to another process, which runs it. It starts the router span, and
 // ends it when a process has accepted the call. If a process refuses the call, or does not
-// answer, the call keeps its place in the queue and goes to the next process. Call sets App
-// and Deployment of s.
+// answer, the call keeps its place in the queue and goes to the next process. Forward sets
+// App and Deployment of s.
 //
 // The error is an error of Assign, of the offer, or of Carry.
-func (d *Deployment) Call(ctx context.Context, s spans.RouterStart, o Offer, c Carried) error {
+func (d *Deployment) Forward(ctx context.Context, s spans.RouterStart, o Offer, c Carried) error {
 	s.App, s.Deployment = d.App, d.Name
 	routed, span := d.shared.Tracer.StartRouter(ctx, s)
 	var m *Membership
