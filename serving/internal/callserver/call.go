@@ -79,7 +79,7 @@ func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 	}
 	defer counter.HandlerDone()
 	ctx, end := s.contextOf(stream.Context(), start, late)
-	defer func() { next = end() && next }()
+	defer func() { next = end() && next }() // after x.end
 	assigned, err := f.Deployment.Accept(ctx, start.GetModelId())
 	if err != nil {
 		return refuse(stream, refusalOf(err))
@@ -91,7 +91,7 @@ func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 	x := &Exchange{ctx: ctx, stream: stream, first: first, errors: f.Errors}
 	defer func() { next = x.end() }() // deferred, because user code may end the goroutine
 	x.ended, x.returned = f.Serve(assigned, x), true
-	return false, nil
+	return next, nil // x.end sets it
 }
 
 // find returns the function of a call, or a text that describes the fault of the call.
