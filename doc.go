@@ -78,7 +78,7 @@
 //
 //	serving                     server.go
 //	serving/internal/httpproxy  front.go proxy.go call.go response.go exchange.go
-//	serving/internal/router     deployment.go router.go assignment.go
+//	serving/internal/router     deployment.go router.go pool.go assignment.go
 //	internal/spans              span.go proxyspan.go deploymentspan.go
 //	tracing                     provider.go processors.go
 //	host                        host.go

@@ -25,8 +25,8 @@ type RouterStart struct {
 	Streaming bool
 	// ModelID is the multiplexed model's id, or "".
 	ModelID string
-	// Unsampled reports that the span in the context was made by this package and does not
-	// record. Then no router span is started.
+	// Unsampled reports that the proxy span does not record, because its trace is not
+	// sampled or tracing is off. Then no router span is started.
 	Unsampled bool
 }
 
@@ -155,7 +155,7 @@ type ReplicaStart struct {
 	Method string
 	// Streaming reports whether the answer is a stream. HTTP always counts as a stream.
 	Streaming bool
-	// Unsampled is as in RouterStart.
+	// Unsampled is as in RouterStart, for the router span.
 	Unsampled bool
 }
 

@@ -25,7 +25,7 @@ type Assignment struct {
 	deployment *Deployment
 	member     *member
 	routed     context.Context // context with the router span
-	unsampled  bool            // the router span does not record
+	unsampled  bool            // the router span of this process does not record
 
 	// Set or completed by Run and Start.
 	call    Call

@@ -19,6 +19,6 @@
 // imports no proxy, and package serving makes its settings from the options and
 // configurations of users.
 //
-// Open deployment.go first, then router.go, assignment.go, replica.go, replicaset.go and
-// replicalife.go. For other processes open peer.go and accept.go.
+// Open deployment.go first, then router.go, pool.go, assignment.go, replica.go,
+// replicaset.go and replicalife.go. For other processes open peer.go and accept.go.
 package router

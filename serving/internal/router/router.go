@@ -24,8 +24,8 @@ import (
 // sent. So no slot stays empty while a request waits. Only the queue has Ray's window:
 // see nextLocked.
 //
-// The router counts each replica's requests itself. The count is exact, because every
-// request to the deployment passes through this router.
+// The router counts the requests of its members itself. The count of a replica is exact,
+// because all its requests pass through this router. For other processes see trust.
 type router struct {
 	base context.Context // ends, with a cause, when requests must not wait any longer
 
