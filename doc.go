@@ -85,6 +85,6 @@
 //	host/internal/pipeline      pipeline.go intake.go encode.go item.go queue.go lane.go
 //	host/internal/supervise     the order of its package comment
 //	internal/wire               codec.go
-//	pluginsdk                   main.go run.go server.go export.go delivery.go batch.go
+//	pluginsdk                   main.go run.go server.go export.go pipeline.go batch.go
 //	plugins/otlp/otlpexporter   exporter.go http.go
 package servetrace

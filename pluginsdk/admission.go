@@ -34,7 +34,7 @@ const codeUnimplemented = "UNIMPLEMENTED"
 type admission struct {
 	mu       sync.Mutex
 	state    state
-	delivery *delivery     // set once, by Configure
+	pipeline *pipeline     // set once, by Configure
 	inFlight int           // calls between enter and leave
 	empty    chan struct{} // closed when state is stopping and inFlight is zero
 }
@@ -43,7 +43,7 @@ func newAdmission() *admission { return &admission{empty: make(chan struct{})} }
 
 // enter admits a call in the state want, and changes the state to next. The caller must
 // call leave.
-func (a *admission) enter(want, next state) (*delivery, error) {
+func (a *admission) enter(want, next state) (*pipeline, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.state == stopping {
@@ -55,7 +55,7 @@ func (a *admission) enter(want, next state) (*delivery, error) {
 	}
 	a.state = next
 	a.inFlight++
-	return a.delivery, nil
+	return a.pipeline, nil
 }
 
 func (a *admission) leave() {
@@ -68,10 +68,10 @@ func (a *admission) leave() {
 }
 
 // configured ends Configure. built is nil if a constructor has failed.
-func (a *admission) configured(built *delivery) {
+func (a *admission) configured(built *pipeline) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.delivery = built
+	a.pipeline = built
 	if a.state != configuring { // stop was called meanwhile, so built is not used
 		return
 	}
@@ -101,9 +101,9 @@ func (a *admission) stop() (first bool) {
 	return true
 }
 
-// remaining returns the delivery, or nil, and the number of calls in flight.
-func (a *admission) remaining() (*delivery, int) {
+// remaining returns the pipeline, or nil, and the number of calls in flight.
+func (a *admission) remaining() (*pipeline, int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.delivery, a.inFlight
+	return a.pipeline, a.inFlight
 }

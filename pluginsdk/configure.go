@@ -23,7 +23,7 @@ type builder struct {
 
 // build runs all constructors, so that an operator sees all errors at once. If a
 // constructor fails, build returns nil and the diagnostics of severity ERROR.
-func (b builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*delivery, []*pluginv1.Diagnostic) {
+func (b builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pipeline, []*pluginv1.Diagnostic) {
 	var remarks remarks
 	defer remarks.close()
 	setup := b.setup(req, &remarks)
@@ -35,7 +35,7 @@ func (b builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 			remarks.fail("", &ConfigError{Path: name, Err: err})
 		}
 	}
-	built := &delivery{log: b.log}
+	built := &pipeline{log: b.log}
 	for i, construct := range b.spec.Processors {
 		processor, err := callConstructor(b.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
 		if err != nil {

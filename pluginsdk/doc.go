@@ -69,5 +69,5 @@
 //
 // Open spec.go first (declarations and interfaces), then batch.go and span.go (the data).
 // main.go, run.go and plugin.go have the life above. The way of a batch is in server.go
-// (traceService), export.go, admission.go and delivery.go.
+// (traceService), export.go, admission.go and pipeline.go.
 package pluginsdk

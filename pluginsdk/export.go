@@ -49,7 +49,7 @@ func wrongKind(plugin, kind, variable string) error {
 	})
 }
 
-// call runs the delivery with an encoded batch. answer makes the response from the result.
+// call runs the pipeline with an encoded batch. answer makes the response from the result.
 func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, error) (*wire.Outgoing, error)) (*wire.Outgoing, error) {
 	batch := incomingBatch(ctx, encoded)
 	defer batch.release()
@@ -58,8 +58,8 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 		return nil, wire.ToStatus(err)
 	}
 	defer p.calls.leave()
-	ctx, early := inTimeToAnswer(p.callContext(ctx))
-	defer early()
+	ctx, stop := inTimeToAnswer(p.callContext(ctx))
+	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.abort, func() { cancel(context.Cause(p.abort)) })()
@@ -69,7 +69,7 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	}
 	defer free()
 
-	filtered, err := built.deliver(ctx, batch)
+	filtered, err := built.run(ctx, batch)
 	out, err := answer(batch, err)
 	if err != nil {
 		return nil, wire.ToStatus(err)
@@ -141,7 +141,7 @@ func incomingBatch(ctx context.Context, encoded []byte) *Batch {
 	return batch
 }
 
-// answerOf returns OTLP's answer for the result of deliver, or an error.
+// answerOf returns OTLP's answer for the result of pipeline.run, or an error.
 func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	if malformed := batch.malformed(); malformed != nil {
 		return nil, malformed
@@ -154,7 +154,7 @@ func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	return outgoing(otlpwire.PartialSuccess(rejected, wire.Sent(partial.message))), nil
 }
 
-// resultOf returns the ProcessResponse for the result of deliver, or an error. It is empty
+// resultOf returns the ProcessResponse for the result of pipeline.run, or an error. It is empty
 // if the batch is unchanged.
 func resultOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	if malformed := batch.malformed(); malformed != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // plugin is one run of a Spec. Each call passes its admission. stop ends the admission,
-// waits for the calls in flight, and shuts the delivery down.
+// waits for the calls in flight, and shuts the pipeline down.
 type plugin struct {
 	spec Spec
 	env  Env
@@ -78,7 +78,7 @@ func (p *plugin) awaitCalls(ctx context.Context) {
 	}
 }
 
-// shutdown flushes and closes the delivery. It returns an error if calls have not ended,
+// shutdown flushes and closes the pipeline. It returns an error if calls have not ended,
 // and abandons them.
 func (p *plugin) shutdown(ctx context.Context) error {
 	built, inFlight := p.calls.remaining()

@@ -13,9 +13,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// delivery holds the processors and the exporter that the constructors have made. exporter
+// pipeline holds the processors and the exporter that the constructors have made. exporter
 // is nil in a processor plugin.
-type delivery struct {
+type pipeline struct {
 	log      *slog.Logger
 	stages   []stage
 	exporter Exporter
@@ -27,18 +27,18 @@ type stage struct {
 	processor Processor
 }
 
-// deliver runs the processors and the exporter over the batch. It returns the
+// run runs the processors and the exporter over the batch. It returns the
 // numbers of filtered spans as metadata. A batch without spans goes no further.
-func (d *delivery) deliver(ctx context.Context, batch *Batch) (metadata.MD, error) {
+func (p *pipeline) run(ctx context.Context, batch *Batch) (metadata.MD, error) {
 	filtered := metadata.MD{}
 	count := func(name string, spans int) {
 		if spans > 0 {
 			filtered.Append(wire.MetaFiltered, name+"="+strconv.Itoa(spans))
 		}
 	}
-	for _, stage := range d.stages {
+	for _, stage := range p.stages {
 		before := batch.Len()
-		err := guard(d.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
+		err := guard(p.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
 		if asPartial(err) != nil {
 			// A partial success would acknowledge a batch that no exporter has received.
 			err = Permanent(fmt.Errorf("%w: only an exporter can deliver in part", err))
@@ -54,10 +54,10 @@ func (d *delivery) deliver(ctx context.Context, batch *Batch) (metadata.MD, erro
 			return filtered, nil
 		}
 	}
-	if d.exporter == nil {
+	if p.exporter == nil {
 		return filtered, nil
 	}
-	err := guard(d.log, "export", func() error { return d.exporter.Export(ctx, batch) })
+	err := guard(p.log, "export", func() error { return p.exporter.Export(ctx, batch) })
 	for name, spans := range batch.filtered {
 		count(name, spans)
 	}
@@ -65,24 +65,24 @@ func (d *delivery) deliver(ctx context.Context, batch *Batch) (metadata.MD, erro
 }
 
 // flush asks the exporter to deliver its buffer, if it is a [Flusher].
-func (d *delivery) flush(ctx context.Context) error {
-	flusher, ok := d.exporter.(Flusher)
+func (p *pipeline) flush(ctx context.Context) error {
+	flusher, ok := p.exporter.(Flusher)
 	if !ok {
 		return nil
 	}
-	return guard(d.log, "flush exporter", func() error { return flusher.Flush(ctx) })
+	return guard(p.log, "flush exporter", func() error { return flusher.Flush(ctx) })
 }
 
 // close releases the exporter and the processors, in reverse order.
-func (d *delivery) close(ctx context.Context) error {
+func (p *pipeline) close(ctx context.Context) error {
 	var faults []error
-	if d.exporter != nil {
-		faults = append(faults, guard(d.log, "shut down exporter", func() error { return d.exporter.Shutdown(ctx) }))
+	if p.exporter != nil {
+		faults = append(faults, guard(p.log, "shut down exporter", func() error { return p.exporter.Shutdown(ctx) }))
 	}
-	for i := len(d.stages) - 1; i >= 0; i-- {
-		stage := d.stages[i]
+	for i := len(p.stages) - 1; i >= 0; i-- {
+		stage := p.stages[i]
 		if stopper, ok := stage.processor.(Stopper); ok {
-			faults = append(faults, guard(d.log, fmt.Sprintf("shut down processor %q", stage.name),
+			faults = append(faults, guard(p.log, fmt.Sprintf("shut down processor %q", stage.name),
 				func() error { return stopper.Shutdown(ctx) }))
 		}
 	}
