@@ -48,9 +48,10 @@ type serviceNames struct {
 	renamed map[string]string // DD_SERVICE_MAPPING
 }
 
-type ended struct {
+// openSpan is a span of the tracer that must still be ended.
+type openSpan struct {
 	span trace.Span
-	at   time.Time
+	end  time.Time
 }
 
 // replay starts and ends the spans of a unit, and returns the priority that the tracer
@@ -59,7 +60,7 @@ type ended struct {
 func (b *bridge) replay(u unit) (priority int) {
 	outer := b.verdicts.context(u)
 	contexts := make([]context.Context, 0, len(u.spans))
-	open := make([]ended, 0, len(u.spans))
+	open := make([]openSpan, 0, len(u.spans))
 	for _, one := range u.spans {
 		s := one.span
 		id := s.SpanID()
@@ -76,10 +77,10 @@ func (b *bridge) replay(u unit) (priority int) {
 			trace.WithTimestamp(s.StartTime()), trace.WithSpanKind(s.Kind()), trace.WithLinks(links(s)...))
 		b.describe(span, one, of)
 		contexts = append(contexts, ctx)
-		open = append(open, ended{span, s.EndTime()})
+		open = append(open, openSpan{span, s.EndTime()})
 	}
 	for _, o := range open {
-		o.span.End(trace.WithTimestamp(o.at))
+		o.span.End(trace.WithTimestamp(o.end))
 	}
 	first, _ := tracer.SpanFromContext(contexts[0])
 	priority, _ = first.Context().SamplingPriority()

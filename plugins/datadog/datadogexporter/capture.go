@@ -31,14 +31,14 @@ func (c *capture) serve(n *native) {
 	c.serves = n
 }
 
-// begin resets the number of chunks. It keeps the payloads that have arrived before.
-func (c *capture) begin() {
+// resetChunks resets the number of chunks. It keeps the payloads that have arrived before.
+func (c *capture) resetChunks() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.chunks = 0
 }
 
-func (c *capture) left() int {
+func (c *capture) leftChunks() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.chunks

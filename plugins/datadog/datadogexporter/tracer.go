@@ -100,7 +100,7 @@ func (e *encoder) encode(ctx context.Context, n *native, b *pluginsdk.Batch) (*d
 
 // encodeUnits encodes at most maxChunks units.
 func (e *encoder) encodeUnits(units []unit, d *delivery) error {
-	e.begin()
+	e.resetChunks()
 	barrier := startBarrier()
 	if barrier == nil {
 		return errNoTracer
@@ -118,7 +118,7 @@ func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 		e.stop() // all remaining payloads are flushed
 		defer func() { e.owner = nil }()
 	}
-	payloads, filteredOut, err := e.take()
+	payloads, filteredOut, err := e.takePayloads()
 	if err != nil {
 		return pluginsdk.Permanent(err)
 	}
@@ -167,7 +167,7 @@ func (e *encoder) await(n int) bool {
 		case <-pace.C:
 		}
 		tracer.Flush() // completes a payload, which another goroutine sends
-		got := e.left()
+		got := e.leftChunks()
 		switch {
 		case got >= n:
 			return true
@@ -180,10 +180,10 @@ func (e *encoder) await(n int) bool {
 	}
 }
 
-// take returns the captured payloads without the barrier. filteredOut is the number of
+// takePayloads returns the captured payloads without the barrier. filteredOut is the number of
 // spans that trace filters of the tracer have dropped.
-func (e *encoder) take() (payloads []payload, filteredOut int, err error) {
-	captured, filteredOut, err := e.capture.take()
+func (e *encoder) takePayloads() (payloads []payload, filteredOut int, err error) {
+	captured, filteredOut, err := e.take()
 	for _, p := range captured {
 		if p.chunks == nil { // statistics
 			payloads = append(payloads, p)
@@ -296,7 +296,7 @@ func (e *encoder) handBack() {
 		return
 	}
 	e.stop()
-	payloads, _, _ := e.take()
+	payloads, _, _ := e.takePayloads()
 	e.owner.addLate(payloads)
 	e.owner, e.bridge = nil, nil
 }
