@@ -137,7 +137,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	if err != nil || len(spans) == 0 {
 		return err
 	}
-	within, limit := e.callTimeout(ctx)
+	within, setting := e.callTimeout(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c := &call{batchID: b.ID()}
@@ -150,7 +150,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case own.Err() != nil || c.late:
-		return e.adviser.slow(c, within, limit)
+		return e.adviser.slow(c, within, setting)
 	case c.fault != nil:
 		return errors.New(e.adviser.explained(c.fault.Error(), c.at))
 	default: // the client ended the call before the transport got it
@@ -174,7 +174,7 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 
 // callTimeout returns the timeout of a call, and the name of the setting behind it. The
 // timeout ends a little before the host's deadline, so that the host gets the reason.
-func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit string) {
+func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, setting string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()
 	left := time.Until(deadline)

@@ -145,12 +145,12 @@ func (a *adviser) place(at *url.URL) string {
 }
 
 // slow returns the error of a call that got no answer in time.
-func (a *adviser) slow(of *call, within time.Duration, limit string) error {
+func (a *adviser) slow(of *call, within time.Duration, setting string) error {
 	text := "no connection to %s within %v: check that it runs, and that no firewall drops its packets"
 	if of.connected.Load() {
 		text = "no answer from %s within %v"
 	}
-	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", a.place(of.at), within.Round(time.Millisecond), limit)}
+	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", a.place(of.at), within.Round(time.Millisecond), setting)}
 }
 
 // setting returns the name of the setting with the endpoint.
