@@ -328,8 +328,12 @@ func TestDrainBeyondItsTime(t *testing.T) {
 // A signal that is sent twice at once, as GNU timeout does, is one.
 func TestSignalsAtOnceAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		server, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("app", serving.NewDeployment("d", http.NotFoundHandler()))})
+		if err != nil {
+			t.Fatal(err)
+		}
 		signals := make(chan os.Signal, 2)
-		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server), signals: handleStopSignals(signals, func() {})}
+		s := &service{log: slog.New(slog.DiscardHandler), server: server, signals: handleStopSignals(signals, func() {})}
 		signals <- syscall.SIGTERM
 		if err := s.wait(t.Context()); err != nil {
 			t.Error(err)
