@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"bytes"
+	"sync"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -44,7 +47,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch in := v.(type) {
 	case *Incoming:
-		in.Data = data.Materialize()
+		in.Data = join(data)
 		return nil
 	case *Lent:
 		in.Buffer = data.MaterializeToBuffer(Pool)
@@ -53,31 +56,61 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)
 }
 
-// Pool has the buffers of a server's received frames and messages. A buffer has at most
-// twice the size of its frame or message, whatever sizes the sender chooses.
-var Pool = newPool()
-
-// mostPooled is the largest buffer that Pool keeps, as a power of two: 4 MiB.
-const mostPooled = 22
-
-func newPool() mem.BufferPool {
-	var sizes []uint8
-	for exponent := uint8(3); exponent <= mostPooled; exponent++ {
-		sizes = append(sizes, exponent)
+// join returns the bytes of data in a new slice. Unlike the method of data, it does not
+// zero the new slice before it copies.
+func join(data mem.BufferSlice) []byte {
+	pieces := make([][]byte, len(data))
+	for i, piece := range data {
+		pieces[i] = piece.ReadOnlyData()
 	}
-	pool, err := mem.NewBinaryTieredBufferPool(sizes...)
-	if err != nil { // cannot happen: every int can hold these sizes
-		pool = mem.NopBufferPool{}
-	}
-	return boundedPool{pool}
+	return bytes.Join(pieces, nil)
 }
 
-// boundedPool keeps no buffers that are larger than its sizes.
-type boundedPool struct{ mem.BufferPool }
+// Pool has the buffers of a server's received frames and messages. Unlike gRPC's own
+// pool, it does not clear a buffer, because a frame or a message fills its buffer.
+var Pool mem.BufferPool = new(bufferPool)
+
+// bufferPool implements [mem.BufferPool]. It keeps no small buffers. So a frame never
+// takes a buffer of more than twice its size, whatever size of frames the sender chooses.
+type bufferPool struct{ frames, messages sync.Pool }
+
+const (
+	// frameBytes is the largest frame of gRPC, and the size of the buffers for frames of
+	// more than half of it.
+	frameBytes = 16 << 10
+	// maxPooledBytes is the largest buffer that a bufferPool keeps.
+	maxPooledBytes = 4 << 20
+)
+
+// Get implements [mem.BufferPool].
+func (p *bufferPool) Get(length int) *[]byte {
+	switch {
+	case length > frameBytes:
+		return get(&p.messages, length, length)
+	case length > frameBytes/2:
+		return get(&p.frames, length, frameBytes)
+	}
+	small := make([]byte, length)
+	return &small
+}
+
+// get returns a buffer from a pool, or a new buffer with a capacity of room bytes.
+func get(from *sync.Pool, length, room int) *[]byte {
+	buffer, ok := from.Get().(*[]byte)
+	if !ok || cap(*buffer) < length {
+		fresh := make([]byte, length, room)
+		return &fresh
+	}
+	*buffer = (*buffer)[:length]
+	return buffer
+}
 
 // Put implements [mem.BufferPool].
-func (p boundedPool) Put(buffer *[]byte) {
-	if cap(*buffer) <= 1<<mostPooled {
-		p.BufferPool.Put(buffer)
+func (p *bufferPool) Put(buffer *[]byte) {
+	switch size := cap(*buffer); {
+	case size == frameBytes:
+		p.frames.Put(buffer)
+	case size > frameBytes && size <= maxPooledBytes:
+		p.messages.Put(buffer)
 	}
 }
