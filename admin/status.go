@@ -186,7 +186,8 @@ type Plugin struct {
 	// Changed reports that the executable on disk is not the running executable. SIGHUP
 	// replaces it.
 	Changed bool `json:"changed"`
-	// Granted are the names of the declared variables that the plugin got.
+	// Granted are the names of the environment variables that the plugin got because it
+	// declares them, or because SERVE_TRACING_PLUGIN_ENV names them.
 	Granted []string `json:"granted"`
 	// LastError is the last failure of the plugin or of a call, LastErrorTime its time.
 	LastError     string    `json:"last_error,omitempty"`

@@ -103,7 +103,8 @@ type ExporterStats struct {
 	// Changed is true if the executable on disk differs from the running executable. Reload
 	// starts the new executable. The host compares them every 10 s.
 	Changed bool
-	// Granted are the names of the declared variables that the plugin got.
+	// Granted are the names of the environment variables that the plugin got because it
+	// declares them, or because [EnvPluginEnv] names them.
 	Granted []string
 	// LastError is the last failure of the plugin or of a call to it, and LastErrorTime its
 	// time. Empty: there was none.

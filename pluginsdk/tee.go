@@ -138,7 +138,8 @@ func (v *verdict) short() *verdict {
 	return &verdict{wire.FromStatus(wire.ToStatus(v.err))}
 }
 
-// answer returns the worst verdict.
+// answer returns one error for the verdicts of the worst kind: retries, else refusals, else
+// partial rejections. It returns nil if there is no such verdict.
 func (t *tee) answer(verdicts []*verdict) error {
 	var again, refused []error
 	var messages []string

@@ -71,11 +71,10 @@ type GRPCConfig struct {
 	// reset. Far beyond it, the connection is closed. Zero: 65536.
 	MaxHeaderBytes int
 
-	// StallTimeout is how long a client may hold up its call: send nothing of the one
-	// message that a call without a client stream begins with, or take nothing of a
-	// message that is being sent. The limit is for a whole message, so that the largest
-	// message has to pass within it. A stream of the client may pause without a limit.
-	// Zero: 60s. Negative: no limit.
+	// StallTimeout is the longest time that a client may hold up its call. In a call without
+	// a client stream, the one message must arrive as a whole within this time. A Send must
+	// not wait longer for the client to take earlier messages. A client stream may pause
+	// without a limit. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
 	// ConnectionTimeout bounds the time in which a new connection completes its HTTP/2

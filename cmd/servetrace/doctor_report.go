@@ -23,7 +23,7 @@ const (
 
 // finding is the result of one check.
 type finding struct {
-	// Plugin is the name of the plugin in the list, empty for a check of another part.
+	// Plugin is the name of the checked plugin, or empty if the check is not about one plugin.
 	Plugin string `json:"plugin,omitempty"`
 	Check  string `json:"check"`
 	Result result `json:"result"`

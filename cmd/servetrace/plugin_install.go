@@ -274,8 +274,8 @@ func (d *download) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writePin writes an entry to the list of a variable in a file of variables. It replaces
-// the entry of the same path. Other lines stay.
+// writePin writes entry to the comma-separated list of variable, in a file of NAME=VALUE
+// lines. It replaces the entry with the same path. Other lines stay.
 func writePin(file, variable, path, entry string) error {
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -23,7 +23,7 @@ type form struct {
 	schema schema
 }
 
-// typed returns the schema of values of a type, or null.
+// typed returns the schema of a value that is null or has the named type.
 func typed(name string) schema { return schema{"type": []string{name, "null"}} }
 
 var (

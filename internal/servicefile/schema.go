@@ -70,7 +70,7 @@ func (s schema) put(path string, key schema) {
 	next.put(rest, key)
 }
 
-// link matches a link of the reference.
+// link matches a Markdown link in a Meaning. Editors get only its text.
 var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 // describe returns the text that an editor shows for a key.

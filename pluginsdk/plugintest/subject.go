@@ -9,8 +9,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// subject is a plugin that a rule has started. If the plugin breaks an expectation, the
-// methods fail the rule and end the goroutine.
+// subject is a plugin that is tested for one rule of the contract. If the plugin breaks an
+// expectation, the methods fail the rule and end the calling goroutine.
 type subject struct {
 	t       *trial
 	plugin  *plugin

@@ -56,7 +56,7 @@ func (l *leases) bytes() (n int64) {
 // Get is never called, because gRPC only puts buffers back. It implements mem.BufferPool.
 func (*lease) Get(length int) *[]byte { buf := make([]byte, length); return &buf }
 
-// Put ends the lease.
+// Put ends the lease, because gRPC puts the buffer back. It implements mem.BufferPool.
 func (o *lease) Put(*[]byte) {
 	o.all.mu.Lock()
 	_, held := o.all.held[o]

@@ -39,8 +39,8 @@ func ParseExporterProcessors(text string) (map[string]string, error) {
 	})
 }
 
-// parseLists returns the processors of all exporters, the processors of single exporters,
-// and the exporters. Without exporters there are no processors.
+// parseLists returns one list: the processors that all exporters share, the processors of
+// single exporters, and then the exporters. Without exporters, the list is empty.
 func parseLists(s *Settings) ([]Entry, error) {
 	exporters, err := parseList(EnvPlugins, s.Plugins)
 	if len(exporters) == 0 {

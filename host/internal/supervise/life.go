@@ -187,8 +187,8 @@ func (l *life) recordSteady() {
 	l.x.status.steady()
 }
 
-// wasSteady reports whether the process was ready for policy.steadyAfter. The next start
-// then has the first pause of the backoff, or no pause for an attached plugin.
+// wasSteady reports whether the process stayed ready for at least policy.steadyAfter. If
+// so, the backoff starts anew, or an attached plugin is dialled again at once.
 func (l *life) wasSteady() bool { return time.Since(l.readySince) >= policyOf(l.x.Entry).steadyAfter }
 
 // checkExecutable sets in the status whether the file of the executable differs from the

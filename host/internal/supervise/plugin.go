@@ -38,7 +38,8 @@ type Plugin struct {
 	// and the next pauses do not grow.
 	draining context.Context
 	drain    context.CancelFunc
-	// endBy bounds the end of the process. Written before stop is called, read after.
+	// endBy bounds the time for the end of the process. It is set before stop is called,
+	// and must not be read before ctx has ended.
 	endBy     context.Context
 	reloading *reloads
 	// retiring is closed when the process that was given up at the last replacement has

@@ -82,7 +82,7 @@ type native struct {
 	settings settings
 	log      *tracerLog
 	rates    atomic.Pointer[[]byte] // the sampling rates of the agent's last answer, in JSON
-	// The encoder's turn guards statistics and verdicts.
+	// The mutex encoder.turn guards statistics and verdicts.
 	statistics bool // the tracer computes statistics
 	verdicts   verdicts
 	// away is set if the agent did not answer the last payload, or refused it temporarily.

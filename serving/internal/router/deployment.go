@@ -138,8 +138,8 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignme
 	return newAssignment(routed, !span.Recording(), d, m, s.ModelID), nil
 }
 
-// routed ends the router span of a call and counts the call, which has a slot unless err is
-// set.
+// routed ends the router span of a call and counts the call. A nil err means that the call
+// has reserved a slot of a replica.
 func (d *Deployment) routed(ctx context.Context, p spans.Protocol, span spans.Span, wait time.Duration, err error) {
 	span.EndRouter(resultOf(ctx, wait, err))
 	d.metrics.Done(metrics.Choice{
