@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -275,24 +276,28 @@ func (d *download) Write(p []byte) (int, error) {
 }
 
 // writePin writes entry to the comma-separated list of variable, in a file of NAME=VALUE
-// lines. It replaces the entry with the same path. Other lines stay.
+// lines. It replaces the entry with the same path. Other lines stay. If variable stands there
+// more than once, its last line counts.
 func writePin(file, variable, path, entry string) error {
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target // the link stays
+	}
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var lines []string
-	written := false
 	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), variable+"="); ok && !written {
-			line, written = variable+"="+withEntry(strings.Trim(value, `"'`), path, entry), true
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	}
+	value := ""
+	at := len(lines)
+	for i, line := range lines {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), variable+"="); ok {
+			at, value = i, strings.Trim(v, `"'`)
 		}
-		lines = append(lines, line)
 	}
-	if !written {
-		lines = append(lines, variable+"="+entry)
-	}
+	lines = slices.Replace(lines, at, min(at+1, len(lines)), variable+"="+withEntry(value, path, entry))
 	partial, err := os.CreateTemp(filepath.Dir(file), ".env-")
 	if err != nil {
 		return err

@@ -334,4 +334,18 @@ func TestPluginInstallReplaces(t *testing.T) {
 	if info, err := os.Stat(env); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v; want mode 0640", info, err)
 	}
+
+	target := filepath.Join(work, "target.env")
+	if err := errors.Join(os.Rename(env, target), os.Symlink(target, env),
+		os.WriteFile(target, []byte("SERVE_TRACING_EXPORTER_PLUGIN=otlp\nA=b\nSERVE_TRACING_EXPORTER_PLUGIN=console\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := install(other); err != nil {
+		t.Error(err)
+	}
+	// The last assignment counts, and the link stays.
+	want("SERVE_TRACING_EXPORTER_PLUGIN=otlp\nA=b\nSERVE_TRACING_EXPORTER_PLUGIN=console," + installed + "@" + digestOf([]byte(other)) + "\n")
+	if info, err := os.Lstat(env); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("%v, %v; want a link", info, err)
+	}
 }
