@@ -97,8 +97,8 @@ func (f LogFormat) check() error {
 }
 
 // checkListeners returns an error if two listeners have the same address. Otherwise the
-// error of the second listener would name another process as the cause. It ignores the
-// default address for gRPC, because only the apps decide whether there is a gRPC
+// error of the second listener would name another process as the cause. The default
+// address for gRPC is ignored, because only the apps decide whether there is a gRPC
 // listener.
 func (c Config) checkListeners() error {
 	listeners := []struct{ addr, variable string }{

@@ -120,7 +120,7 @@ func (w fatalWriter) Write(line []byte) (int, error) {
 
 // calledByFatal reports whether log.Fatal, Fatalf or Fatalln is the caller's caller.
 func calledByFatal() bool {
-	var callers [8]uintptr // large enough, because only functions of package log are in between
+	var callers [8]uintptr // large enough, because only functions of package log are between this function and log.Fatal
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
 	for {
 		frame, more := frames.Next()

@@ -10,8 +10,8 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// reloads runs a reload in the background, one at a time. So the loop that handles
-// signals does not wait for a plugin, or for user code that handles a new configuration.
+// reloads runs reloads in the background, one at a time. So the loop that handles signals
+// does not wait for a plugin, or for user code that handles a new configuration.
 type reloads struct {
 	texts  reloadTexts
 	reload func(context.Context) error
@@ -21,8 +21,8 @@ type reloads struct {
 	done   chan struct{} // closed when the goroutine has ended
 }
 
-// reloadTexts are the log messages of a reload: it begins, has failed, was canceled,
-// has ended, or does not end after it was canceled.
+// reloadTexts are the log messages for the stages of a reload: it begins, has failed, was
+// canceled, has ended, or does not end after it was canceled.
 type reloadTexts struct{ begin, failed, canceled, done, stuck string }
 
 var (

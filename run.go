@@ -86,7 +86,8 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	// Without a handler for SIGPIPE, a closed log would end the process.
+	// Without a handler for SIGPIPE, a write to a closed standard error would end the
+	// process.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -192,12 +193,12 @@ func readSettings(getenv func(string) string) {
 // them, so that operators can watch a long start or stop.
 func (s *service) startAdmin(ctx context.Context, recent *host.Recent) error {
 	server, err := admin.NewServer(s.cfg.Admin, s.host.Stats, s.log)
-	if err != nil { // cannot happen: Validate has checked it
+	if err != nil { // cannot happen: Validate has checked the settings
 		return err
 	}
 	if s.logQueue != nil {
 		if err := server.ShowLog(s.logQueue.Lost); err != nil {
-			return err // cannot happen: it is called once
+			return err // cannot happen: ShowLog is called once
 		}
 	}
 	s.closers = append(s.closers, server.Shutdown)
@@ -243,9 +244,10 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	return provider, nil
 }
 
-// handleErrors makes the log OpenTelemetry's global error handler until stop. Until the
-// caller calls handled, errors are dropped: the SDK reads the sampler from the
-// environment again, and ConfigFromEnv has already reported errors in it.
+// handleErrors makes the log OpenTelemetry's global error handler. stop restores the
+// earlier handler. Until the caller calls handled, errors are dropped: the SDK reads the
+// sampler from the environment again, and ConfigFromEnv has already reported the errors
+// of that variable.
 func (s *service) handleErrors() (handled func()) {
 	before := otel.GetErrorHandler()
 	s.closers = append(s.closers, func(context.Context) error {

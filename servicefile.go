@@ -126,7 +126,8 @@ func checkPlugins(file *servicefile.File) {
 	}
 }
 
-// envConsoleOutput is the console plugin's variable that overrides its file.
+// envConsoleOutput is the variable for the output of the console plugin. It overrides the
+// plugin's configuration.
 const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
 
 // addDocuments sets the plugins' configurations from the file, except if the

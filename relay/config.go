@@ -50,7 +50,7 @@ const (
 	DefaultIdleTimeout     = 5 * time.Minute
 )
 
-// maxRequestBytes is the largest MaxRequestBytes.
+// maxRequestBytes is the largest allowed value of Config.MaxRequestBytes.
 const maxRequestBytes = 64 << 20
 
 // Config holds the operator's settings of a relay. The zero value is valid. Unless a
@@ -75,8 +75,8 @@ type Config struct {
 	// MaxRequestBytes is the largest request, in bytes before and after decompression,
 	// at most 64 MiB.
 	MaxRequestBytes int
-	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At the
-	// bound, the connection that holds most bytes is closed. It must be at least
+	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At
+	// the bound, the connection that holds the most bytes is closed. It must be at least
 	// MaxRequestBytes.
 	ReceiveBytes int64
 	// MaxConnections bounds the number of open connections. At the bound, a new connection
@@ -96,8 +96,8 @@ type Config struct {
 	// TLSClientCA, a PEM file of authorities, senders need a certificate from one of these
 	// authorities. Changed files are read again.
 	TLSCert, TLSKey, TLSClientCA string
-	// Token is the bearer token that senders over TCP must have, or TokenFile a file with
-	// it, which is read again if it changes. Empty: senders need no token.
+	// Token is the bearer token that senders over TCP must have, or TokenFile is a file
+	// with the token, which is read again if it changes. Empty: senders need no token.
 	Token, TokenFile string
 }
 

@@ -268,8 +268,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// received counts bytes of a connection. At the limit it closes the connection that
-// holds most.
+// received counts bytes of a connection. Above the limit it closes the connection that
+// holds the most bytes.
 func (a *connections) received(c *conn, n int64) {
 	most, bytes := a.count(c, n)
 	if most == nil {
@@ -281,7 +281,7 @@ func (a *connections) received(c *conn, n int64) {
 }
 
 // count adds n bytes to a connection. Above the limit it removes the connection that
-// holds most and returns it, with its bytes.
+// holds the most bytes, and returns the connection and the number of these bytes.
 func (a *connections) count(c *conn, n int64) (most *conn, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 const (
 	// maxUnzips bounds the number of requests that are decompressed at the same time. With
-	// fewer processors there are fewer, but at least minUnzips: a sender with large
-	// requests must not hold up all others.
+	// fewer CPUs the bound is lower, but at least minUnzips, because a sender with large
+	// requests must not block all other senders.
 	maxUnzips = 4
 	minUnzips = 2
 	// maxWindow bounds the memory of a zstd decoder. A decoder must support 8 MiB.
@@ -34,8 +34,8 @@ const (
 type gate chan struct{}
 
 // enter waits for a place until ctx ends, and returns a function that frees the place.
-// The error is a gRPC status. For HTTP, ctx ends when a limit closes the connection, so
-// the memory of the request is not held until its turn.
+// The error is a gRPC status. For HTTP, ctx ends when a limit closes the connection, so a
+// request of a closed connection does not wait with its memory.
 func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:

@@ -15,9 +15,9 @@
 //     requests. The caller then shuts the Host down, which answers the senders that wait.
 //     Close cuts the remaining connections.
 //
-// Memory is bounded: the Host's Config.QueueBytes, up to twice as much while senders
-// wait for the delivery, and Config.ReceiveBytes for requests that are still arriving.
-// At this bound the connection that holds most is closed. At the bound of connections,
+// Memory is bounded: the Host's Config.QueueBytes, up to twice as much while senders wait
+// for the delivery, and Config.ReceiveBytes for requests that are still arriving. At this
+// bound the connection that holds the most bytes is closed. At the bound of connections,
 // an idle connection is closed, if there is one.
 //
 // The package takes traces only, starts no plugins, and has no authentication on a Unix

@@ -121,7 +121,8 @@ type callKey struct{}
 // call is a call of Export that has begun.
 type call struct {
 	arrival *arrival
-	// keep reports whether the context has not ended, and lets its end change no counts.
+	// keep reports whether the context has not ended. After keep, the end of the context
+	// changes no counts.
 	keep func() bool
 }
 

@@ -27,8 +27,8 @@ type AppOption struct{ apply func(*App) }
 // not /apix. If several apps match, the longest prefix wins. The app sees
 // paths without the prefix, and "/" if nothing is left.
 //
-// A prefix begins with "/" and, except for "/" itself, does not end with one. It
-// has no wildcards, and not the form /-/..., which is the proxy's own.
+// A prefix begins with "/" and, except for "/" itself, does not end with "/". It has no
+// wildcards, and does not begin with "/-/", which is for paths of the proxy itself.
 func WithRoutePrefix(prefix string) AppOption {
 	return AppOption{func(a *App) { a.prefix = prefix }}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Reconfigure gives the replicas of a deployment a new user config, one replica
-// after the other, while they take calls. config is any value that has a form in
-// JSON. Nil is no config; running replicas are not informed of that.
+// Reconfigure gives the replicas of a deployment a new user config, one replica after the
+// other, while they take calls. config is any value that has a form in JSON. Nil means no
+// config; running replicas are not informed of a change to nil.
 //
 // It returns nil when every replica has taken the config. If a replica's Reconfigure
 // fails, panics, or has not returned when ctx ends, the error has the reason, and the old

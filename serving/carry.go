@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// callByHandle is a call by handle, in this process or to another one.
+// callByHandle is a call by handle, in this process or to another process.
 type callByHandle interface {
 	router.Call
 	// prepare encodes the argument, unless it is a stream.
@@ -87,7 +87,7 @@ func itemOf(t reflect.Type) (item reflect.Type, is bool) {
 
 var typeError = reflect.TypeFor[error]()
 
-// sender sends the argument of a call. The call waits for it.
+// sender sends the argument of a call, a stream on a goroutine of its own.
 type sender struct {
 	sending  sync.WaitGroup
 	panicked error // panic of the iterator; read it after the wait
@@ -113,8 +113,9 @@ func (s *sender) send(w *way, x router.AcceptedCall, arg argument, in any) error
 	return nil
 }
 
-// ended returns nil for io.EOF. A Send returns io.EOF if the callee has ended the call,
-// and Recv then returns the reason. For Recv, io.EOF is the end of the stream.
+// ended returns nil for io.EOF, which is not a failure. Send returns io.EOF if the callee
+// has ended the call, and the next Recv returns the reason. Recv returns io.EOF at the
+// end of a stream.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -155,7 +156,8 @@ func sendItems(codec Codec, x router.AcceptedCall, in any) (end error) {
 	return end
 }
 
-// wait waits until the argument is sent. It returns err, or the panic of the iterator.
+// wait closes the call, and waits for the goroutine that sends a stream. It returns err,
+// or the panic of the iterator if it panicked.
 func (s *sender) wait(x router.AcceptedCall, err error) error {
 	x.Close() // ends a Send that still waits
 	s.sending.Wait()

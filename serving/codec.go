@@ -106,7 +106,8 @@ func checkJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 	return nil
 }
 
-// jsonOwn reports whether t, or a pointer to t, has one of the methods.
+// jsonOwn reports whether t, or a pointer to t, implements one of the interfaces in
+// methods.
 func jsonOwn(t reflect.Type, methods ...reflect.Type) bool {
 	for _, m := range methods {
 		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {

@@ -98,17 +98,18 @@ type Config struct {
 	// 90s.
 	IdleTimeout time.Duration
 
-	// StallTimeout is how long a client may hold up its request: send nothing of a body
-	// that is being read, or take nothing of a response that is being written, in steps
-	// of 64 KiB. Every read and write that moves bytes starts the limit anew, and pauses
-	// of the handler do not count. If a handler leaves the rest of a body unread,
-	// net/http reads up to 256 KiB of it, which must come within the limit. A client that
-	// stalls is found after the limit, or up to a second later. Zero: 60s. Negative: no
+	// StallTimeout is the longest time for which a client may delay a read or a write of
+	// its request. While the handler waits for the body, some bytes must arrive within this
+	// time. While it writes the response, the client must take each part of at most 64 KiB
+	// within this time. Pauses of the handler do not count. If a handler leaves the rest of
+	// a body unread, net/http reads up to 256 KiB of it, which must arrive within this
+	// time. The server notices a delay up to one second late. Zero: 60s. Negative: no
 	// limit.
 	StallTimeout time.Duration
 
-	// MaxHeaderBytes bounds the request line and the headers, in bytes, from 4096 to 16 MiB.
-	// net/http allows 4 KiB more. Beyond it, the client gets status 431. Zero: 65536.
+	// MaxHeaderBytes bounds the request line and the headers, in bytes, from 4096 to 16
+	// MiB. net/http allows 4 KiB more. A request with more bytes gets status 431. Zero:
+	// 65536.
 	MaxHeaderBytes int
 
 	// QuietAccessLog leaves requests and calls by handle out of the log, except for

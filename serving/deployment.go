@@ -53,8 +53,8 @@ func WithMaxQueuedRequests(n int) DeploymentOption {
 }
 
 // WithUserConfig sets the configuration of the values of [PerReplica]; see
-// [Reconfigurer]. config is any value that has a form in JSON; nil, the default,
-// is none. [Server.Reconfigure] changes it. An operator's user config
+// [Reconfigurer]. config is any value that has a form in JSON; nil, the default, means no
+// configuration. [Server.Reconfigure] changes it. An operator's user config
 // ([DeploymentConfig]) takes precedence.
 func WithUserConfig(config any) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) {
@@ -72,10 +72,10 @@ func WithHealthCheck(period, timeout time.Duration) DeploymentOption {
 }
 
 // WithGracefulShutdown sets the times for the stop of a replica that is replaced or no
-// longer wanted. timeout is how long its calls and then its values may take together; the
-// default is 20 s. After the timeout, requests of clients are cut off. The values have at
-// least one second to stop. A shutdown of the server may leave less time, see
-// [Server.Shutdown].
+// longer wanted. timeout is the time that its calls, and then the stop of its values, may
+// take together. The default is 20 s. After the timeout, requests of clients are cut off.
+// The values have at least one second to stop. A shutdown of the server may leave less
+// time, see [Server.Shutdown].
 //
 // waitLoop is the time after which a line of the log reports that a replica waits for its
 // calls; the default is 2 s. Ray Serve looks for calls at this interval; here the end of

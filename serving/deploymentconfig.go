@@ -91,7 +91,8 @@ func checkSettings(w router.Settings, takesConfig bool) error {
 	return errors.Join(faults...)
 }
 
-// over returns w with the settings of c that are set.
+// over returns w, in which the settings of c that are not nil replace the settings of the
+// code.
 func (c DeploymentConfig) over(w router.Settings) (router.Settings, error) {
 	set(&w.Replicas, c.NumReplicas)
 	set(&w.MaxOngoing, c.MaxOngoingRequests)

@@ -32,7 +32,7 @@ func (a *deployments) start() {
 	}
 }
 
-// stop stops all replicas at once. They have no calls, unless ctx has ended.
+// stop stops all replicas at the same time. They have no calls, unless ctx has ended.
 func (a *deployments) stop(ctx context.Context) error {
 	for _, d := range a.order {
 		d.replicas().Stop()

@@ -13,12 +13,12 @@ var (
 	// [context.DeadlineExceeded].
 	ErrRequestTimeout = cause.ErrRequestTimeout
 
-	// ErrClientStalled: for [Config.StallTimeout] the client sent nothing of the
-	// body that the handler was reading, or took nothing of its response. The
-	// handler's Read or Write fails with it. If the handler then returns an error, or
-	// has written nothing, its client gets 408, or a cut response. The request's
-	// context ends too, with HTTP/1.1 or if the client does not read, and without this
-	// cause. It matches [context.DeadlineExceeded].
+	// ErrClientStalled: for [Config.StallTimeout] the client sent nothing of the body that
+	// the handler was reading, or took nothing of its response. The handler's Read or Write
+	// fails with it. If the handler then returns an error, or has written nothing, its
+	// client gets 408, or a cut response. If the request came by HTTP/1.1, or if the client
+	// takes nothing, its context ends too, but without this cause. It matches
+	// [context.DeadlineExceeded].
 	ErrClientStalled = cause.ErrClientStalled
 
 	// ErrClientGone: the client closed its connection, or only its sending half, or reset

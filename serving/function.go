@@ -147,8 +147,8 @@ func (c *streamCall[In, Out]) Start() spans.ReplicaStart { return c.h.replicaSta
 // InCaller implements [router.CallerCode].
 func (c *streamCall[In, Out]) InCaller() bool { return c.inCaller }
 
-// Invoke implements [router.Call]. The caller does not get an error that ends the stream
-// yet: first the slot is freed, and the span ends.
+// Invoke implements [router.Call]. It does not pass an error that ends the stream to the
+// caller. Stream does so later, when the slot is free and the span has ended.
 func (c *streamCall[In, Out]) Invoke(ctx context.Context) error {
 	for out, err := range c.h.f(ctx, c.in) {
 		if err != nil {

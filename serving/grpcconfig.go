@@ -37,7 +37,7 @@ const (
 	defaultKeepaliveMinTime  = 10 * time.Second
 )
 
-// The lower bounds. Headers of less than leastGRPCHeaderBytes leave no room for a
+// The lower bounds. Headers of less than leastGRPCHeaderBytes have no space for a
 // traceparent, a request id and gRPC's own headers.
 const (
 	leastGRPCMessageBytes = 1 << 10

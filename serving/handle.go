@@ -20,12 +20,12 @@ type Handle[In, Out any] struct {
 	f func(context.Context, In) (Out, error)
 }
 
-// Call has a replica of the deployment run the function with in, and returns its
-// results. It waits for a slot as a request does, and then runs the function
-// on the caller's goroutine, within this process: in and out are passed as they
-// are, not copied, so that both sides may share memory. The slot is
-// the callee's until the function has returned. The caller keeps its own slot
-// meanwhile: a deployment that calls itself may wait for ever.
+// Call has a replica of the deployment run the function with in, and returns its results.
+// It waits for a slot as a request does, and then runs the function on the caller's
+// goroutine, within this process: in and out are passed as they are, not copied, so that
+// both sides may share memory. The callee holds its slot until the function has returned.
+// The caller keeps its own slot meanwhile, so a deployment that calls itself may wait for
+// ever.
 //
 // If an operator runs the deployment in other processes ([CallConfig]), one of these
 // processes runs the function. It gets a copy of in, made by the deployment's [Codec].
@@ -36,10 +36,9 @@ type Handle[In, Out any] struct {
 // goroutine, and must end when ctx does.
 //
 // Inside a request or another call, ctx must be its context or one derived from it: it
-// carries request id, route and trace, and the
-// deadline and cancellation, which the function should heed. Calls in parallel
-// are goroutines that share a context; their spans are siblings. Outside, a call
-// is a request of its own with a fresh id and the decision to sample it.
+// carries the request id, the route, the trace, the deadline and the cancellation. Calls
+// in parallel are goroutines that share a context; their spans are siblings. Outside, a
+// call is a request of its own, with a new id and its own sampling decision.
 //
 // It fails with
 //

@@ -72,22 +72,23 @@ func (l *Local[T]) Get(ctx context.Context) T {
 	return v
 }
 
-// Reconfigurer is a value of [PerReplica] that takes the user config: after its
-// construction, if there is one, and whenever it changes ([Server.Reconfigure],
-// or the service file). It may be called while calls run. Once its context has
-// ended, the replica does not wait for it.
+// Reconfigurer is a value of [PerReplica] that takes the user config: after the
+// construction of the value, if there is a config, and whenever the config changes
+// ([Server.Reconfigure], or the service file). Reconfigure may be called while calls run.
+// Once its context has ended, the replica does not wait for it.
 //
-// An error, a panic, or no return in time at a start is a failed start. At a
-// change, the replica is replaced, as in Ray Serve; see [Server.Reconfigure].
+// Reconfigure fails if it returns an error, panics, or does not return in time. If it
+// fails at the start of a replica, the start has failed. If it fails later, the replica
+// is replaced, as in Ray Serve; see [Server.Reconfigure].
 type Reconfigurer interface {
 	Reconfigure(ctx context.Context, config UserConfig) error
 }
 
 // HealthChecker is a value of [PerReplica] that checks whether its replica works.
-// CheckHealth is called before the replica takes its first call, and a failure is then a
-// failed start. Later it is called at the interval of [WithHealthCheck], one check at a
-// time, while calls run. A panic is a failure, and so is no return before its context
-// ends.
+// CheckHealth is called before the replica takes its first call. If that check fails, the
+// start has failed. Later it is called at the interval of [WithHealthCheck], one check at
+// a time, while calls run. A check fails if it returns an error, panics, or does not
+// return before its context ends.
 type HealthChecker interface {
 	CheckHealth(ctx context.Context) error
 }
@@ -98,19 +99,21 @@ type HealthChecker interface {
 // [WithGracefulShutdown]; the replica does not wait longer. An error is logged.
 //
 // If the server is shut down with too little time for the replica's calls, Stop is not
-// called: they may still use the value.
+// called, because the calls may still use the value.
 type Stopper interface {
 	Stop(ctx context.Context) error
 }
 
 // UserConfig is an operator's configuration of a deployment's own code: a JSON value,
-// from [WithUserConfig], [Server.Reconfigure] or user_config of the service file.
-// The zero UserConfig is none. It is compared by its JSON text.
+// from [WithUserConfig], [Server.Reconfigure] or user_config of the service file. The
+// zero UserConfig means no configuration. Two values are equal if their JSON texts are
+// equal.
 type UserConfig struct {
 	json string // compact; empty for none
 }
 
-// newUserConfig returns the config of any value that has a form in JSON; nil is none.
+// newUserConfig returns the config of any value that has a form in JSON; nil means no
+// config.
 func newUserConfig(v any) (UserConfig, error) {
 	if c, is := v.(UserConfig); is || v == nil {
 		return c, nil

@@ -10,7 +10,7 @@ import (
 // ReplicaID is the permanent name of one replica of one deployment of one app.
 type ReplicaID struct {
 	App, Deployment string
-	UniqueID        string // eight lower-case letters and digits, drawn at start
+	UniqueID        string // eight lower-case letters and digits, chosen at random
 }
 
 // String returns "app#deployment#uniqueid", the value of serve.replica_id.

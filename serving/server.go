@@ -276,10 +276,10 @@ func listen(ctx context.Context, server, addr, hostVariable, portVariable, orEls
 }
 
 // Collector returns the metrics of the server, for a registry of the program's own;
-// docs/reference/metrics.md lists them. It is always the same, may be registered before
-// Start and scraped at any time, and is safe for concurrent use. The number of
-// series is bounded. Latencies of sampled requests carry their trace as exemplar,
-// which registries show in the OpenMetrics form.
+// docs/reference/metrics.md lists them. Every call returns the same collector. It may be
+// registered before Start and scraped at any time, and is safe for concurrent use. The
+// number of series is bounded. Latencies of sampled requests carry their trace as
+// exemplar, which registries show in the OpenMetrics form.
 func (s *Server) Collector() prometheus.Collector { return s.shared.Metrics }
 
 // Addr returns the address at which the server listens, with the real port. It is nil

@@ -105,7 +105,7 @@ func edgeValue(key string, values []string) string {
 
 // edgeParent corrects a traceparent for OpenTelemetry's parser, which deviates from the
 // recommendation for version 00. A hyphen after the flags makes the value malformed.
-// Unknown flags do not; they are cleared.
+// Unknown flags are cleared.
 //
 // Source: https://www.w3.org/TR/trace-context-2/#trace-flags
 func edgeParent(parent string) string {

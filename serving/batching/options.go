@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Ray Serve's defaults, and own defaults for streams, which have no bounds in Ray.
+// The first three defaults are Ray Serve's. The last two are for streams, which have no
+// bounds in Ray.
 const (
 	defaultMaxBatchSize  = 10
 	defaultWaitTimeout   = 10 * time.Millisecond
@@ -65,9 +66,9 @@ func WithMaxConcurrentBatches(n int) Option {
 }
 
 // WithSizeFunc sets the function that returns the size of a batch, in any unit: tokens,
-// nodes or pixels, with or without padding. In must be the batcher's input type. A
-// batch takes as many items as fit into the maximum size; the item that no longer fits
-// starts the next batch. An item that is too large alone fails with [ErrTooLarge].
+// nodes or pixels, with or without padding. In must be the batcher's input type. A batch
+// takes as many items as fit into the maximum size; the item that no longer fits starts
+// the next batch. An item that alone is too large fails with [ErrTooLarge].
 //
 // f is called with the items of a batch so far and the next item: once per item, and
 // again if an item leaves. One goroutine per replica calls it. f must be quick, must

@@ -13,10 +13,10 @@ import (
 
 // queue holds the waiting requests of one replica and forms batches.
 //
-// It runs at most as many worker goroutines as batches may run. One worker is the
-// leader: it waits until a batch is due, takes it, makes another worker the leader if
-// requests remain, and runs the batch. Only the leader removes items for a batch. So it
-// alone calls the size function, and does so without the lock.
+// It has at most as many worker goroutines as the permitted number of running batches.
+// One worker is the leader: it waits until a batch is due, takes it, makes another worker
+// the leader if requests remain, and runs the batch. Only the leader removes items for a
+// batch. So it alone calls the size function, and does so without the lock.
 type queue[In, Out any] struct {
 	core    *core[In, Out]
 	replica *scope.Replica

@@ -79,7 +79,7 @@ func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err err
 	return scope.Touch(q.core.execute(ctx, b.items))
 }
 
-// settle answers the items with a waiting caller.
+// settle answers each item if its caller still waits.
 func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -137,8 +137,8 @@ func (r *Request[In, Out]) Send(out Out) bool {
 	}
 }
 
-// sendSlowly sends out when the buffer has a free place. It gives up after the patience
-// of [WithPatience].
+// sendSlowly sends out when the buffer has a free place. It gives up when the time of
+// [WithPatience] is used up.
 func (r *Request[In, Out]) sendSlowly(out Out) bool {
 	began := time.Now()
 	timer := time.NewTimer(r.patience)

@@ -28,7 +28,7 @@ type cache[M any] struct {
 	models  *Models[M]
 	replica *scope.Replica
 	metrics *metrics.Models
-	// unloadCtx is the context of the unload functions. stop cancels it as it returns.
+	// unloadCtx is the context of the unload functions. stop cancels it when stop returns.
 	unloadCtx    context.Context //nolint:containedctx // it is the cache's own
 	cancelUnload context.CancelFunc
 
@@ -249,8 +249,8 @@ func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	}
 	err = errGoexit
 	ctx, span := c.replica.Tracing.StartModelLoad(ctx, e.id)
-	// The load has its own call: the uses it makes must not end with the request that
-	// started it.
+	// The load has a call of its own. Models that the load function uses are held for this
+	// call until the load ends, even if the request that started it ends earlier.
 	call := scope.NewCall(c.replica)
 	began := time.Now()
 	defer func() {

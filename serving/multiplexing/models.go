@@ -38,18 +38,18 @@ type settings struct {
 }
 
 // WithMaxModels sets how many models a replica holds: 1 or more, or -1 for any number.
-// The default is 3. If all models are in use, the replica loads one more, and unloads
-// the surplus as soon as calls end. So the number of models never exceeds both n and
-// the number that calls use. The limit is exact if each call uses one model and
+// The default is 3. If all models are in use, the replica loads one more, and unloads the
+// surplus as soon as calls end. So the number of models never exceeds the larger of n and
+// the number of models in use. The limit is exact if each call uses one model and
 // max_ongoing_requests is at most n.
 func WithMaxModels(n int) Option {
 	return Option{func(s *settings) { s.max = n }}
 }
 
 // WithUnload sets the function that frees a model. f is called once for each loaded
-// model, when no call uses it and it must go. M must be the type parameter of the
-// [Models]. The context ends when a stopping replica has no time left. A model that takes
-// the place of this model is loaded after f has returned.
+// model, when no call uses it and it must be unloaded. M must be the type parameter of
+// the [Models]. The context ends when a stopping replica has no time left. A model that
+// takes the place of this model is loaded after f has returned.
 func WithUnload[M any](f func(ctx context.Context, id string, model M)) Option {
 	return Option{func(s *settings) { s.unload = f }}
 }

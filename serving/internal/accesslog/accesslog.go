@@ -6,8 +6,7 @@
 // The package also writes to the user's log at places where a panic of that log would
 // end the process, see [Log.Recovered].
 //
-// It decides neither levels nor texts of requests; the proxies do. Open accesslog.go
-// first.
+// The proxies choose the level and the text of each line. Open accesslog.go first.
 package accesslog
 
 import (

@@ -18,8 +18,8 @@ func (l Log) Recovered(ctx context.Context, v any) error {
 	return p
 }
 
-// Unbreakable is a user's log handler that drops its panics. It is for goroutines that do
-// not recover from panics of the handler.
+// Unbreakable is a user's log handler. It recovers from panics of the handler and drops
+// them. It is for goroutines that do not recover from such panics.
 type Unbreakable struct{ slog.Handler }
 
 // Enabled implements [slog.Handler].

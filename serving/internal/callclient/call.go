@@ -48,7 +48,7 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.AcceptedCall, 
 type remoteCall struct {
 	peer   *peer
 	caller context.Context // context of the caller
-	forget func() bool     // makes the end of caller no longer cut the stream
+	forget func() bool     // stops the AfterFunc that cuts the stream when caller ends
 	stream *stream
 	whole  bool // the whole argument is sent
 	over   bool // the last result is received

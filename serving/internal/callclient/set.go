@@ -84,7 +84,7 @@ func (s *Set) Start() {
 }
 
 // update replaces the processes of the set by the endpoints of the list. If no process is
-// ready, the calls go to processes that still serve.
+// ready, it takes the processes that still answer calls.
 func (s *Set) update(list []discovery.Endpoint) {
 	ready := slices.ContainsFunc(list, func(e discovery.Endpoint) bool { return e.Ready })
 	s.mu.Lock()
@@ -259,8 +259,8 @@ const (
 	mostPause  = 2 * time.Second
 )
 
-// run keeps the process in the router's list while it takes calls, until stop. Then it
-// waits for the last calls.
+// run keeps the process in the router's list while the process takes calls. After stop,
+// it waits for the last calls.
 func (p *peer) run() {
 	defer p.stop()
 	var err error

@@ -62,7 +62,7 @@ func (c *streams) put(s *stream) {
 }
 
 // end ends the idle streams. If leaving is true, put keeps no streams from now on,
-// because the process waits for their end before it stops.
+// because the other process is about to stop and waits for their end.
 func (c *streams) end(leaving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,8 +4,8 @@
 // The life of a call:
 //
 //  1. The caller sends the start of the call on a stream of Calls/Call.
-//  2. Deployment.Accept reserves a slot, or the call is refused. A call never waits here,
-//     but in the queue of the caller's process.
+//  2. Deployment.Accept reserves a slot, or the call is refused. A call never waits here:
+//     it waits in the queue of the caller's process.
 //  3. The caller learns that the call is accepted, and sends the argument. The replica runs
 //     the function, whose span is a child of the caller's router span.
 //  4. The results, or the error, are the next messages. Then the stream can carry another

@@ -30,7 +30,7 @@ type Endpoint struct {
 	// Serving reports whether the process answers calls. It may be set while the process
 	// terminates.
 	Serving bool
-	// Ready is Serving, except that it is unset as soon as the process terminates.
+	// Ready is Serving, except that it is unset as soon as the process begins to terminate.
 	Ready bool
 	// Name is the name of the pod, "" if it is unknown.
 	Name string

@@ -13,8 +13,8 @@ const (
 	// lookupEvery is the pause between two lookups. It is shorter than the time to live
 	// of a cluster's records, which the resolver of Go does not cache.
 	lookupEvery = time.Second
-	// lookupTimeout bounds a lookup. By default a resolver asks again after 5 seconds, so a
-	// lost answer costs one repetition.
+	// lookupTimeout bounds a lookup. By default a resolver repeats a query after 5 seconds,
+	// so a lookup survives one lost answer.
 	lookupTimeout = 8 * time.Second
 )
 

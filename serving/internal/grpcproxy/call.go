@@ -65,8 +65,8 @@ func (c *call) Invoke(ctx context.Context) (err error) {
 var errNotReturned = status.Error(codes.Internal, textInternal)
 
 // End implements [router.Call]. A panic of the handler has priority over the end of the
-// call. The end of the call has priority over the handler's error, which follows from
-// it.
+// call. The end of the call has priority over the handler's error, because the end causes
+// the error.
 func (c *call) End(_ context.Context, err error) (spans.ReplicaResult, error) {
 	if why := c.stream.completeCall(); why != nil {
 		err = cause.Heavier(err, why)

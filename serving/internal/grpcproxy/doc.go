@@ -9,7 +9,7 @@
 //     goroutine of its own. The method decodes the messages itself, so that the bytes are
 //     neither copied nor sent a second time.
 //  3. The proxy waits for the method, or for the end of the call: a deadline, a client
-//     that left or stalled, the server's end or the replica's. In the second case it
+//     that left or stalled, a stop of the server or the replica. In the second case it
 //     takes the stream from the method, whose operations on the stream then fail.
 //  4. The error becomes a status. The span ends, and the call is counted and logged.
 //

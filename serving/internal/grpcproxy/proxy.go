@@ -28,7 +28,7 @@ type proxy struct {
 	apps      map[string]*app
 	only      *app // the only app; nil if there are several
 	timeout   time.Duration
-	stall     time.Duration // how long a client may hold up its call; not positive: no limit
+	stall     time.Duration // time for which a client may delay its call; no limit if not positive
 	notReady  func() string // reason for which a deployment takes no calls; empty if all take calls
 	counts    *metrics.Proxy
 	unrouted  *metrics.Ingress // counts of calls that belong to no app
@@ -83,7 +83,7 @@ const (
 	metaModelID     = "multiplexed_model_id"
 )
 
-// Texts of Ray, except the marked texts, and the texts for failures that Ray does not have.
+// Texts for clients. If Ray Serve has the same case, the text is its text, unless marked.
 const (
 	textNoApplication      = "Application metadata not set. " + textListApplications
 	textApplicationUnknown = "Application '%s' not found. " + textListApplications

@@ -79,7 +79,7 @@ func (b *requestBody) wasReadLocked(err error) error {
 func (b *requestBody) remains() bool { return b != nil && !b.read.Load() }
 
 // hurry sets a deadline for the current read, if any, because the body is no longer
-// needed.
+// needed. It returns false if it cannot set the deadline.
 func (b *requestBody) hurry(by time.Time) (sure bool) {
 	if !b.remains() {
 		return true
@@ -88,8 +88,8 @@ func (b *requestBody) hurry(by time.Time) (sure bool) {
 }
 
 // failReads makes later reads fail with why, after the current read has returned. If a
-// read still ran when the proxy returns, net/http would abort it, clear that deadline,
-// and then wait for a stalled client without limit.
+// read still ran when the proxy returns, net/http would abort the read, clear the
+// deadline, and then wait for a stalled client without limit.
 func (b *requestBody) failReads(why error) {
 	if !b.remains() {
 		return

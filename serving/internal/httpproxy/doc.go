@@ -10,7 +10,7 @@
 //  2. proxy.serve starts the proxy span. The router assigns a replica, and the handler runs
 //     there on a goroutine of its own, with a response that the exchange can take away.
 //  3. The exchange waits for the handler, or for the end of the request: a timeout, the
-//     server's end or the replica's. A client that closes its side ends only the
+//     stop of the server or the replica. A client that closes its side ends only the
 //     handler's context, because it may still read.
 //  4. If the handler did not answer, the proxy does. The span ends, and the request is
 //     counted and logged.

@@ -23,7 +23,7 @@ type Config struct {
 	Routes    []Route
 	NotReady  func() string // reason for which a deployment takes no requests; empty if all take requests
 
-	StallTimeout      time.Duration // how long a client may hold up its request; no limit if not positive
+	StallTimeout      time.Duration // time for which a client may delay a read or a write; no limit if not positive
 	ReadHeaderTimeout time.Duration
 	IdleTimeout       time.Duration
 	MaxHeaderBytes    int
@@ -59,7 +59,7 @@ func newProxy(c Config) *proxy {
 	return p
 }
 
-// Texts of Ray's responses, which scripts may search for.
+// Texts of responses. They are Ray's, which scripts may search for, unless marked.
 const (
 	textHealthy  = "success"
 	textDraining = "This node is being drained."

@@ -54,10 +54,10 @@ func (t routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool)
 	return nil, "", "", false
 }
 
-// cutPrefix removes prefix from path, if it consists of whole segments of path. It also
-// removes prefix from rawPath, the encoded path, which is empty if path has its usual
-// encoding. An encoded slash (%2F) belongs to a segment and does not end it. Otherwise
-// /api%2Fx would reach the app at /api.
+// cutPrefix removes prefix from path, if prefix ends where a segment of path ends. It
+// also removes prefix from rawPath, the encoded path, which is empty if path has its
+// usual encoding. An encoded slash (%2F) belongs to a segment and does not end it.
+// Otherwise /api%2Fx would reach the app at /api.
 func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool) {
 	if prefix == "/" {
 		return path, rawPath, path == "" || path[0] == '/' // the path of CONNECT is empty
@@ -158,9 +158,9 @@ func (rt *route) remainder(path string) string {
 	return strings.TrimPrefix(path, rt.Prefix)
 }
 
-// rebase adds the prefix to a Location that only tidies the path that the app sees. A
-// ServeMux redirects /sub to /sub/, and /a//b to /a/b, and does not know the prefix. Other
-// locations stay unchanged.
+// rebase adds the prefix to a Location with another form of the path that the app sees. A
+// ServeMux redirects /sub to /sub/, and /a//b to /a/b, and does not know the prefix.
+// Other locations stay unchanged.
 func rebase(location, prefix, path string) (string, bool) {
 	if !strings.HasPrefix(location, "/") {
 		return "", false

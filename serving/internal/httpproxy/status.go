@@ -35,8 +35,9 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// replicaStatus returns the status of the handler's response, or the status for its error.
-// It returns 0 if the runtime ended the request before that.
+// replicaStatus returns the status of the handler's response, or the status for its
+// error. It returns 0 if the runtime or an abort of the handler ended the request before
+// a response began.
 func replicaStatus(sent int, err error) int {
 	if sent != 0 || err == nil || cause.IsAbort(err) || cause.IsCancellation(err) {
 		return sent

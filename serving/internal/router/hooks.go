@@ -60,7 +60,7 @@ func (h *hooks) begin(ctx context.Context, r *Replica, name string, f func(conte
 	work := scope.NewCall(r.scope)
 	ctx = scope.ContextWithCall(identity.ContextWithReplica(ctx, r.component), work)
 	result := make(chan error, 1)
-	go func() { // the set's wait waits for it
+	go func() { // ReplicaSet.Wait waits for it
 		err := cause.ErrGoexit
 		defer func() {
 			work.End()

@@ -117,7 +117,8 @@ func (l *life) configure() error {
 }
 
 // ready adds a started replica to the router, so that it takes calls. It returns false if
-// the wanted user config has changed meanwhile. It returns true if the replica must stop.
+// the replica must first take another user config. It returns true without adding the
+// replica if the replica must stop.
 func (l *life) ready() bool {
 	s := l.set
 	s.mu.Lock()
@@ -230,7 +231,7 @@ func (l *life) stopLocked() {
 	l.enterLocked(ReplicaStopping)
 	idle := l.set.router.remove(l.replica)
 	l.end(errReplicaStops)
-	go l.retire(idle, l.set.want) // the set's wait waits for it
+	go l.retire(idle, l.set.want) // ReplicaSet.Wait waits for it
 }
 
 // retire ends a replica that is no longer in the router's list. It waits for the last

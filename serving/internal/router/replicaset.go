@@ -13,10 +13,10 @@ import (
 // with the user config that they want. It adds the replicas that take calls to the
 // router's list. Its methods are safe for concurrent use.
 //
-// After each change of its fields, reconcileLocked starts and stops replicas: a replica
-// has started, has failed to start, is found unhealthy or has stopped; other settings
-// are wanted; the server stops. Nothing waits under its lock. The life of one replica is
-// in replicalife.go.
+// After each change of its fields, reconcileLocked starts and stops replicas. Such
+// changes are: a replica has started, has failed to start, is found unhealthy or has
+// stopped; other settings are wanted; the server stops. Nothing waits under its lock. The
+// life of one replica is in replicalife.go.
 type ReplicaSet struct {
 	Changes *Changes
 

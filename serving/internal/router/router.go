@@ -213,8 +213,8 @@ func (r *router) serveLocked() {
 	}
 }
 
-// fail makes all requests fail with err, including waiting requests. fail(nil) ends
-// that.
+// fail makes all requests fail with err, including waiting requests. After fail(nil),
+// requests are accepted again.
 func (r *router) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,9 +41,9 @@ type Replica struct {
 	Tracing *spans.Tracer    // makes the spans
 	Log     *slog.Logger     // the server's logger
 	Metrics *metrics.Replica // metrics of the replica
-	// SetModels reports the ids of the models that the replica has from now on to the router.
-	// It does not block, and does not keep the slice. The router uses the ids for the next
-	// call after SetModels returns.
+	// SetModels reports to the router the ids of the models that the replica has from now
+	// on. It does not block, and does not keep the slice. The router uses the ids for the
+	// next call after SetModels returns.
 	SetModels func(ids []string)
 
 	values sync.Map // key → *value

@@ -8,8 +8,8 @@ import (
 )
 
 // answerTime is the time that the handler has to answer the client's close frame. After
-// the end of the connection, it is the time between two reads of remaining bytes. Then
-// the handler's context ends.
+// the end of the connection, the handler has this time for each read of remaining bytes.
+// When the time has passed, the handler's context ends.
 const answerTime = 100 * time.Millisecond
 
 // closing records the end of a socket: a close frame of either side, the end of the

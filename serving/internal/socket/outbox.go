@@ -10,8 +10,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// stepBytes is the number of bytes in one write. With smaller writes, a slow client can be
-// distinguished from a client that reads nothing.
+// stepBytes is the largest number of bytes in one write to the connection. Larger writes
+// of the handler are divided, so that a slow client differs from a client that reads
+// nothing.
 const stepBytes = 64 << 10
 
 // outbox is the writing side of a socket. Its methods are safe for concurrent use.

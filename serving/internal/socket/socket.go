@@ -50,7 +50,7 @@ type Options struct {
 	Header, Value string
 	// Buffered are bytes that were already read from the connection. New copies them.
 	Buffered []byte
-	// Stall bounds how long the client may take nothing of a write; no limit if it
+	// Stall bounds the time in which the client takes no bytes of a write; no limit if it
 	// is not positive.
 	Stall time.Duration
 }

@@ -1,13 +1,13 @@
-// Package stall bounds how long a client may hold up one direction of its
-// connection, by the connection's deadlines.
+// Package stall bounds the time for which a client may delay a read or a write of its
+// connection. It sets the deadlines of the connection.
 //
 // The life of a [Deadline]: its owner calls Begin before each operation that waits for
-// the client, Done after it, and asks Expired if the operation failed. The limit is
-// renewed at most once a second, so that most operations do not touch the connection. A
-// handler's own deadline stays in force if it is earlier. Hurry ends the operation that
-// is under way, and Finish bounds the rest of the server's work. Release is the last call
-// of the request's own goroutine. From then on, the connection serves other requests or
-// is gone, but user code may still hold the body of this request.
+// the client, Done after it, and asks Expired if the operation failed. A deadline has a
+// margin beyond the limit, so that most operations need not renew it. A handler's own
+// deadline stays in force if it is earlier. Hurry ends the operation that is under way,
+// and Finish bounds the rest of the server's work. Release is the last call of the
+// request's own goroutine. From then on, the connection serves other requests or is gone,
+// but user code may still hold the body of this request.
 //
 // The package reads and writes nothing itself. Open this file, which is all.
 package stall
@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// maxRenewal is the longest time between two renewals of a limit. So a stalled client is
-// noticed after the limit, or up to maxRenewal later.
+// maxRenewal is the largest margin of a deadline beyond the limit. A stalled client is
+// noticed at the deadline.
 const maxRenewal = time.Second
 
 // Deadline is the deadline of one direction of a connection or stream. Create it with
@@ -87,7 +87,7 @@ func (d *Deadline) Lift() {
 		return
 	}
 	d.ours = time.Time{}
-	_ = d.setLocked(d.own) // as above
+	_ = d.setLocked(d.own) // fails if the connection is closed or the request is over
 }
 
 // Expired reports whether the current limit has passed, and so has ended an operation that
@@ -139,7 +139,7 @@ func (d *Deadline) Finish(after time.Duration) {
 	case d.limit > 0 && (d.final || !d.stream && d.ours.Sub(now) < d.limit+after):
 		d.renewLocked(now.Add(after))
 	case d.limit <= 0 && d.final:
-		_ = d.setLocked(d.own) // as above
+		_ = d.setLocked(d.own) // fails if the connection is closed or the request is over
 	}
 }
 
