@@ -32,7 +32,7 @@ func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)
 }
 
 // serveCapture answers with the batches of the plugin in the query, as they come. Each is
-// an ExportTraceServiceRequest behind its length in 4 bytes, as the Collector's file
+// an ExportTraceServiceRequest after its length in 4 bytes, as the Collector's file
 // exporter writes. The answer ends after the seconds of the query, or before the batch
 // that exceeds the bytes of the query.
 func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
@@ -97,15 +97,15 @@ func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http
 	return missed
 }
 
-// numberOf returns a number of the query, from 1 to most, or otherwise if the query does
-// not have it.
+// numberOf returns a number of the query, from 1 to most. If the query does not have the
+// number, numberOf returns the argument otherwise.
 func numberOf(r *http.Request, name string, otherwise, most float64) (float64, error) {
 	text := r.FormValue(name)
 	if text == "" {
 		return otherwise, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n >= 1 && n <= most) { // not a number is not in the range either
+	if err != nil || !(n >= 1 && n <= most) { // NaN is not in the range
 		return 0, fmt.Errorf("%s=%.20q: want a number from 1 to %.0f", name, text, most)
 	}
 	return n, nil

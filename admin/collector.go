@@ -156,8 +156,8 @@ var (
 		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin.", plugin)
 )
 
-// refusals are the reasons with a series of value 0 before the first refused span, so
-// that alerts notice the first.
+// refusals are the reasons with a series of value 0 before the first refused span, so that
+// alerts notice this span.
 var refusals = []string{"queue_full", "shutdown", "too_large"}
 
 // otelReasons maps our reasons to OpenTelemetry's, if they differ.
@@ -177,9 +177,9 @@ type collector struct{ stats func() host.Stats }
 // NewCollector returns the metrics of a host, for a program's own registry.
 // docs/reference/metrics.md lists them. stats is the method Stats of a [host.Host]. It is
 // called once per scrape, so all metrics of a scrape are of the same moment, and their
-// sums match. The number of series is bounded by the plugins in the list and formerly in
-// it, gRPC's codes, the host's reasons and states, and 64 processors per plugin. The
-// collector is safe for concurrent use if stats is.
+// sums match. The number of series is bounded by the plugins that are or were in the list,
+// gRPC's codes, the host's reasons and states, and 64 processors per plugin. The collector
+// is safe for concurrent use if stats is.
 func NewCollector(stats func() host.Stats) prometheus.Collector { return collector{stats} }
 
 // Describe implements prometheus.Collector.
@@ -333,7 +333,7 @@ func (o scrape) putProcessed(x host.ExporterStats) {
 }
 
 // mergeByName returns one entry per name. A plugin that left the list and came back has
-// two ledgers, but a metric must not have two series with the same labels. Counts are
+// two entries, but a metric must not have two series with the same labels. Counts are
 // added. All other fields come from the last entry that is not stopped.
 func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 	var out []host.ExporterStats

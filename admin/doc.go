@@ -20,19 +20,18 @@
 //     a snapshot every five seconds, for rates and five minutes of history.
 //  4. Shutdown closes the listener. Requests in progress have a short time to finish.
 //
-// A program with its own server mounts Handler; a program with its own registry
-// registers NewCollector. A component that starts after the listener adds its metrics
-// by Server.Register. A server of package serving adds its deployments by
-// Server.ShowDeployments, the log adds its number of dropped lines by Server.ShowLog, a
-// tracer adds its sampler by Server.ShowSampling, a relay adds its connections by
-// Server.ShowRelay, and a host adds its last traces by Server.ShowTraces. A host
-// adds its captures by Server.ServeCapture, too.
+// A program with its own server mounts Handler; a program with its own registry registers
+// NewCollector. A component that starts after the listener adds its metrics by
+// Server.Register. Other parts of the program add themselves: a server of package serving
+// by Server.ShowDeployments, the log by Server.ShowLog, a tracer by Server.ShowSampling, a
+// relay by Server.ShowRelay. A host adds its last traces by Server.ShowTraces, and its
+// captures by Server.ServeCapture.
 //
 // The package changes nothing: no request can start, stop or set anything, and only GET
 // and HEAD are answered. It has no users and no passwords. It shows paths, process ids,
-// errors, names of spans and of variables (never their values), which are for operators. So
-// it listens on the loopback interface by default, and refuses requests for a foreign
-// host name: a web page cannot read it by DNS rebinding.
+// errors, names of spans and of variables (never their values), which are for operators.
+// So the default address is on the loopback interface, and requests for a foreign host
+// name are refused: a web page cannot read the answers by DNS rebinding.
 //
 // Open handler.go first, then status.go (the data), collector.go (the metrics) and
 // server.go.

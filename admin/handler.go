@@ -64,9 +64,9 @@ func WithProfiles() Option {
 }
 
 // Handler returns a handler for the paths in the package comment. stats is the method
-// Stats of a [host.Host] and must be safe for concurrent use. A request blocks while
-// stats does. The handler is safe for concurrent use. It starts no goroutines and needs
-// no Close. Mount it at "/", or at its paths.
+// Stats of a [host.Host] and must be safe for concurrent use. A request blocks while stats
+// blocks. The handler is safe for concurrent use. It starts no goroutines and needs no
+// Close. Mount it at "/", or at its paths.
 func Handler(stats func() host.Stats, opts ...Option) http.Handler {
 	o := options{additions: &additions{registry: prometheus.NewRegistry()}}
 	for _, opt := range opts {

@@ -54,7 +54,7 @@ const refreshSeconds = 5
 type page struct {
 	Status
 	Refresh int // seconds between two reloads, or 0 for no reload
-	// Traces are the last traces; empty if there are none, or none are shown.
+	// Traces are the last traces. Empty if there are none, or if the page shows no traces.
 	Traces     template.HTML
 	ShowTraces bool
 	past       history
@@ -125,7 +125,7 @@ func Counts(by map[string]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// mean returns the average duration of a call, or "" before the first.
+// mean returns the average duration of a call, or "" before the end of the first call.
 func (c Calls) mean() string {
 	n := total.Of(c.Ended)
 	if n == 0 {

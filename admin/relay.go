@@ -35,7 +35,8 @@ type RelaySender struct {
 	Requests   uint64 `json:"requests"`
 	PushedBack uint64 `json:"pushed_back"`
 	Spans      uint64 `json:"spans"`
-	// Lost is Relay.Lost of this program. Null if it has lost none.
+	// Lost counts the lost spans of this program, by reason as in Relay.Lost. Null if it has
+	// lost none.
 	Lost map[string]uint64 `json:"lost,omitempty"`
 }
 

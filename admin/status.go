@@ -139,8 +139,8 @@ type Queue struct {
 type Spool struct {
 	Bytes      int64 `json:"bytes"`
 	LimitBytes int64 `json:"limit_bytes"`
-	// Missed counts batches and requests that could not be written. They were in memory
-	// only.
+	// Missed counts batches and requests that could not be written to the files. They were in
+	// memory only.
 	Missed uint64 `json:"missed"`
 	// Failing reports that the last write failed. LastError is the last failure.
 	Failing   bool   `json:"failing"`
@@ -178,13 +178,14 @@ type Plugin struct {
 	// PluginVersion and SDK are reported by the plugin.
 	PluginVersion string `json:"plugin_version,omitempty"`
 	SDK           string `json:"sdk,omitempty"`
-	// Starts counts processes that became ready, or connections. Crashes counts
-	// processes that ended unasked, or were killed because they did not answer.
+	// Starts counts processes that became ready, or connections to an attached plugin.
+	// Crashes counts processes that ended unasked, or were killed because they did not
+	// answer.
 	Starts    uint64    `json:"starts"`
 	Crashes   uint64    `json:"crashes"`
 	LastCrash time.Time `json:"last_crash,omitzero"`
 	// Changed reports that the executable on disk is not the running executable. SIGHUP
-	// replaces it.
+	// starts the executable on disk.
 	Changed bool `json:"changed"`
 	// Granted are the names of the environment variables that the plugin got because it
 	// declares them, or because SERVE_TRACING_PLUGIN_ENV names them.

@@ -1,8 +1,9 @@
-// Command servetrace-plugins is all stock plugins in one executable: console, datadog,
-// otlp and processors. In an image it is less than half the size of four executables.
+// Command servetrace-plugins contains all stock plugins in one executable: console,
+// datadog, otlp and processors. In an image it is less than half the size of four
+// executables.
 //
-// A link with the name of a plugin runs it (pluginsdk.MainByName). The plugins are those of
-// plugins/, from the same declarations.
+// A link to the executable that has the name of a plugin runs this plugin
+// (pluginsdk.MainByName). The plugins have the same Spec as the commands in plugins/.
 //
 //	servetrace-plugins install /usr/local/lib/servetrace/plugins
 //	SERVE_TRACING_EXPORTER_PLUGIN=otlp my-service

@@ -94,7 +94,7 @@ func (b *accounting) unsent() int {
 	return b.spans - b.delivered - sum(b.rejected) - sum(b.failed) - total.Of(b.filtered)
 }
 
-// verdict returns an error if spans are missing.
+// verdict returns an error if spans were rejected, failed or were not sent.
 func (b *accounting) verdict() error {
 	missing := sum(b.rejected) + sum(b.failed) + b.unsent()
 	if missing == 0 {

@@ -47,7 +47,7 @@ func measureAll(ctx context.Context, subjects []*benchSubject, requests []reques
 		if err != nil {
 			return fmt.Errorf("plugin %s: %w\n%s", x.name, err, logged.String())
 		}
-		defer func() { _ = session.Stop() }() // the end does not matter after the measurement
+		defer func() { _ = session.Stop() }() // an error at the end does not change the measurement
 		x.session = session
 		for batch, err := range batches(requests, session.Inspection()) {
 			if err != nil {

@@ -169,12 +169,12 @@ type captured struct {
 	end            error
 }
 
-// writeGrace is the time for a write in progress after a signal.
+// writeGrace is the time that a write in progress has to end after a signal.
 const writeGrace = time.Second
 
-// copyUntil writes the batches to w until the end of the capture or of ctx. A pipe may have
-// no reader, and a write cannot be canceled: then it returns an error, and a goroutine
-// remains until the process exits, which is soon.
+// copyUntil writes the batches to w until the end of the capture or of ctx. A write to a
+// pipe without a reader blocks and cannot be canceled. In this case copyUntil returns an
+// error, and a goroutine remains until the process exits, which is soon.
 func (r *recording) copyUntil(ctx context.Context, w io.Writer, format string, report func(spans int)) (captured, error) {
 	done := make(chan captured, 1)
 	go func() { done <- r.copyTo(w, format, report) }()

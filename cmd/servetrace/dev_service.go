@@ -31,7 +31,7 @@ type devService struct {
 const serviceGrace = 30 * time.Second
 
 // start starts a program with the plugin of the loop, and sets l.at, the address of its
-// status. ended is called with the cause when the program ends.
+// status. When the program ends, ended is called with its exit status as an error.
 func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) (started bool, err error) {
 	_, entry, err := entryOf(l.build.file)
 	if err != nil {

@@ -104,8 +104,8 @@ type doctor struct {
 	stderr  io.Writer
 }
 
-// check checks the settings and the plugins. A wrong setting ends it, because a service
-// would not start.
+// check checks the settings and the plugins. A wrong setting ends the check, because a
+// service would not start.
 func (d *doctor) check(ctx context.Context) {
 	cfg, ok := d.settings()
 	if !ok || !d.list(ctx, cfg) {

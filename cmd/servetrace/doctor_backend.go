@@ -82,7 +82,7 @@ func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	return f
 }
 
-// probeTimeout bounds the lookup of a name, and a connection.
+// probeTimeout bounds one probe: the lookup of the name, the connection and TLS.
 const probeTimeout = 3 * time.Second
 
 // probe looks up the name in an address and connects. It begins TLS if the plugin uses

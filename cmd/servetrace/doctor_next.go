@@ -78,7 +78,7 @@ func editor(path string, line int) string {
 	return "${EDITOR:-vi} " + at + shellWord(path)
 }
 
-// entryNamed returns the list of plugins, with the path other in place of the path where.
+// entryNamed returns the list of plugins, with the path where replaced by the path other.
 func entryNamed(list, where, other string) string {
 	items := strings.Split(list, ",")
 	if i, before := entryAt(items, where); i >= 0 {
@@ -87,8 +87,8 @@ func entryNamed(list, where, other string) string {
 	return strings.Join(items, ",")
 }
 
-// withoutEntry returns the list of plugins without the item for where, and the item. item
-// is empty if the list does not have it.
+// withoutEntry returns the list of plugins without the item that has the path where, and
+// this item. item is empty if the list does not have it.
 func withoutEntry(list, where string) (rest, item string) {
 	items := strings.Split(list, ",")
 	bare := slices.Clone(items)

@@ -129,8 +129,9 @@ func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 	return cmp.Or(nextOfFile(misfit.Err.Error()), "head -c 100 "+path)
 }
 
-// nextOfFolder returns the command for a bare name that no folder has. It sets the folder
-// "plugins" below a folder, if the plugin is there. Otherwise it lists the folders.
+// nextOfFolder returns the command for a bare name that no folder has. If a subfolder
+// "plugins" has the plugin, the command sets this subfolder as the folder. Otherwise it
+// lists the folders.
 func (p *pluginCheck) nextOfFolder() string {
 	var words []string
 	for _, dir := range p.cfg.PluginDirs {
@@ -153,9 +154,9 @@ func isFile(path string) bool {
 // meantPlugin matches the similar name in the host's error about a bare name.
 var meantPlugin = regexp.MustCompile(`; did you mean (\S+)\? Else build it there`)
 
-// nextOfMissing returns the command for a plugin that was not found. It sets the list,
-// with the file of that name in the working folder, or with a similar name. It is empty
-// if there is neither.
+// nextOfMissing returns the command for a plugin that was not found. The command sets the
+// list of plugins, with the file of that name in the working folder, or with a similar
+// name. It is empty if there is neither.
 func (p *pluginCheck) nextOfMissing() string {
 	where := p.static.Where
 	other := "./" + where

@@ -46,8 +46,8 @@ type report struct {
 	command string // that the user types to run this program
 }
 
-// typedCommand returns the command that runs this program, of the process's first
-// argument. Only the command of the Python package sets another one than a file.
+// typedCommand returns the command that runs this program. first is the process's first
+// argument. It is a command, and not a file, only if the Python package runs the program.
 func typedCommand(first string) string {
 	if strings.HasSuffix(first, " -m servetrace") {
 		return first

@@ -78,7 +78,7 @@ func nextOfService(text string) string {
 	return restart(next)
 }
 
-// restart returns a command that takes effect after a restart of the service.
+// restart adds to a command the remark that the service must be started again.
 func restart(command string) string { return command + " # and start the service again" }
 
 // checkServicePlugin checks a plugin of a running service.

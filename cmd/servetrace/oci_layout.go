@@ -87,8 +87,8 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.path, name)
 }
 
-// layers returns the layers of the manifest in an index that fits and that names this
-// platform, or no platform. There must be exactly one such manifest.
+// layers returns the layers of the manifest in an index that fits and that is for this
+// platform, or for none in particular. There must be exactly one such manifest.
 func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDescriptor, error) {
 	var list struct {
 		Manifests []ociDescriptor `json:"manifests"`

@@ -300,7 +300,8 @@ func (l *devLoop) try(ctx context.Context, file string, requests []request) (tex
 // build yet. The service first tries a new process with real spans.
 const swapLate = 10 * time.Second
 
-// awaitSwap waits until the service runs the new build, and prints the time.
+// awaitSwap waits until the service runs the new build, and prints the time since the
+// change.
 func (l *devLoop) awaitSwap(ctx context.Context, changed time.Time) {
 	late := time.NewTimer(swapLate)
 	defer late.Stop()

@@ -222,9 +222,9 @@ func readSettings(getenv func(string) string) {
 // the default settings, all memory that the bounds of the relay allow fits into it.
 const memoryLimit = 384 << 20
 
-// limitProcs sets the relay's GOMAXPROCS to half of the CPUs, at least one. The other
-// half is left to the senders, and a goroutine wakes up fewer threads. The default of
-// plugins stays a quarter of all CPUs.
+// limitProcs sets the relay's GOMAXPROCS to half of the CPUs, at least one. The other half
+// is left to the senders, and the runtime wakes up fewer threads. The default of plugins
+// stays a quarter of all CPUs.
 func limitProcs(cfg *host.Config) {
 	all := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(max(1, all/2))

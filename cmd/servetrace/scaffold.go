@@ -39,8 +39,8 @@ type scaffold struct {
 	Kind   kind
 	Module string
 	Dir    string
-	// Replace is the folder of a clone of servetrace to build against. If it is empty,
-	// base chooses.
+	// Replace is the folder of a clone of servetrace to build against. If it is empty, the
+	// method base chooses the module.
 	Replace string
 }
 

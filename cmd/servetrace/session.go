@@ -38,7 +38,7 @@ func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writ
 	if len(list) == 1 && list[0].Name == "" { // the list is invalid
 		return nil, usageError{list[0].Err}
 	}
-	if !start { // no plugin was started, so there is no log
+	if !start { // no plugin was started, so the log has only lines of the host
 		_, err := kept.WriteTo(logged)
 		return list, err
 	}

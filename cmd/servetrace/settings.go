@@ -128,7 +128,8 @@ func (s settings) with(other map[string]string) func(string) string {
 }
 
 // settingOf returns the entries of a setting for one plugin: entries with its name, and
-// entries with the name all. If all is empty, it also returns entries without a name.
+// entries with the name all. If all is empty and sign is "=", it also returns entries
+// without a name.
 func settingOf(setting, plugin, sign, all string) string {
 	var left []string
 	for item := range strings.SplitSeq(setting, ",") {

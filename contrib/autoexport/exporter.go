@@ -67,10 +67,11 @@ func (e *Exporter) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan)
 	return nil
 }
 
-// ForceFlush delivers all spans that ExportSpans has got. It blocks until the plugins
-// have answered, or ctx ends; then the error has the number of remaining spans. The
-// provider's ForceFlush ends with ExportSpans, because a SpanExporter has no ForceFlush.
-// So a program that needs delivered spans before it ends calls both, in this order.
+// ForceFlush delivers all spans that ExportSpans has got. It blocks until the plugins have
+// answered, or ctx ends; then the error has the number of remaining spans. The provider's
+// ForceFlush only reaches ExportSpans, because a SpanExporter has no ForceFlush. So a
+// program that needs delivered spans before it ends calls the provider's ForceFlush, and
+// then this method.
 func (e *Exporter) ForceFlush(ctx context.Context) error { return e.host.ForceFlush(ctx) }
 
 // Shutdown delivers the remaining spans and stops the plugins. It returns at the end of

@@ -19,8 +19,9 @@ func answer(err error) error {
 	return pluginsdk.RetryAfter(err, throttled(err))
 }
 
-// throttled returns the delay that the back end asked for, or zero. The Collector has it
-// in the text of exporterhelper.NewThrottleRetry's error only: "Throttle (5s), error: …".
+// throttled returns the delay that the back end asked for, or zero. The Collector has this
+// delay only in the text of exporterhelper.NewThrottleRetry's error: "Throttle (5s),
+// error: …".
 func throttled(err error) time.Duration {
 	for ; err != nil; err = errors.Unwrap(err) {
 		text, found := strings.CutPrefix(err.Error(), "Throttle (")

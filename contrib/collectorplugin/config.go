@@ -44,8 +44,8 @@ func section(s pluginsdk.Setup, key string) (map[string]any, error) {
 	return target.Elem().Field(0).Interface().(map[string]any), nil
 }
 
-// disableQueue disables the exporter's queue and retries, unless part enables them in so
-// many words. Exporters without them have no such keys in their default.
+// disableQueue disables the exporter's queue and retries, unless part enables them
+// explicitly. Exporters without a queue or retries have no such keys in their default.
 func disableQueue(s pluginsdk.Setup, key string, cfg component.Config, part *confmap.Conf) error {
 	defaults := confmap.New()
 	if err := defaults.Marshal(cfg); err != nil {

@@ -26,9 +26,9 @@ import (
 // type. A processor that holds spans and releases them later (tail_sampling, groupbytrace,
 // batch) makes an exception: its batches count as delivered when it has taken them. So
 // spans that it holds are lost if the plugin is killed. Released spans are sent again
-// until the back end takes or refuses them, or the plugin ends; meanwhile the processor
-// takes no more batches than its own buffer has room for, and the host keeps them. The log
-// has the number of lost spans.
+// until the back end takes or refuses them, or the plugin ends. Meanwhile the processor
+// takes only batches that fit into its own buffer, and the host keeps the other batches.
+// The log has the number of lost spans.
 func Exporter(f exporter.Factory, front ...processor.Factory) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		p := &pipeline{log: s.Log}
@@ -60,8 +60,8 @@ type pipeline struct {
 	lost atomic.Int64 // released spans that were not delivered
 }
 
-// build creates the parts. Some keep the context for as long as they live, as the
-// Collector allows.
+// build creates the parts. Some parts keep the context until they end, as the Collector
+// allows.
 func (p *pipeline) build(s pluginsdk.Setup, f exporter.Factory, front []processor.Factory) error {
 	cfg, fault := configure(s, f)
 	configs := make([]component.Config, len(front))
@@ -161,7 +161,7 @@ func (p *pipeline) Shutdown(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// passage is one call of Export, in the context of the spans on their way.
+// passage is one call of Export. The context of its spans carries it.
 type passage struct {
 	left []atomic.Int64 // the spans that have left each stage
 	over atomic.Bool
@@ -201,8 +201,9 @@ type sink struct{ p *pipeline }
 // Capabilities implements consumer.Traces.
 func (s sink) Capabilities() consumer.Capabilities { return s.p.exporter.Capabilities() }
 
-// ConsumeTraces implements consumer.Traces. The host sends the spans of a running call
-// again. It no longer has spans that are released later.
+// ConsumeTraces implements consumer.Traces. If a running call fails, the host sends its
+// spans again. The host no longer has spans that are released later, so deliver sends
+// these again.
 func (s sink) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	if passageOf(ctx) != nil {
 		return s.p.exporter.ConsumeTraces(ctx, td)
@@ -236,7 +237,7 @@ func (p *pipeline) deliver(td ptrace.Traces) error {
 	}
 }
 
-// wait reports whether the pipeline still lives after the pause.
+// wait blocks for the pause. It returns false if the pipeline ends before.
 func (p *pipeline) wait(pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

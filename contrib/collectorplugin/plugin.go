@@ -29,11 +29,11 @@
 //     error of the Collector is final, and any other error is retryable.
 //  3. At the end the processors are shut down in their order, then the exporter.
 //
-// In a processor plugin, each batch that a [Processor] changes is the plugin's answer.
+// In a processor plugin, a batch that a [Processor] changes becomes the plugin's answer.
 //
 // The exporter's own queue and retries (sending_queue, retry_on_failure) are off unless
 // the configuration enables them, so that an answer means that the batch is delivered. The
-// host has a queue, retries and counts losses.
+// host has a queue, sends again after errors, and counts losses.
 //
 // Components that need extensions of the Collector, such as authenticators, do not start.
 // The Collector's exporters only log the partial success of OTLP: rejected spans count as

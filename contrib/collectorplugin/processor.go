@@ -35,9 +35,9 @@ func ProcessorSpec(name string, factories ...processor.Factory) pluginsdk.Spec {
 }
 
 // Processor returns the constructor of a plugin's processor: a processor of the Collector,
-// which must support traces. Its configuration is as in [Exporter]. It replaces each batch
-// that it changes as a whole. If there is an exporter of the Collector in the plugin, give
-// the factory to [Exporter] instead, which decodes each batch once.
+// which must support traces. Its configuration is as in [Exporter]. A batch that it
+// changes is replaced as a whole. If there is an exporter of the Collector in the plugin,
+// give the factory to [Exporter] instead, which decodes each batch once.
 //
 // A processor that releases spans later (tail_sampling, groupbytrace, batch) is refused:
 // the host needs the result of each batch. It can be in front of an [Exporter].
@@ -66,7 +66,8 @@ func Processor(f processor.Factory) pluginsdk.NewProcessor {
 	}
 }
 
-// create returns the processor of a factory in front of next. The processor may keep life.
+// create returns the processor of a factory in front of next. The processor may keep the
+// context life.
 func create(life context.Context, s pluginsdk.Setup, f processor.Factory, cfg component.Config, next consumer.Traces) (processor.Traces, error) {
 	part, err := f.CreateTraces(life, processor.Settings{
 		ID: component.NewID(f.Type()), TelemetrySettings: telemetry(s, f), BuildInfo: buildInfo(),

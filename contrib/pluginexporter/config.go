@@ -20,8 +20,8 @@ type Config struct {
 	// ExporterPlugin is the list of plugins, a text with commas or a list of entries.
 	// Empty: the variable SERVE_TRACING_EXPORTER_PLUGIN. At least one plugin is required.
 	ExporterPlugin any `mapstructure:"exporter_plugin"`
-	// ProcessorPlugin is the list of processor plugins in front of all of them, in the same
-	// form. Empty: the variable SERVE_TRACING_PROCESSOR_PLUGIN, or none.
+	// ProcessorPlugin is the list of processor plugins in front of all these plugins, in the
+	// same form. Empty: the variable SERVE_TRACING_PROCESSOR_PLUGIN, or none.
 	ProcessorPlugin any `mapstructure:"processor_plugin"`
 	// Plugins has settings of single plugins, by their names in the lists.
 	Plugins map[string]Plugin `mapstructure:"plugins"`
@@ -31,8 +31,8 @@ type Config struct {
 	WaitForResult bool `mapstructure:"wait_for_result"`
 	// Queue is the Collector's queue in front of the host's queue. Default: none.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
-	// Retry repeats a batch for which the host had no room. Default: disabled, so that
-	// the receiver asks its client to send again.
+	// Retry repeats a batch that the host refused because its queue was full. Default:
+	// disabled, so that the receiver asks its client to send again.
 	Retry configretry.BackOffConfig `mapstructure:"retry_on_failure"`
 	// Settings are the other settings of the host: "max_age" is the value of the variable
 	// SERVE_TRACING_MAX_AGE. A missing setting has the variable's value in the Collector's

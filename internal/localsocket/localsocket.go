@@ -1,6 +1,6 @@
 // Package localsocket opens Unix sockets at paths that an operator has chosen.
 //
-// Listen replaces a socket that a dead process has left, and restricts the new one to
+// Listen replaces a socket that a dead process has left, and restricts the new socket to
 // the user of this process. It does not check the user of a peer: wire.CheckPeer does.
 package localsocket
 

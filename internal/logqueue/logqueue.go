@@ -152,8 +152,8 @@ func (q *Queue) WaitWritten(limit time.Duration) bool {
 	}
 }
 
-// WaitWrittenSeldom is WaitWritten for a caller that a request waits for. After a timeout
-// it does not wait again for seldomPause.
+// WaitWrittenSeldom waits like WaitWritten, at most for seldomTimeout, for a caller that
+// delays a request. After a timeout it does not wait again for seldomPause.
 func (q *Queue) WaitWrittenSeldom() {
 	q.mu.Lock()
 	skip := time.Now().Before(q.noWaitBefore)

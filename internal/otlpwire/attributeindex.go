@@ -35,8 +35,8 @@ func (p *places) add(i int) {
 	p.last = i
 }
 
-// A message with more than manyAttributes is indexed after manySearches, so that the
-// cost of its edits does not grow with the square of their number.
+// A message with more than manyAttributes is indexed after manySearches. So the cost of
+// its edits does not grow with the square of their number.
 const (
 	manyAttributes = 32
 	manySearches   = 16
@@ -148,8 +148,8 @@ func (r *Request) valueAt(p part, i int) part {
 	return value
 }
 
-// firstOffset returns the offset of the first attribute with this key in the bytes of
-// v, -1 if there is none.
+// firstOffset returns the offset in the request of the first attribute of v with this key,
+// or -1 if there is none. It ignores the edits.
 func (r *Request) firstOffset(v View, key string) int32 {
 	p := v.part()
 	i := r.search(v.of, p, key).first

@@ -9,7 +9,8 @@ import (
 )
 
 // value writes the content of an AnyValue. It writes a member of the oneof even if the
-// member is zero. Scalars do not allocate. The accessors of slices, maps and bytes copy.
+// member is zero. Scalars do not allocate. Slices, maps and bytes do, because the methods
+// of attribute.Value copy them.
 func (w *Writer) value(v *attribute.Value) {
 	switch v.Type() {
 	case attribute.STRING:

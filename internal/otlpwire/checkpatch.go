@@ -8,22 +8,23 @@ import (
 
 // CheckPatched checks the result of ApplyPatch for a batch and a patch, and returns the
 // number of its spans. It accepts the same results as Check if Check accepts the batch. It
-// does not read again a field that the patch keeps in its message. The cost is linear in
-// the bytes of patch and result.
+// skips fields that the patch keeps unchanged in their message. The cost is linear in the
+// bytes of patch and result.
 func CheckPatched(batch, patch, result []byte) (spans int, err error) {
 	c := patchChecker{checker: checker{req: result, maxSpan: math.MaxInt}, batch: batch, splices: part{patch, 0}.fields()}
 	err = c.message(0, len(result), requestForm(), 0, &original{cursor: part{batch, 0}.fields()})
 	return c.spans, err
 }
 
-// patchChecker walks a patched batch, and the same messages of the batch before. Both
-// walks and the walk over the splices only move forward.
+// patchChecker walks a patched batch, and the same messages in the batch before the patch.
+// Both walks and the walk over the splices only move forward.
 type patchChecker struct {
 	checker // of the patched batch
 	batch   []byte
 	splices cursor
-	// The bytes from..to of the patched batch are kept. They begin at offset at of the batch.
-	// after is the splice that follows them; last is set if there is none.
+	// The bytes from..to of the patched batch are kept from the batch, where they begin at
+	// offset at. after is the splice that follows these bytes. last is set if no splice
+	// follows.
 	from, to, at int
 	after        splice
 	last         bool
@@ -43,7 +44,8 @@ func (c *patchChecker) seek(pos, end int) bool {
 	return c.from < end
 }
 
-// nextKept reads the next splice. It returns the number of bytes that are kept.
+// nextKept reads the next splice. It returns the number of bytes of the batch that are
+// kept before the splice, or after the last splice.
 func (c *patchChecker) nextKept() int {
 	for c.splices.next() {
 		if c.splices.is(patchSplices) {
@@ -71,8 +73,9 @@ func (o *original) find(offset int) bool {
 	return o.more
 }
 
-// message checks the message of the given form from pos to end in the patched batch.
-// was is the message, of the same form and depth, from which its first kept bytes come.
+// message checks the message of the given form from pos to end in the patched batch. was
+// is the message of the batch, of the same form and depth, from which the first kept bytes
+// come.
 func (c *patchChecker) message(pos, end int, of *form, depth int, was *original) error {
 	was.more = was.next()
 	for pos < end {

@@ -23,9 +23,9 @@ func (p part) join(next part) part {
 	return part{append(p.raw, next.raw...), p.base}
 }
 
-// cursor walks the fields of a message. After next, start is the offset of the field's
-// tag in the part, and pos the offset of its end. All reads use it, so next handles the
-// frequent fields by itself.
+// cursor walks the fields of a message. After next, start is the offset of the field's tag
+// in the part, and pos the offset of its end. next decodes the frequent fields without a
+// call of another function, because all reads use it.
 type cursor struct {
 	part
 	pos   int

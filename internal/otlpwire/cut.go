@@ -6,12 +6,13 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Cut returns a request with the spans of req from index skip on: at most maxSpans spans,
-// and nearly as many as fit into maxBytes bytes, but at least one if there is one. A limit of zero
-// means no limit. spans is their number; the caller adds it to skip for the next piece.
-// Each piece repeats the resource and the scope of its spans and owns its memory. The
-// order stays. ResourceSpans and ScopeSpans without spans are left out. Unknown fields of
-// the request are in the first piece. Each call parses req; malformed bytes are an error.
+// Cut returns a request with the spans of req from index skip on, at most maxSpans spans.
+// They are nearly as many as fit into maxBytes bytes, but at least one if there is one. A
+// limit of zero means no limit. spans is the number of returned spans; the caller adds it
+// to skip for the next piece. Each piece repeats the resource and the scope of its spans
+// and owns its memory. The spans keep their order. ResourceSpans and ScopeSpans without
+// spans are left out. Unknown fields of the request are in the first piece. Each call
+// parses req; malformed bytes are an error.
 func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err error) {
 	r, err := Parse(req)
 	if err != nil {
@@ -33,8 +34,8 @@ func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err
 	return w.Bytes(), end - skip, nil
 }
 
-// writePiece writes the spans from index start to index end, without the span end, and the
-// resources and scopes of these spans.
+// writePiece writes the spans from index start up to index end-1, and the resources and
+// scopes of these spans.
 func (r *Request) writePiece(w *Writer, start, end int) {
 	scopeEnd, resourceEnd := 0, 0
 	for i := end - 1; i >= start; i-- {
@@ -74,8 +75,8 @@ func (r *Request) head(o owner) []byte {
 const pieceHead = 6
 
 // pieceEnd returns the end of the piece that begins with span start, within the limits. It
-// counts pieceHead bytes for each head, so that the piece may be some bytes smaller than
-// the limit.
+// counts pieceHead bytes for each head, so the piece may be some bytes smaller than the
+// limit.
 func (r *Request) pieceEnd(start, maxSpans, maxBytes int) int {
 	size, lastScope, lastResource := 0, int32(-1), int32(-1)
 	for i := start; i < len(r.entries[ofSpan]); i++ {

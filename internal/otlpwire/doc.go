@@ -1,7 +1,8 @@
 // Package otlpwire reads, edits, counts and splits the bytes of an OTLP
-// ExportTraceServiceRequest without decoding it to objects, and writes OTLP messages. It
-// is the only package that does so; its neighbour sdkspan encodes the SDK's spans with its
-// Writer. This package links no OpenTelemetry SDK, so that a plugin need not link it.
+// ExportTraceServiceRequest without decoding it to objects, and writes OTLP messages. No
+// other package does so, except that package sdkspan encodes the SDK's spans with this
+// package's Writer. This package links no OpenTelemetry SDK, so that a plugin need not
+// link it.
 //
 // The life of a Request:
 //
@@ -17,8 +18,8 @@
 //     checks the result.
 //
 // A Request validates only the fields that are read: a span that is malformed inside is
-// passed on unchanged. Check validates all of them. The package sends nothing and runs no
-// span processors. OTLP's messages: https://opentelemetry.io/docs/specs/otlp/.
+// passed on unchanged. Check validates all known fields. The package sends nothing and
+// runs no span processors. OTLP's messages: https://opentelemetry.io/docs/specs/otlp/.
 //
 // Open request.go first, then view.go and span.go.
 package otlpwire

@@ -60,8 +60,8 @@ type addedChild struct {
 
 func (a *addedChild) content(r *Request) []byte { return r.encoded[a.start:a.end:a.end] }
 
-// editOf returns the edit of a message, nil if there is none. The pointer is valid
-// until the next touch.
+// editOf returns the edit of a message, nil if there is none. The pointer is valid until
+// the next call of touch.
 func (r *Request) editOf(o owner) *edit {
 	if len(r.edits) == 0 {
 		return nil
@@ -82,7 +82,7 @@ func (r *Request) editAt(i int32) *edit {
 }
 
 // touch returns the edit of a message, and makes a new one if there is none. For a new
-// edit, it marks all entries around the message, for AppendTo.
+// edit, it marks all entries that contain the message, for AppendTo.
 func (r *Request) touch(o owner) *edit {
 	if e := r.editOf(o); e != nil {
 		return e
@@ -188,7 +188,8 @@ func (r *Request) emptyWriter() *Writer {
 	return &r.writer
 }
 
-// encode writes the content of a KeyValue into Request.encoded. It returns the offsets.
+// encode writes the content of a KeyValue into Request.encoded, and returns its offsets
+// there.
 func (r *Request) encode(kv attribute.KeyValue) (start, end int32) {
 	w := r.emptyWriter()
 	r.scratch = kv // the writer needs a value on the heap
@@ -207,7 +208,7 @@ func (r *Request) writeAttributes(num int, kvs []attribute.KeyValue) {
 	r.scratch = attribute.KeyValue{}
 }
 
-// keep appends b to Request.encoded. It returns the offsets.
+// keep appends b to Request.encoded, and returns the offsets of b there.
 func (r *Request) keep(b []byte) (start, end int32) {
 	start = int32(len(r.encoded))
 	r.encoded = append(r.encoded, b...)

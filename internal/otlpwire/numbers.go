@@ -44,8 +44,8 @@ func StatusCode(number int32) codes.Code {
 	return codes.Unset
 }
 
-// UnixNano returns t in nanoseconds since 1970. It returns 0 for earlier times, and the
-// largest int64 for times after 2262.
+// UnixNano returns t in nanoseconds since 1970. It returns 0 for times before 1970, and
+// the largest int64 for times after 2262.
 func UnixNano(t time.Time) uint64 {
 	if s := t.Unix(); s < 0 {
 		return 0

@@ -45,9 +45,9 @@ type storage struct {
 
 var storages = sync.Pool{New: func() any { return new(storage) }}
 
-// Release returns the memory of the edits to a pool. Results of earlier reads stay
-// valid. If the request was edited, later reads find empty spans: the bytes that it
-// was made from may hold text that an edit removed.
+// Release returns the memory of the edits to a pool. Results of earlier reads stay valid.
+// If the request was edited, later reads find empty spans, because the bytes given to
+// Parse may hold text that an edit removed.
 func (r *Request) Release() {
 	if r.Edited() {
 		for _, list := range r.entries {
@@ -111,9 +111,10 @@ type entry struct {
 const maxRequest = 1<<31 - 1
 
 // Parse finds the spans of req. The Request and everything read from it refer to req,
-// which must not change meanwhile. Malformed bytes outside of spans, resources and scopes
-// are an error that names the offset. A fault inside a span, a resource or a scope is
-// found when it is read, see Err. Parse makes a fixed number of allocations.
+// which must not change while they are used. Malformed bytes outside of spans, resources
+// and scopes are an error that names the offset. A fault inside a span, a resource or a
+// scope is found when this part is read, see Err. Parse makes a fixed number of
+// allocations.
 func Parse(req []byte) (*Request, error) {
 	if len(req) > maxRequest {
 		return nil, fmt.Errorf("request of %d bytes: at most %d are read", len(req), maxRequest)
@@ -152,7 +153,7 @@ func (r *Request) firstSpan(k kind, i int32) int {
 	return int(i)
 }
 
-// isEmptied reports whether the entry o had spans, which are all dropped.
+// isEmptied reports whether the entry o had spans, and all of them are dropped.
 func (r *Request) isEmptied(o owner) bool {
 	n := r.entries[o.kind][o.i].dropped
 	return n > 0 && int(n) == r.firstSpan(o.kind, o.i+1)-r.firstSpan(o.kind, o.i)
@@ -176,8 +177,8 @@ func (r *Request) Spans() iter.Seq[Span] {
 // Span returns the i-th span of the bytes. Dropped spans count.
 func (r *Request) Span(i int) Span { return Span{View{r, owner{kind: ofSpan, i: int32(i)}}} }
 
-// Resources returns the resources in the order of the bytes, one for each
-// ResourceSpans. After a merge the same resource may occur several times.
+// Resources returns the resources in the order of the bytes, one for each ResourceSpans.
+// If several requests were merged into one, a resource may occur several times.
 func (r *Request) Resources() iter.Seq[Resource] {
 	return func(yield func(Resource) bool) {
 		for i := range r.entries[ofResource] {

@@ -121,7 +121,7 @@ func (w *rewriter) entry(c *copier, o owner) {
 // fields writes a message of kind k with its edits. Attributes, events and links keep
 // their places. A new name, status, attribute, event or link comes last.
 func (w *rewriter) fields(p part, k kind, e *edit) {
-	// After a fault, what is added must precede the malformed bytes, as below.
+	// After a fault, added fields must precede the malformed bytes, as in the code below.
 	if e.onlyAdds() && w.r.err == nil {
 		w.copy(p.raw, p.base)
 		w.addAttributes(k, e)
@@ -207,8 +207,9 @@ func (w *rewriter) status(tail *Writer, span part, e *edit) {
 	tail.Message(field.SpanStatus, end)
 }
 
-// A mark belongs to an open message. It has the offset of the content in dst, the number of
-// bytes reserved for its length, and the numbers of kept ranges and kept bytes before it.
+// A mark belongs to an open message. It has the offset of the content in dst, and the
+// number of bytes reserved for its length. ranges and kept count the kept ranges and kept
+// bytes before it.
 type mark struct{ at, width, ranges, kept int }
 
 // open writes a tag and reserves bytes for the length. Most edits change the length of a
@@ -220,7 +221,8 @@ func (w *rewriter) open(num uint32, oldLength int) mark {
 	return mark{len(w.dst), width, len(w.kept.list), w.kept.bytes}
 }
 
-// close writes the length. If the reserved bytes do not fit, it moves the content.
+// close writes the length. If it needs more or fewer bytes than reserved, close moves the
+// content.
 func (w *rewriter) close(m mark) {
 	written := len(w.dst) - m.at
 	length := uint64(written + w.kept.bytes - m.kept)

@@ -161,8 +161,8 @@ func (s Span) Drop() {
 // Dropped reports whether Drop was called.
 func (s Span) Dropped() bool { return s.r.released || s.r.entries[ofSpan][s.of.i].dropped > 0 }
 
-// Resource is a view of the resource of one ResourceSpans. An edit is for all its
-// spans.
+// Resource is a view of the resource of one ResourceSpans. An edit applies to all spans of
+// the ResourceSpans.
 type Resource struct{ View }
 
 // SchemaURL returns the schema URL of the ResourceSpans.
@@ -170,8 +170,8 @@ func (r Resource) SchemaURL() string {
 	return string(r.r.lastBytes(r.r.entryPart(r.of), field.ResourceSpansSchemaURL))
 }
 
-// Scope is a view of the instrumentation scope of one ScopeSpans. An edit is for all
-// its spans.
+// Scope is a view of the instrumentation scope of one ScopeSpans. An edit applies to all
+// spans of the ScopeSpans.
 type Scope struct{ View }
 
 // Version returns the scope's version, "" if it is unknown.

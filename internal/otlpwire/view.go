@@ -145,9 +145,9 @@ type mergedMessage struct {
 // a ScopeSpans.
 const ownMessage = field.ResourceSpansResource
 
-// own returns the resource in a ResourceSpans, or the scope in a ScopeSpans. The last
-// result of each kind is kept, because every span asks for its resource and scope, and a
-// search reads all spans.
+// own returns the resource in a ResourceSpans, or the scope in a ScopeSpans. It keeps the
+// last result of each kind, because a search walks all fields of the entry. Callers ask
+// for the resource and scope of every span.
 func (r *Request) own(o owner) part {
 	m := &r.merged[o.kind]
 	if m.known != o.i+1 {

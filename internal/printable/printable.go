@@ -1,5 +1,5 @@
-// Package printable shows foreign text to operators: what plugins, back ends and
-// files say, in logs, on pages and in terminals. It holds two functions and no state.
+// Package printable makes text of plugins, back ends and files safe to show to operators,
+// in logs, on pages and in terminals. It holds two functions and no state.
 package printable
 
 import (
@@ -33,7 +33,7 @@ func shown(text, allowed string) string {
 	}, text)
 }
 
-// ascii reports whether text has only printable ASCII characters, as most texts.
+// ascii reports whether text has only printable ASCII characters. Most texts have.
 func ascii(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {

@@ -44,8 +44,8 @@ type Report struct {
 	shown       bool // the line is on the terminal's screen
 }
 
-// Start begins a report about a run, whose name is what. limit is the longest duration of
-// the run, or zero. The caller must call End.
+// Start begins a report about a run. Each line begins with the text what. limit is the
+// longest duration of the run, or zero. The caller must call End.
 func Start(w io.Writer, what string, limit time.Duration) *Report {
 	r := &Report{w: w, terminal: IsTerminal(w), what: what, limit: limit, began: time.Now(), ended: make(chan struct{})}
 	r.reported.Go(r.run) // ends with End

@@ -29,11 +29,11 @@ var (
 // ErrTooLarge is the error for a request that would have more bytes than the bound.
 var ErrTooLarge = errors.New("the request is too large")
 
-// maxKept is the size of the buffer that a Converter keeps.
+// maxKept is the largest buffer, in bytes, that a Converter keeps between two calls.
 const maxKept = 4 << 20
 
-// Converter converts requests. The zero value is ready for use, and keeps its buffer. It
-// is not safe for concurrent use.
+// Converter converts requests from the compact form to OTLP. It reuses its buffer. The
+// zero value is ready for use. It is not safe for concurrent use.
 type Converter struct {
 	w      otlpwire.Writer
 	max    int
@@ -72,7 +72,8 @@ func (c *Converter) record(r *reader, place string, members uint32) bool {
 	return c.ok(r, place)
 }
 
-// ok keeps an error of r, and reports whether there was no error so far.
+// ok keeps an error of r, or ErrTooLarge if the result is too large. It reports whether
+// there was no error so far.
 func (c *Converter) ok(r *reader, place string) bool {
 	c.fail(place, r.err)
 	if c.w.Len() > c.max {

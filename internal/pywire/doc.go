@@ -18,8 +18,8 @@
 // strings, integers, floats, booleans, binaries, nil, arrays and maps.
 //
 // The life of a request: Convert reads it once and writes it with an otlpwire.Writer,
-// which writes from the end. It bounds depth, lists and the size of the result. It
-// does not check ids and names: the host checks the result as any request.
+// which writes from the end. Convert bounds depth, lists and the size of the result. It
+// does not check ids and names: the host checks the result, as it checks every request.
 //
 // The other end is python/servetrace/encode.py. Open convert.go first.
 package pywire

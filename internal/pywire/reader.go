@@ -52,7 +52,7 @@ func (r *reader) skip() []byte {
 	return from
 }
 
-// text returns a string, which refers to b. Nil is the empty string.
+// text reads a string, or nil as an empty string. The result is a part of b.
 func (r *reader) text() []byte {
 	if r.null() {
 		return nil
@@ -60,7 +60,7 @@ func (r *reader) text() []byte {
 	return next(r, msgp.ReadStringZC)
 }
 
-// bytes returns a binary, which refers to b. Nil is empty.
+// bytes reads a binary, or nil as an empty binary. The result is a part of b.
 func (r *reader) bytes() []byte {
 	if r.null() {
 		return nil
@@ -81,7 +81,7 @@ func (r *reader) uint32() uint64 {
 	return v
 }
 
-// bit returns one for true.
+// bit reads a boolean. It returns 1 for true and 0 for false.
 func (r *reader) bit() uint64 {
 	if next(r, msgp.ReadBoolBytes) {
 		return 1
@@ -89,7 +89,8 @@ func (r *reader) bit() uint64 {
 	return 0
 }
 
-// array reads the head of an array and returns the number of members. Nil has none.
+// array reads the head of an array and returns the number of members. It returns 0 for
+// nil.
 func (r *reader) array() uint32 {
 	if r.null() {
 		return 0

@@ -2,8 +2,8 @@
 // They are read again when a file has changed.
 //
 // The life of a [Value]: New reads it, and each Get looks for a change, at most once in a
-// second. It has no goroutine. A file of a mounted Secret is a link, which counts as changed
-// when its target is another file.
+// second. It has no goroutine. A file has changed if its size or its modification time
+// differs. Links, as in a mounted Secret, are followed.
 //
 // The package knows no format. It has a single file, reread.go.
 package reread

@@ -55,8 +55,8 @@ type plugin struct {
 // nil if there are none.
 func (f *File) Err() error { return f.faults.err() }
 
-// Enabled returns the value of the switch for tracing. set reports whether the file has
-// the switch.
+// Enabled returns the value of tracing_config.enabled. set reports whether the file has
+// this key.
 func (f *File) Enabled() (on, set bool) {
 	v := f.find(pathEnabled)
 	return v != nil && v.text == "true", v != nil
@@ -161,9 +161,9 @@ func (f *File) Drop(name string, err error, warn bool) {
 	f.values = slices.DeleteFunc(f.values, func(v value) bool { return v.plugin == name })
 }
 
-// Try calls read for each value, with an environment that has only the value's
-// variable. The errors of read become errors at the place of the value, and the value is
-// removed.
+// Try calls read for each value that has a variable, with an environment that has only
+// this variable. The errors of read become errors at the place of the value, and the value
+// is removed.
 func (f *File) Try(read func(getenv func(string) string) error) {
 	f.values = slices.DeleteFunc(f.values, func(v value) bool {
 		if v.key.Variable == "" {
@@ -207,9 +207,9 @@ func (f *File) Getenv(variable string) string {
 // FromEnv reports whether the environment has a variable.
 func (f *File) FromEnv(variable string) bool { return strings.TrimSpace(f.env(variable)) != "" }
 
-// of returns the file's value of a variable, and its origin. It returns nothing if the file
-// has no value. It also returns nothing if the environment has a variable of OpenTelemetry
-// for the same setting.
+// of returns the file's value of a variable, and its origin. It returns nothing if the
+// file has no value, or if the environment has an OpenTelemetry variable for the same
+// setting. It returns no plugins if the file disables tracing.
 func (f *File) of(variable string) (text string, from *value) {
 	on, set := f.Enabled()
 	if variable == EnvPlugins && set && (!on || f.SpanFiles()) {
@@ -231,7 +231,7 @@ func (f *File) of(variable string) (text string, from *value) {
 	return strings.Join(items, ","), from
 }
 
-// DefaultPlugin is the plugin that runs if the file enables tracing and names none.
+// DefaultPlugin is the plugin that runs if the file enables tracing and names no plugin.
 const DefaultPlugin = "console"
 
 // join returns the value of a variable with items for single plugins: the items of the

@@ -2,8 +2,8 @@ package servicefile
 
 import "slices"
 
-// foreignKeys are keys of Ray's and Anyscale's files without a meaning for this process,
-// and the reason.
+// foreignKeys are keys of Ray's and Anyscale's files that have no meaning for this
+// process. why is the reason, for the message.
 type foreignKeys struct {
 	why string
 	// fatal makes the keys errors, because without them clients would get other answers, or

@@ -153,8 +153,8 @@ func (r reader) unknown(e entry, path, pattern string, known []string) {
 	r.f.faults.add(e.key, "%sthere is no key %q%s", prefix(section), e.key.Value, want)
 }
 
-// meant returns the key that an unknown key may be a misspelling of: a key of the same
-// section, a key of another section, or the key of a variable.
+// meant returns the key that an unknown key may stand for: a key of the same section, a
+// key of another section, or the key of a written variable.
 func meant(word string, known []string) string {
 	if slices.Contains(known, strings.ToLower(word)) {
 		return strings.ToLower(word)

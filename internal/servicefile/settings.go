@@ -116,7 +116,7 @@ func (f *File) setting(k Key) Setting {
 const redacted = "<redacted>"
 
 // Idle returns a warning if the environment or the file names plugins, but tracing is not
-// enabled, so that none starts. Otherwise it returns "".
+// enabled, so that no plugin starts. Otherwise it returns "".
 func (f *File) Idle() string {
 	on, set := f.Enabled()
 	inEnv := strings.TrimSpace(f.env(EnvPlugins)) != ""

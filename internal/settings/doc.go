@@ -1,4 +1,4 @@
-// Package settings has the parts of reading settings that several packages share.
+// Package settings has the code for reading settings that several packages share.
 //
 // A Reader reads typed variables and collects their faults. Unread finds environment
 // variables that look like settings of the runtime although no code reads them. Most of

@@ -66,7 +66,7 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 }
 
 // request adds Ray's attribute for the request id, if Ray's names are in use. In every
-// mode, the request's stamp has the id as serve.request_id. r may be nil.
+// mode, Request.Stamp has the id as serve.request_id. r may be nil.
 func (a *attributes) request(r *identity.Request) {
 	if r != nil && a.naming.serve.ray() {
 		a.text(semconv.RequestID, r.ID)

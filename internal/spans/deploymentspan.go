@@ -14,8 +14,8 @@ import (
 
 // RouterStart describes a call of a deployment that begins.
 type RouterStart struct {
-	// App and Deployment are the called application and deployment. For a call by
-	// handle they differ from the Request in the context.
+	// App and Deployment are the called application and deployment. For a call by handle they
+	// differ from the fields of the Request in the context.
 	App, Deployment string
 	// CallMethod is the called method; empty means "__call__".
 	CallMethod string

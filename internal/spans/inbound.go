@@ -66,7 +66,7 @@ func (a *attributes) server(host string) {
 	}
 }
 
-// client adds the address of the peer. For a Unix socket it is no IP address.
+// client adds the address of the peer. For a Unix socket the address is not an IP address.
 func (a *attributes) client(remote string) {
 	if address, _, err := net.SplitHostPort(remote); err == nil {
 		remote = address

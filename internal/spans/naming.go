@@ -41,8 +41,8 @@ func newNaming(c tracing.Config) naming {
 	return n
 }
 
-// current reports whether any group uses OpenTelemetry's current names, so that the
-// scope has a schema.
+// current reports whether any group uses OpenTelemetry's current names. The spans' scope
+// then has a schema URL.
 func (n naming) current() bool { return (n.serve | n.http | n.rpc).stable() }
 
 // of returns the names of the group for a protocol.

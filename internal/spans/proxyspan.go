@@ -74,10 +74,10 @@ type ProxyResult struct {
 	// GRPCCode is the code's name ("OK", "INTERNAL"); empty means UNKNOWN. Used for
 	// gRPC only.
 	GRPCCode string
-	// Err is the error that ended the response: the handler's error or panic, before or
-	// after the response started. It is context.DeadlineExceeded for a timeout and
-	// context.Canceled for a client that left, unwrapped; these give no description.
-	// Nil if the handler answered, with any status.
+	// Err is the error that ended the response: the handler's error or panic, before or after
+	// the response started. It is context.DeadlineExceeded for a timeout and context.Canceled
+	// for a client that left, unwrapped. For these two errors the span's status has no
+	// description. Err is nil if the handler answered, with any status.
 	Err error
 }
 

@@ -1,12 +1,12 @@
-// Package spelling tells what a misspelt word may have been meant to be, for
-// messages to operators. It knows no words of its own.
+// Package spelling finds the word that a misspelt word may stand for, for messages to
+// operators. It knows no words of its own.
 package spelling
 
 import "strings"
 
-// Nearest returns the word of list that differs from word by the fewest letters. It returns
-// "" if all words differ too much: by more than two letters, or, in a long word, by a sixth
-// of its letters or more.
+// Nearest returns the word of list that differs from word by the fewest letters. It
+// returns "" if all differ by more than two letters or by more than half of the letters of
+// word. For a word of 24 letters or more, the bound is less than a sixth of its letters.
 func Nearest(word string, list []string) string {
 	letters := len([]rune(word))
 	best, least := "", min(max(3, letters/6), letters/2+1)

@@ -5,7 +5,7 @@
 //
 //  1. Stdout and Stderr return the files. If both are the same file, their writers
 //     take turns, so that no line has a part of another line inside.
-//  2. Write waits for its turn, and then for the file. It holds up the other file
+//  2. Write waits for its turn, and then for the file. It delays writes to the other file
 //     only if both are the same.
 //
 // The package starts no goroutine and keeps no line: a caller that must not wait
@@ -26,7 +26,7 @@ const (
 	// whole.
 	turnBytes = 64 << 10
 	// pieceBytes bounds the bytes of one system call. A longer line is written as a whole. A
-	// pipe takes so many bytes at once, so writers in other processes do not split them.
+	// pipe takes this many bytes at once, so writers in other processes do not split them.
 	pieceBytes = 4 << 10
 )
 
@@ -78,7 +78,7 @@ func open(f *os.File) *File {
 	return New(os.NewFile(uintptr(own), f.Name()))
 }
 
-// Write is WriteContext without an end of the wait.
+// Write is WriteContext with a context that never ends.
 func (f *File) Write(p []byte) (n int, err error) {
 	return f.WriteContext(context.Background(), p)
 }
@@ -86,8 +86,8 @@ func (f *File) Write(p []byte) (n int, err error) {
 // WriteContext writes p, which consists of whole lines, or is a part of a longer line.
 // Lines of other calls may be written between the lines of p, but not within a turn of 64
 // KiB. When ctx ends, WriteContext stops waiting for its turn, and stops writing between
-// two pieces of 4 KiB. It does not interrupt the system call for a piece. If the reader of
-// the file hangs, this call blocks for as long.
+// two pieces of 4 KiB. It does not interrupt the system call for a piece, which blocks
+// while the reader of the file hangs.
 func (f *File) WriteContext(ctx context.Context, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var written int

@@ -27,9 +27,9 @@ type Watch struct {
 	Environ []string
 	// Load reads all settings of the process through getenv.
 	Load func(getenv func(string) string)
-	// Process is the noun for it in the warnings, such as "service".
+	// Process is the noun for the process in the warnings, such as "service".
 	Process string
-	// Host has the plugins, and Config its settings.
+	// Host runs the plugins. Config has the settings of Host.
 	Host   *host.Host
 	Config host.Config
 	Log    *slog.Logger

@@ -58,7 +58,7 @@ func (t *Trace) Analyse() {
 	t.analysis = a
 }
 
-// walk goes from the end of the trace to its start.
+// walk finds the critical path, from the end of the trace back to its start.
 func (a *analysis) walk(t *Trace, roots []*node, whole map[*node]interval) {
 	type visit struct {
 		*node // nil: the whole trace

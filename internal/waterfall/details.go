@@ -130,8 +130,8 @@ func (d *drawing) details(r row) {
 	}
 }
 
-// tokens draws words in at most the given number of lines, with sign before the first.
-// It shows the number of omitted words.
+// tokens draws words in at most the given number of lines. Each line begins with sign. If
+// words are omitted, the last line shows their number.
 func (d *drawing) tokens(r row, sign string, all []token, lines int) {
 	for i := 0; i < len(all); lines-- {
 		d.to.put(faint, d.margin(r))

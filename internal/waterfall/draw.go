@@ -296,8 +296,8 @@ func (d *drawing) bar(st style, n *node, width int) {
 	d.to.put(st, text.String())
 }
 
-// place returns the range of an interval if the trace is divided into steps. The range has
-// at least one step.
+// place returns the range of steps that an interval covers, if the trace's time is divided
+// into the given number of steps. The range has at least one step.
 func (t *Trace) place(i interval, steps int) (from, to int) {
 	if t.end <= t.start { // the whole trace has no duration
 		if i.to >= i.from {

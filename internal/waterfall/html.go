@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 )
 
-// CSS is the style of WriteTraces.
+// CSS is the style for the sections that WriteTraces writes.
 //
 //go:embed waterfall.css
 var CSS string
@@ -77,7 +77,7 @@ type htmlPage struct {
 	anchors map[Link]bool
 }
 
-// markup returns a text for HTML or XML, at most most cells long.
+// markup returns a text for HTML or XML, cut to the given number of cells.
 func markup(text string, most int) string {
 	text, _ = fit(text, most, false)
 	return html.EscapeString(text)

@@ -15,8 +15,8 @@ const (
 	recentSpans  = 16384
 	// spansOfTrace bounds the spans of a trace. Further spans are not remembered.
 	spansOfTrace = 1024
-	// nameBytes bounds the length of a span's name. serviceBytes bounds a service's
-	// name, which is cut when it is read, because it is compared later.
+	// nameBytes bounds the length of a span's name. serviceBytes bounds a service's name.
+	// Read cuts it, because Draw compares it with the service of the trace.
 	nameBytes    = 64
 	serviceBytes = 256
 )
@@ -53,7 +53,7 @@ func (h *History) find(id trace.SpanID) (past, bool) {
 	return p, ok
 }
 
-// children counts, for each span, its remembered children that are not in the map here.
+// children counts the remembered children of each span, except spans that are in here.
 func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil

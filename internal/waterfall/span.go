@@ -55,7 +55,7 @@ func Read(request []byte) ([]*Span, error) {
 		return nil, err
 	}
 	var spans []*Span
-	var from otlpwire.Resource // resource of the span before, which most spans share; service is its name
+	var from otlpwire.Resource // resource of the previous span, with the name service; most spans have the same
 	var service string
 	for raw := range r.Spans() {
 		if next := raw.Resource(); next != from {

@@ -11,13 +11,13 @@ import (
 )
 
 // The texts of a span are not trusted: a name contains a request's path, an attribute a
-// caller's header. The functions below keep them from affecting the terminal. Control
-// characters, escape sequences, marks that change the direction of writing, invisible
-// characters and invalid UTF-8 are escaped (\x1b, \u202e), and no text takes more cells
-// than allowed.
+// caller's header. The functions below keep them from affecting the terminal. They escape
+// control characters, escape sequences, marks that change the direction of writing,
+// invisible characters and invalid UTF-8 (\x1b, \u202e). No text takes more cells than
+// allowed.
 
-// take escapes the beginning of s, as far as it fits into most cells. It returns the text,
-// its width in cells, and the number of bytes of s in it.
+// take escapes the beginning of s, as far as it fits into a number of cells (most). It
+// returns the text, its width in cells, and the number of bytes of s in it.
 func take(s string, most int, ascii bool) (text string, cells, n int) {
 	var b strings.Builder
 	marks := 0 // number of combining marks after the last character
@@ -80,8 +80,9 @@ func fit(s string, most int, ascii bool) (text string, cells int) {
 	return text + "…", cells + 1
 }
 
-// wrap breaks s into lines of at most most cells. It breaks at line ends and at spaces, and
-// otherwise anywhere. Text beyond the given number of lines is cut.
+// wrap breaks s into lines, none longer than the given number of cells. It breaks at line
+// ends and at spaces, and otherwise anywhere. Text beyond the given number of lines is
+// cut.
 func wrap(s string, most, lines int, ascii bool) []string {
 	var all []string
 	for s = strings.Trim(s, "\r\n"); s != ""; {

@@ -118,9 +118,9 @@ func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 	return nodes, byID
 }
 
-// cutCycle makes the first node of the cycle above n a root, and returns it. The number of
-// its steps is at most proportional to the number of nodes above n, because a trace may
-// have as many cycles as spans.
+// cutCycle finds the cycle above n, makes its earliest node a root, and returns this node.
+// The number of steps is proportional to the nodes above n, because a trace may have as
+// many cycles as spans.
 func cutCycle(n *node) *node {
 	// Two nodes at different speeds meet in the cycle.
 	for ahead := n.up; ahead != n; ahead = ahead.up.up {

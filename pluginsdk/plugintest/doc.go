@@ -37,9 +37,9 @@
 //     a back end if it needs one. The suite sends numbered spans of the service
 //     "plugintest".
 //  4. Some rules need the author's help: a batch that makes the plugin refuse, filter
-//     or wait ([WithInput]), or a state of the back end that does ([WithState]), the
-//     ids of the spans that have arrived ([WithReceived]), or a configuration that
-//     the plugin must refuse ([WithBadConfig]).
+//     or wait ([WithInput]), a state of the back end with the same effect
+//     ([WithState]), the ids of the spans that have arrived ([WithReceived]), or a
+//     configuration that the plugin must refuse ([WithBadConfig]).
 //  5. Each rule ends in pass, fail or skip. A skip never counts as passed. Its reason
 //     is in the report: the rule does not apply to the plugin, help is missing, or a
 //     rule that it builds upon is not kept.
@@ -54,5 +54,5 @@
 // Open rules.go first, then the rules_*.go with the checks. trial.go and subject.go
 // have the vocabulary of the checks. check.go runs the rules. plugin.go starts a plugin
 // in a process (by internal/launch) or, with inner.go, in this process. session.go has
-// the calls to it.
+// the calls to the plugin.
 package plugintest

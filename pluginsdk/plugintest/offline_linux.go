@@ -10,8 +10,8 @@ import (
 )
 
 // setAttributes makes the kernel kill the plugin when this process dies, because a plugin
-// under test may ignore SIGTERM. If offline, the plugin gets a network of its own,
-// without an active interface, and with counters of its own.
+// under test may ignore SIGTERM. If offline is true, the plugin gets a network of its own,
+// without an active interface, and with separate counters.
 func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	attr.Pdeathsig = syscall.SIGKILL
 	if !offline {
@@ -19,8 +19,8 @@ func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	}
 	attr.Cloneflags = syscall.CLONE_NEWNET
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
-		// Only root may have a network of its own, so the plugin is root of a user
-		// namespace that maps the current user and group to themselves.
+		// Only root may create a network namespace. In a user namespace of its own, the plugin
+		// may, too. It maps the current user and group to themselves.
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}

@@ -83,8 +83,8 @@ func WithContext(source pluginsdk.StaticContext) Option {
 
 // WithPatience sets the time for which the suite waits for an answer or the end of a
 // process. The default, used for zero or less, is 20 s. If the contract grants a
-// plugin two seconds, the suite grants a quarter of the patience, by default 5 s, so
-// that no plugin fails on a busy machine.
+// plugin two seconds, the suite grants a quarter of the patience, by default 5 s. So no
+// plugin fails on a busy machine.
 func WithPatience(d time.Duration) Option {
 	return func(s *settings) {
 		if d > 0 {
@@ -130,8 +130,8 @@ const (
 	Stuck Input = "stuck"
 )
 
-// WithInput sets a request with the outcome of input, which differs between plugins.
-// It may be given once for each [Input].
+// WithInput sets a request that has the outcome of input in the tested plugin. It may be
+// given once for each [Input].
 func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Option {
 	return func(s *settings) { s.inputs[input] = request }
 }
@@ -140,7 +140,7 @@ func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Optio
 // locked database, a missing table, or a receiver that is down. enter puts the back
 // end into a state in which every batch has the outcome of input, and returns the
 // function that restores the back end. WithState may be given once for each [Input].
-// The batch is the request of WithInput, if there is one, or the suite's.
+// The batch is the request of WithInput, or else a batch of the suite.
 //
 // The suite calls enter while no other rule runs. It always calls restore, once. For
 // [Slow] it calls restore after a second, while the call is in flight. An error of

@@ -37,9 +37,9 @@ type Result struct {
 	// Detail is the reason for which a rule failed or was skipped, in one or more lines. It
 	// is empty for a rule that passed.
 	Detail string
-	// Option is the option of this package because of which the rule was skipped: it was
-	// not given. Flag is the corresponding flag of "servetrace plugin test". Each is
-	// empty if there is none.
+	// Option is the missing option of this package because of which the rule was skipped.
+	// Flag is the corresponding flag of "servetrace plugin test". Each is empty if there is
+	// none.
 	Option, Flag string
 	// Took is the duration of the rule.
 	Took time.Duration

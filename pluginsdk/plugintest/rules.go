@@ -38,7 +38,7 @@ const (
 )
 
 // Rules that other rules build upon. Each list has only the last rules of a sequence, and
-// rules adds the earlier ones.
+// the function rules adds the earlier rules.
 var (
 	shaken     = []string{"handshake.line"}
 	connected  = []string{"handshake.version", "handshake.plain", "handshake.socket"}

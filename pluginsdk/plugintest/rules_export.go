@@ -89,8 +89,7 @@ func encodeField(number int, content []byte) []byte {
 	return w.Bytes()
 }
 
-// malformed returns several texts of bytes that are no ExportTraceServiceRequest, by
-// name.
+// malformed returns byte sequences that are no ExportTraceServiceRequest, by name.
 func malformed(good []byte) map[string][]byte {
 	inSpan := func(content []byte) []byte { return encodeField(1, encodeField(2, content)) }
 	return map[string][]byte{

@@ -141,8 +141,8 @@ func (p *Plugin) Spans() []*tracepb.ResourceSpans {
 	return all
 }
 
-// Flush asks the plugin to deliver its buffered spans, and returns when it has. It
-// returns an error if spans are left.
+// Flush asks the plugin to deliver its buffered spans, and blocks until it has answered.
+// It returns an error if spans are left.
 func (p *Plugin) Flush(ctx context.Context) error {
 	return noneLeft(p.session.flush(ctx))
 }

@@ -45,9 +45,9 @@ func (n *numbering) take(numbers int) uint32 {
 	return n.last.Add(uint32(numbers)) - uint32(numbers) + 1
 }
 
-// batch returns a batch of so many spans. Their names have the next numbers of the run, for
-// example "span-7" and "span-8". They have attributes of all types, an event, a link and a
-// status.
+// batch returns a batch with the given number of spans. Their names have the next numbers
+// of the run, for example "span-7" and "span-8". They have attributes of all types, an
+// event, a link and a status.
 func (n *numbering) batch(spans int) batch {
 	scope := &tracepb.ScopeSpans{
 		Scope: &commonpb.InstrumentationScope{Name: "github.com/servetrace/servetrace/pluginsdk/plugintest"},

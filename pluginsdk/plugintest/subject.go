@@ -68,7 +68,7 @@ func (p *subject) delivers(b batch) Answer {
 	return answer
 }
 
-// lives expects the plugin to deliver a batch after an event, which the text names.
+// lives expects the plugin to deliver a batch after an event. after names the event.
 func (p *subject) lives(after string) {
 	p.t.step = "after " + after
 	p.delivers(p.t.batch(1))

@@ -34,7 +34,7 @@ const (
 	// maxKeptBuffer bounds the size of the kept buffer for the spans of a scope, and of the
 	// kept buffer for a single span.
 	maxKeptBuffer = 1 << 20
-	// maxKeptBuffers bounds all of them together.
+	// maxKeptBuffers bounds the sum of the kept buffers.
 	maxKeptBuffers = 4 << 20
 	// maxIdleScopes bounds the number of kept scopes that had no spans in the last batch.
 	// Programs have some tens of scopes.

@@ -75,9 +75,9 @@ func (c *Component) NewTask() string { return randomHex(taskOwnBytes) + c.actorI
 // Request is the identity of a call in a component. A proxy makes a Request for each
 // request, and the replica that handles it makes another with the same ID.
 //
-// Set the fields up to Component and pass it to StartProxy or StartReplica of package
-// spans, which set the other exported fields. After that it must not change, and is
-// safe for concurrent use. It must not be copied.
+// Set the fields up to Component and pass the Request to StartProxy or StartReplica of
+// package spans, which set the other exported fields. After that the Request must not
+// change, and is safe for concurrent use. It must not be copied.
 type Request struct {
 	// ID is the request id, as in X-Request-ID. It is the same in every component.
 	ID string
@@ -93,9 +93,8 @@ type Request struct {
 	Component *Component
 
 	// Inbound is the context with the trace context and baggage that arrived with the
-	// request. It is kept as a whole, because only a library that extracts it again needs
-	// the parts. StartProxy sets it. It is nil before StartProxy, and for a call without
-	// a proxy.
+	// request. The user propagator of package tracing reads both from it. StartProxy sets it.
+	// It is nil before StartProxy, and for a call without a proxy.
 	Inbound context.Context
 	// RPCMethod is the full method of a gRPC request, with its leading slash. The start
 	// of the proxy span sets it.

@@ -1,6 +1,6 @@
-// Package hosting has the parts that the components of this module share: a host.Host of
-// the keys in the Collector's file, batches for it, and its accounting as metrics of the
-// Collector.
+// Package hosting has the parts that the components of this module share: a host.Host with
+// the settings in the Collector's file, batches for it, and its accounting as metrics of
+// the Collector.
 //
 // Open this file first.
 package hosting
@@ -34,7 +34,7 @@ type Keys struct {
 	// Settings are other settings of the host: "max_age" is the value of the variable
 	// SERVE_TRACING_MAX_AGE.
 	Settings map[string]any
-	// Own names the component's other keys, for an error.
+	// Own names the component's other keys, for an error message.
 	Own string
 }
 
@@ -52,7 +52,8 @@ type Plugin struct {
 	Fail string `mapstructure:"fail"`
 }
 
-// defaultWatch replaces SIGHUP, with which the Collector reloads its own file.
+// defaultWatch is the interval at which the host looks for changed plugin files. It
+// replaces SIGHUP, because the Collector reloads its own file at this signal.
 const defaultWatch = "5s"
 
 // Config returns the configuration of the host. getenv must behave like os.Getenv. The
@@ -166,8 +167,8 @@ func NewHost(cfg host.Config, log *zap.Logger) (*host.Host, error) {
 	return host.New(cfg, host.WithLogger(slog.New(zapslog.NewHandler(log.Core()))))
 }
 
-// Send gives a batch to a host, and blocks until each plugin has answered if wait is true,
-// or ctx ends. It returns host.ErrFull if there is no room, and a permanent error if the
+// Send gives a batch to a host. If wait is true, it blocks until each plugin has answered,
+// or ctx ends. It returns host.ErrFull if the queue is full, and a permanent error if the
 // batch must not be sent again.
 func Send(ctx context.Context, h *host.Host, td ptrace.Traces, sender string, wait bool) error {
 	request, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)

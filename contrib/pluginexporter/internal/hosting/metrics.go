@@ -45,7 +45,7 @@ type ledger struct {
 	processes bool
 }
 
-// ledgers lists the ledgers of processors and exporters, except that of the Collector.
+// ledgers lists the ledgers of processors and exporters, except the exporter Collector.
 func ledgers(stats host.Stats) (list []ledger) {
 	for _, p := range stats.Processors {
 		list = append(list, ledger{p.Plugin, p.Passed, p.Bypassed, true})
