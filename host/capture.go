@@ -16,8 +16,8 @@ var (
 	ErrManyCaptures = errors.New("the plugin has four captures already")
 )
 
-// Capture has copies of the batches that a plugin gets, for tools that record spans.
-// Its methods must not be called concurrently.
+// Capture collects copies of the batches that a plugin gets, for tools that record
+// spans. Its methods must not be called concurrently.
 type Capture struct{ tap *pipeline.Tap }
 
 // CapturedBatch is an encoded ExportTraceServiceRequest, and the number of its spans.
@@ -27,8 +27,8 @@ type CapturedBatch struct {
 }
 
 // Next waits until there is a batch, and returns the batches since the last call. It
-// returns none when ctx has ended. A late call delays no span: at most 4 MiB of batches
-// wait for the call, and Close counts the spans of further batches.
+// returns none when ctx has ended. A late call delays no span: at most 4 MiB of copies
+// wait for the call. Further batches are not copied, and Close counts their spans.
 func (c *Capture) Next(ctx context.Context) []CapturedBatch {
 	var list []CapturedBatch
 	for _, b := range c.tap.Next(ctx) {

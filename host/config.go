@@ -16,8 +16,8 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// Config holds an operator's settings. The zero value of a field means its
-// default. It is read once, by New.
+// Config holds an operator's settings. The zero value of a field means its default. New
+// reads the Config once.
 type Config struct {
 	// Plugins is the list of exporter plugins in the form of
 	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas. An entry is one of: a
@@ -28,49 +28,50 @@ type Config struct {
 	// runs; a folder (it should end in a slash), which stands for its executables in
 	// the order of their names.
 	//
-	// An entry may begin with a name of its own ("traces=./p"). A path or a bare name
-	// may end in a pin, "@sha256:" and 64 hexadecimal digits: the file runs only if it
-	// has that digest. A comma, an equals sign and an at sign in a path are written
-	// %2C, %3D and %40. Empty: the Host does nothing at all.
+	// An entry may begin with a name of its own ("traces=./p"). A path or a bare name may
+	// end in a pin, "@sha256:" and 64 hexadecimal digits: the file runs only if it has that
+	// digest. A comma, an equals sign and an at sign in a path are written %2C, %3D and
+	// %40. If Plugins is empty, the Host does nothing.
 	Plugins string
 	// Processors is the list of processor plugins, in the form of Plugins, except for
-	// functions in Python. Each batch goes through them in order, once for all exporters.
-	// If Plugins is empty, no processor runs. Names are unique over all lists.
+	// functions in Python. Each batch passes all of them in order, before the Host sends it
+	// to the exporters. If Plugins is empty, no processor runs. Names are unique over all
+	// lists.
 	Processors string
 	// ExporterProcessors are the processors of single exporters. The key is the exporter's
 	// name in Plugins. The value has the form of Processors, without folders. The map is
 	// copied by New.
 	ExporterProcessors map[string]string
 	// ProcessorFailOpen is true for processors that fail open, by their names; "" stands
-	// for all other processors. A batch goes on unprocessed if the processor refuses it, or
-	// has not processed it within ExportTimeout, or if the Host would drop it. Any other
-	// processor fails closed: the spans wait for it, and are dropped for the same reasons
-	// as an exporter's spans. The map is copied by New.
+	// for all other processors. If such a processor refuses a batch, or has not processed
+	// it within ExportTimeout, the batch goes on unprocessed. So does a batch that the Host
+	// would otherwise drop. Any other processor fails closed: the spans wait for it, and
+	// are dropped for the same reasons as an exporter's spans. The map is copied by New.
 	ProcessorFailOpen map[string]bool
-	// PluginDirs are the folders for bare names, in order. Default: the folder
-	// "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
+	// PluginDirs are the folders in which bare names are looked up, in order. Default: the
+	// folder "plugins" beside the executable, /usr/local/lib/servetrace/plugins and
 	// /usr/lib/servetrace/plugins.
 	PluginDirs []string
 	// QueueBytes bounds the memory of spans that wait in this process, ended
 	// spans and encoded batches together. Default 32 MiB, at least 1 MiB.
 	QueueBytes int64
-	// MaxSpanBytes is the size above which a span is refused. Default 1 MiB, or
-	// a quarter of QueueBytes if that is less; at most 3 MiB, so that a batch
-	// of one span fits any gRPC server, and at most that quarter.
+	// MaxSpanBytes is the size above which a span is refused. Default 1 MiB, or a quarter
+	// of QueueBytes if that is less. It must be at most that quarter, and at most 3 MiB, so
+	// that a batch of one span fits any gRPC server.
 	MaxSpanBytes int
 	// BatchAge is the longest time that a span waits until its batch is sealed. Default 200
 	// ms.
 	BatchAge time.Duration
 	// BatchSpans is the largest number of spans in a batch. Default 2048.
 	BatchSpans int
-	// BatchBytes is the encoded size from which a batch is sealed. Default
-	// 768 KiB, or a quarter of QueueBytes if that is less; at most that
-	// quarter, and 3 MiB.
+	// BatchBytes is the encoded size at which a batch is sealed. It must be at most 3 MiB,
+	// and at most a quarter of QueueBytes. Default 768 KiB, or that quarter if it is less.
 	BatchBytes int
 	// ExportTimeout is the deadline of one call to a plugin. Default 10 s.
 	ExportTimeout time.Duration
-	// MaxAge is the longest time that a batch waits and is sent again before it is dropped.
-	// Default 60 s, or 24 h with a SpoolDir. The time in which no process runs counts, too.
+	// MaxAge is the age at which the Host drops a batch that is not delivered. Until then
+	// it repeats failed calls. The age counts from the sealing of the batch, and includes
+	// time in which no process runs. Default 60 s, or 24 h with a SpoolDir.
 	MaxAge time.Duration
 	// StartTimeout bounds the start of a plugin, from its launch to the answer to
 	// Configure. For an attached plugin it is the time from dialling to the answer to
@@ -82,9 +83,9 @@ type Config struct {
 	// Context is the description of this process for the plugins.
 	Context Context
 	// PluginConfigs are the configurations of plugins, by their names in the list; a plugin
-	// that is not in the map gets none. A name that is not in the list is a fault, unless
-	// the list is empty or a folder may bring the plugin. So is the name of an attached
-	// plugin. The map is copied by New.
+	// that is not in the map gets no configuration. A name that is not in the list is a
+	// fault, unless the list is empty or a folder may contain the plugin. The name of an
+	// attached plugin is a fault, too. The map is copied by New.
 	PluginConfigs map[string]PluginConfig
 	// CrashDir is the folder for reports of crashes and for quarantined batches. It is
 	// made with mode 0700 when it is first used. Default: none, and nothing is kept.
@@ -92,27 +93,28 @@ type Config struct {
 	// SpoolDir is the folder of the spool: files with all batches that are not delivered
 	// yet, so that the next Host with this folder sends the batches of a process that was
 	// killed. It is made with mode 0700 when it is first used. Several processes of the
-	// same service may share it. Services with other plugins must have another one,
-	// because a Host drops the batches for plugins that are not in its list. Default:
-	// none, and spans are in memory only.
+	// same service may share it. Services with other plugins must have another folder,
+	// because a Host drops the batches for plugins that are not in its list. Default: none,
+	// and spans are in memory only.
 	SpoolDir string
 	// SpoolBytes bounds the files of this Host in SpoolDir. Default 1 GiB, at least
 	// 8 MiB.
 	SpoolBytes int64
 	// Lockdown restricts plugins to programs and variables that the operator has named.
 	// Each entry of the list must have a pin and be an absolute path or a bare name, so
-	// neither folders nor addresses are allowed. A plugin gets the variables of
-	// every plugin (such as PATH) and those that PluginEnv names, even if it declares more. A configuration may
-	// refer (${env:NAME}) to no other variable.
+	// neither folders nor addresses are allowed. A plugin gets the variables that every
+	// plugin has (such as PATH) and the variables that PluginEnv names. It gets no others,
+	// even if it declares them, and its configuration cannot refer to others (${env:NAME}).
 	Lockdown bool
-	// PluginEnv grants plugins further variables of Environ, from their start. A key is
-	// the name of a plugin in the list, or "*" for all plugins. A value holds names of
-	// variables, or prefixes with a star ("AWS_*"). A prefix has three characters or more
-	// and ends in an underscore. Keys are compared with the list as for PluginConfigs. New
-	// copies the map.
+	// PluginEnv grants plugins further variables of Environ, which they have when they
+	// start. A key is the name of a plugin in the list, or "*" for all plugins. A value
+	// holds names of variables, or prefixes with a star ("AWS_*"). A prefix has three
+	// characters or more and ends in an underscore. Keys are compared with the list as for
+	// PluginConfigs. New copies the map.
 	PluginEnv map[string][]string
-	// AllowWritable allows an executable that users other than its owner may write, or
-	// that is in such a folder. Otherwise it is refused, unless it is pinned.
+	// AllowWritable allows an executable that users other than its owner may change, or
+	// that is in a folder that they may change. By default such an executable is refused,
+	// unless it is pinned.
 	AllowWritable bool
 	// PluginMemoryLimit is the soft memory limit of plugins in Go, in bytes (GOMEMLIMIT),
 	// and PluginMaxProcs the number of CPUs that they use at a time (GOMAXPROCS). Keys are
@@ -135,11 +137,11 @@ type Config struct {
 	StartJitter time.Duration
 	// Watch is the interval at which a plugin's executable and configuration are checked. A
 	// plugin is replaced when one of them has changed and stayed the same from one check to
-	// the next. Zero: never, only Reload replaces it.
+	// the next. Zero means no checks: only Reload replaces a plugin.
 	Watch time.Duration
-	// Environ is the environment ("KEY=value") from which plugins get the variables of
-	// every plugin (such as PATH) and the variables that they declare. Default: the environment of the
-	// process.
+	// Environ is the environment ("KEY=value") from which plugins get their variables: the
+	// variables that every plugin has (such as PATH) and the variables that they declare.
+	// Default: the environment of the process.
 	Environ []string
 }
 
@@ -160,10 +162,9 @@ type Context struct {
 	SamplingRatio float64
 }
 
-// The defaults of Config. Most of the cost of a batch is the cost of its call. In
-// batches of 768 KiB, a span costs the plugin a fifth less CPU than in batches of 512
-// KiB. With 1 MiB, the encoder's buffers would be larger than the buffers that it keeps
-// for reuse.
+// The defaults of Config. DefaultBatchBytes is large because each call has a fixed cost.
+// With 1 MiB, the encoder's buffers would be larger than the buffers that it keeps for
+// reuse.
 const (
 	DefaultQueueBytes    = 32 << 20
 	DefaultMaxSpanBytes  = 1 << 20
@@ -274,7 +275,7 @@ func (c Context) message() *pluginv1.StaticContext {
 	return &pluginv1.StaticContext{
 		Application: c.Application, Deployment: c.Deployment, Replica: c.Replica, Node: c.Node, Job: c.Job,
 		ServiceName: c.ServiceName, SamplingRatio: c.SamplingRatio,
-		PluginName: "", Terminal: false, TerminalColumns: 0, // these fields differ between plugins, or may change
+		PluginName: "", Terminal: false, TerminalColumns: 0, // these fields differ between plugins, or may change later
 	}
 }
 
@@ -295,9 +296,9 @@ func (c Config) cloned() Config {
 type PluginConfig struct {
 	// File is the path of the configuration. It is read anew each time the plugin is
 	// configured, so that the plugin's next process sees a change. A file that is missing,
-	// no regular file, or larger than 1 MiB keeps the plugin from being ready; it is tried
-	// again. A plain OTLP receiver takes no configuration: with a configuration it is never
-	// ready.
+	// no regular file, or larger than 1 MiB keeps the plugin from being ready; the start is
+	// tried again. A plain OTLP receiver takes no configuration: if it has a File or a
+	// Document, it is never ready.
 	File string
 	// Pick returns the plugin's part of the text of File. It is called after each read
 	// of File, one call at a time for a plugin. An empty result means no configuration.
@@ -332,8 +333,8 @@ type Reference struct {
 // References returns the references in the plugin's configuration, each once, in their
 // order. It tries to resolve each reference as a Host does at each start of the plugin,
 // from the environment of c and from files. It blocks while it reads files. It returns
-// none if there is no configuration. It returns an error if the configuration cannot be
-// read, or a reference has no closing brace.
+// no references if there is no configuration. It returns an error if the configuration
+// cannot be read, or a reference has no closing brace.
 func (c Config) References(plugin string) ([]Reference, error) {
 	if c.Environ == nil {
 		c.Environ = environ()

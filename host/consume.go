@@ -10,15 +10,15 @@ import (
 // Errors of Consume and Deliver. The Host has not taken any span of the request.
 var (
 	// ErrFull means that the memory for batches, or the spool, has too few free bytes for
-	// the request or for its sender's share. The same request may be accepted later. Its
-	// spans count as Stats.PushedBack.
+	// the request, or that the sender has used up its share. The same request may be
+	// accepted later. Its spans count as Stats.PushedBack.
 	ErrFull = pipeline.ErrFull
 	// ErrMalformed means that the bytes are not a valid ExportTraceServiceRequest. The error
 	// names the offset of the first fault.
 	ErrMalformed = pipeline.ErrMalformed
 	// ErrTooLarge means that the request has more than 65,536 spans, or more bytes than a
-	// sender may ever hold. That is some 40 % of Config.QueueBytes, or 65 % of
-	// Config.SpoolBytes if that is less. The error names the limit.
+	// sender may ever hold: about 40 % of Config.QueueBytes, or 65 % of Config.SpoolBytes
+	// if that is less. The error names the limit.
 	ErrTooLarge = pipeline.ErrTooLarge
 	// ErrClosed means that Shutdown has begun, or that the list of plugins is empty.
 	ErrClosed = pipeline.ErrClosed
@@ -43,14 +43,14 @@ type Outcome struct {
 	Spooled uint64
 }
 
-// Consume takes the spans of an encoded ExportTraceServiceRequest, beside the spans of
-// OnEnd: with the same queues, bounds and accounting. It copies request, checks all of
+// Consume takes the spans of an encoded ExportTraceServiceRequest. They share the
+// queues, bounds and accounting of the spans of OnEnd. It copies request, checks all of
 // it, and does not decode it. It does not wait for the plugins. The spans of several
 // requests may be sent in one batch.
 //
-// sender names the program or the connection that sends, in any text. A sender may hold
-// at most three times as many bytes as are free. So no sender uses up the memory or the
-// spool. Safe for concurrent use.
+// sender is any text that identifies the sending program or connection. A sender may
+// hold at most three times as many bytes as are still free, so no sender uses up the
+// memory or the spool. Safe for concurrent use.
 func (h *Host) Consume(request []byte, sender string) (Taken, error) {
 	if !h.enabled {
 		return Taken{}, errNoPlugins()
@@ -59,10 +59,11 @@ func (h *Host) Consume(request []byte, sender string) (Taken, error) {
 	return Taken(t), err
 }
 
-// Deliver is Consume, but it blocks until each exporter has delivered, rejected, filtered
-// or dropped each span. The request is a batch of its own, and not merged with others. If
-// ctx ends before, the error wraps the cause of ctx, and the Host keeps the spans and
-// sends them: a sender that repeats the request may cause duplicates.
+// Deliver is Consume, but it blocks until each exporter has delivered, rejected,
+// filtered or dropped each span. The request is a batch of its own, and is not merged
+// with other requests. If ctx ends first, the error wraps the cause of ctx, and the Host
+// keeps the spans and sends them: a sender that repeats the request may cause
+// duplicates.
 func (h *Host) Deliver(ctx context.Context, request []byte, sender string) (Outcome, error) {
 	if !h.enabled {
 		return Outcome{}, errNoPlugins()

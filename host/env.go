@@ -21,7 +21,7 @@ import (
 const (
 	EnvPlugins    = pluginlist.EnvPlugins
 	EnvProcessors = pluginlist.EnvProcessors
-	// EnvExporterProcessors has processors of one exporter,
+	// EnvExporterProcessors sets the processors of single exporters, in the form
 	// EXPORTER:PROCESSOR,EXPORTER:PROCESSOR.
 	EnvExporterProcessors = pluginlist.EnvExporterProcessors
 	EnvProcessorFail      = pluginlist.EnvProcessorFail // open or closed, name=open
@@ -29,14 +29,14 @@ const (
 	EnvPluginConfig       = pluginlist.EnvPluginConfig  // name=file,name=file
 	EnvQueueBytes         = pipeline.EnvQueueBytes
 	EnvMaxSpanBytes       = pipeline.EnvMaxSpanBytes
-	EnvExportTimeout      = supervise.EnvExportTimeout // else OTEL_BSP_EXPORT_TIMEOUT, ms
+	EnvExportTimeout      = supervise.EnvExportTimeout // if unset: OTEL_BSP_EXPORT_TIMEOUT, in ms
 	EnvMaxAge             = supervise.EnvMaxAge
 	EnvStartTimeout       = supervise.EnvStartTimeout
 	EnvCrashDir           = supervise.EnvCrashDir
 	EnvSpoolDir           = "SERVE_TRACING_SPOOL_DIR"
 	EnvSpoolBytes         = pipeline.EnvSpoolBytes
-	EnvBatchAge           = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
-	EnvBatchSpans         = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+	EnvBatchAge           = "SERVE_TRACING_BATCH_AGE"   // if unset: OTEL_BSP_SCHEDULE_DELAY, in ms
+	EnvBatchSpans         = "SERVE_TRACING_BATCH_SPANS" // if unset: OTEL_BSP_MAX_EXPORT_BATCH_SIZE
 	EnvBatchBytes         = "SERVE_TRACING_BATCH_BYTES"
 	EnvStopTimeout        = "SERVE_TRACING_STOP_TIMEOUT"
 
@@ -47,7 +47,7 @@ const (
 	EnvPluginMaxProcs    = pluginlist.EnvPluginMaxProcs    // N,name=N
 	EnvStartJitter       = "SERVE_TRACING_START_JITTER"
 	EnvPluginWatch       = "SERVE_TRACING_PLUGIN_WATCH"
-	EnvPython            = pluginlist.EnvPython // an interpreter
+	EnvPython            = pluginlist.EnvPython // path or name of an interpreter
 )
 
 // OpenTelemetry's variables that this package reads.
@@ -77,9 +77,9 @@ func FromEnv(opts ...Option) (*Host, error) {
 	return h, h.Start(context.Background())
 }
 
-// ConfigFromEnv reads the settings by getenv, which is os.Getenv or a test's own. It
-// reports all faults at once. OTEL_SDK_DISABLED=true and OTEL_TRACES_EXPORTER=none
-// leave the list of plugins empty. No file is opened.
+// ConfigFromEnv reads the settings with getenv, which may be os.Getenv. It reports all
+// faults at once. OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none leaves the list of
+// plugins empty. No file is opened.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := reader{settings.NewReader(getenv)}
 	configs, err := pluginlist.ParseConfigs(getenv(EnvPluginConfig))
@@ -125,14 +125,16 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	if len(cfg.PluginDirs) == 0 {
 		cfg.PluginDirs = nil
 	}
-	// A wrong setting is zero at this point, and causes no second error.
+	// A setting that could not be read is zero, which means its default, so Validate
+	// reports no second error.
 	if err := errors.Join(r.Err(), cfg.Validate()); err != nil {
 		return Config{}, err
 	}
 	return cfg, nil
 }
 
-// reader reads variables, and OpenTelemetry's variables for the same settings.
+// reader reads variables of this package, and OpenTelemetry's variables for the same
+// settings.
 type reader struct{ settings.Reader }
 
 // duration parses a variable as a duration. If it is not set, duration parses
@@ -166,7 +168,7 @@ func (r *reader) otelNumber(name string) int64 {
 }
 
 func defaultPluginDirs() []string {
-	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // the second folder is for packages
+	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // the second folder is for distribution packages
 	if exe, err := os.Executable(); err == nil {
 		dirs = append([]string{filepath.Join(filepath.Dir(exe), "plugins")}, dirs...)
 	}

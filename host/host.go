@@ -91,7 +91,7 @@ func WithOutput(f *os.File) Option {
 
 // New returns a Host that is not started. It starts no process, and opens no files
 // except the folders of the list, which may be empty. It returns the error of
-// cfg.Validate, or an error about the folders: two plugins with one name.
+// cfg.Validate, or an error about the folders, such as two plugins with the same name.
 func New(cfg Config, opts ...Option) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
@@ -245,7 +245,7 @@ func (h *Host) Shutdown(ctx context.Context) error {
 }
 
 // Shares of the stop timeout: first for sending the remaining spans, then for the
-// plugins' own end. The remaining time is for killing the plugins.
+// plugins' own end. The last tenth is for killing the plugins.
 const (
 	flushShare  = 0.6
 	pluginShare = 0.9

@@ -29,7 +29,7 @@ type Inspection struct {
 	// Path is the executable, or the socket of an attached plugin.
 	Path string
 	// Args are the arguments of the executable. Only an exporter function in Python has
-	// any, and Path is then the interpreter.
+	// arguments, and Path is then the interpreter.
 	Args []string
 	// Folder is the folder of the list that contains the plugin, or empty.
 	Folder string
@@ -63,7 +63,7 @@ type Inspection struct {
 	// plugin, sorted.
 	Withheld []string
 	// Config is the configuration as the operator wrote it, with unresolved references. Nil
-	// for none. ConfigFile is the path of its file, or empty if it came from
+	// if there is none. ConfigFile is the path of its file, or empty if it came from
 	// PluginConfig.Document.
 	Config     []byte
 	ConfigFile string
@@ -117,7 +117,8 @@ type About struct {
 // Variable is one variable that a plugin gets.
 type Variable struct {
 	Name, Value string
-	// Base is true if every plugin of this kind gets the variable.
+	// Base is true if every plugin gets the variable, or if it is PYTHONPATH for an
+	// exporter function in Python.
 	Base bool
 	// Setting is the operator's variable that gives the plugin this variable at its
 	// start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS. If Setting is empty
@@ -142,12 +143,12 @@ func WithEitherKind() Option {
 	return optionFunc(func(o *options) { o.eitherKind = true })
 }
 
-// Inspect returns the results of the entries of cfg's lists, in their order, processors
-// first. With launch it starts each plugin, or attaches to it, asks for its description
-// and ends it. It does so for all plugins at the same time. No plugin is configured or
-// gets a span. Without launch, it only reads files. It blocks until all plugins have
-// ended: a little more than Config.StartTimeout, or less if ctx ends. If cfg itself is
-// faulty, it returns one Inspection with the error of Validate.
+// Inspect returns an Inspection for each entry of cfg's lists, in their order,
+// processors first. If launch is true, it starts each plugin, or attaches to it, asks
+// for its description and ends it, all plugins at the same time. No plugin is configured
+// or gets a span. If launch is false, it only reads files. It blocks until all plugins
+// have ended: a little more than Config.StartTimeout, or less if ctx ends. If cfg itself
+// is faulty, it returns one Inspection with the error of Validate.
 func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Inspection {
 	h, err := New(cfg, opts...)
 	if err != nil {
@@ -236,8 +237,8 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 }
 
 // variables joins the variables with which a process starts and the granted variables.
-// If a variable occurs twice in the environment, the last value counts, as for the
-// process.
+// If a variable occurs twice in the environment, the last value counts, as in the
+// plugin's process.
 func variables(settings *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {

@@ -7,8 +7,9 @@ import "github.com/servetrace/servetrace/host/internal/pipeline"
 type Recent struct{ kept *pipeline.Recent }
 
 // NewRecent returns a Recent for [WithRecent]. bytes bounds the memory of the copies, in
-// addition to Config.QueueBytes; with 0 it holds none. In a second it copies at most an
-// eighth of bytes and one batch, so its cost does not grow with the number of spans.
+// addition to Config.QueueBytes; with 0 it holds none. Per second it copies at most an
+// eighth of that size, plus one batch, so its cost does not grow with the number of
+// spans.
 func NewRecent(bytes int) *Recent { return &Recent{pipeline.NewRecent(bytes)} }
 
 // WithRecent makes the Host keep copies of its last batches in r. Default: it keeps none.
@@ -16,6 +17,6 @@ func WithRecent(r *Recent) Option {
 	return optionFunc(func(o *options) { o.recent = r.kept })
 }
 
-// Batches returns the copies, oldest first: encoded ExportTraceServiceRequests of OTLP, as
-// they left the processors of all exporters. The caller must not change them.
+// Batches returns the copies, oldest first: encoded ExportTraceServiceRequests of OTLP,
+// as they left the processors that all exporters share. The caller must not change them.
 func (r *Recent) Batches() [][]byte { return r.kept.Batches() }

@@ -19,11 +19,11 @@ import (
 // Attached plugins are not replaced.
 //
 // Reload blocks until all this is done, or ctx ends; a change that has begun continues
-// after the end of ctx. A new process that has nothing to deliver for five seconds waits
-// beside the old one. Reload does not wait for its result, which the log reports. The
-// error joins one *[PluginError] for each plugin that was not replaced or does not
-// start. Reload returns an error if the Host is not started or is shut down. Safe for
-// concurrent use.
+// after the end of ctx. If there is nothing to deliver for five seconds, the new process
+// waits beside the old one for its first batches. Reload then returns, and the log
+// reports the result. The error joins a *[PluginError] for each plugin that was not
+// replaced or does not start. Reload returns an error if the Host is not started or is
+// shut down. Safe for concurrent use.
 func (h *Host) Reload(ctx context.Context) error {
 	stay, changed, err := h.relist(ctx)
 	if err != nil {
@@ -38,9 +38,9 @@ func (h *Host) Reload(ctx context.Context) error {
 	}
 }
 
-// PluginError is Reload's error for one plugin, which the Host has logged. Plugin is its
-// name in the list. Op is the result: the plugin does not start, or is not replaced. Err
-// is the reason. It is never nil, and Unwrap returns it.
+// PluginError is Reload's error for one plugin. The Host has also logged it. Plugin is
+// the plugin's name in the list. Op is the result: the plugin does not start, or is not
+// replaced. Err is the reason. It is never nil, and Unwrap returns it.
 type PluginError = supervise.PluginError
 
 // relist reads the list again, and returns the plugins that stay. The other plugins end in
@@ -141,14 +141,15 @@ func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipelin
 	return list
 }
 
-// replaces reports whether e is the processor x of all exporters with another executable.
+// replaces reports whether e and x are processors of all exporters with the same name,
+// but with different entries, such as another executable.
 func replaces(e pluginlist.Entry, x *supervise.Plugin) bool {
 	return e.Processor && e.Exporter == "" && x.Entry.Processor && x.Entry.Exporter == "" && e.Name == x.Entry.Name && e != x.Entry
 }
 
 // chainLocked replaces the processors of all exporters in one step, so that no span
-// bypasses a processor. A processor with another executable takes over the queue of its
-// predecessor.
+// bypasses a processor. If a processor has got another executable, its new plugin takes
+// over the queue.
 func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 	before := h.plugins
 	var chain []*supervise.Plugin

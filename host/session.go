@@ -65,7 +65,8 @@ func OpenSession(ctx context.Context, cfg Config, name string, opts ...Option) (
 // may use too.
 func (s *Session) configured() bool { return s.about.About != nil && !s.plan.Attached }
 
-// Inspection returns the plugin's name, description and limits only.
+// Inspection returns the plugin's name, path, description and limits. It does not set
+// the fields about variables, digests and the configuration.
 func (s *Session) Inspection() Inspection {
 	i := Inspection{Name: s.x.Entry.Name, Attached: s.plan.Attached, Path: s.plan.Path}
 	setDescription(&i, s.about, s.plan.Redactor)
@@ -97,12 +98,12 @@ type Answer struct {
 	Result []byte
 }
 
-// Export sends one encoded ExportTraceServiceRequest, by Process to a processor plugin. It
-// blocks until the plugin has answered, Config.ExportTimeout is over or ctx ends. Safe for
-// concurrent use.
+// Export sends one encoded ExportTraceServiceRequest. For a processor plugin it calls
+// the method Process. It blocks until the plugin has answered, Config.ExportTimeout is
+// over or ctx ends. Safe for concurrent use.
 func (s *Session) Export(ctx context.Context, request []byte) Answer {
-	// The plugin gets the timeout, but not the deadline of ctx. A plugin ends its export
-	// shortly before the deadline of the call. So it would answer with an error of its own
+	// The call has the timeout, but not the deadline of ctx. Otherwise the plugin, which
+	// ends its export shortly before the deadline of the call, would answer with an error
 	// before ctx ends.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
@@ -171,8 +172,8 @@ func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended boo
 	}
 }
 
-// serves reports whether the plugin answers a health check, even with an error other
-// than UNAVAILABLE.
+// serves reports whether the plugin answers a health check. Any error except UNAVAILABLE
+// counts as an answer.
 func (s *Session) serves(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, supervise.HealthTimeout)
 	defer cancel()
@@ -180,8 +181,8 @@ func (s *Session) serves(ctx context.Context) bool {
 	return err == nil || wire.FromStatus(err).Code != wire.CodeRetry
 }
 
-// Finish flushes the plugin and shuts it down. The error has the number of spans that it
-// could not deliver.
+// Finish flushes the plugin and shuts it down. The error contains the number of spans
+// that the plugin could not deliver.
 func (s *Session) Finish(ctx context.Context) error {
 	if !s.configured() {
 		return nil

@@ -15,8 +15,8 @@ const (
 	StateStarting = supervise.StateStarting
 	// StateReady means that the plugin takes batches.
 	StateReady = supervise.StateReady
-	// StateDegraded means that the plugin takes batches and does not deliver them, or misses
-	// health checks.
+	// StateDegraded means that the plugin takes batches and does not deliver them, or does
+	// not answer health checks.
 	StateDegraded = supervise.StateDegraded
 	// StateBackingOff means that the plugin ended, did not start, or cannot be reached. It
 	// is tried again after a pause.
@@ -26,8 +26,8 @@ const (
 	// by Reload.
 	StateBroken = supervise.StateBroken
 	// StateIncompatible means that the plugin has another protocol version, is of another
-	// kind, or is built for another machine. It is tried again when its file changes, and by
-	// Reload. An attached plugin is tried again after a pause.
+	// kind, or is built for another kind of machine. It is tried again when its file
+	// changes, and by Reload. An attached plugin is tried again after a pause.
 	StateIncompatible = supervise.StateIncompatible
 	// StateUntrusted means that the plugin's file does not match its pin, that other users
 	// may write to it, or that it runs as another user. It is tried again when its file

@@ -113,16 +113,16 @@ type ExporterStats struct {
 	// Failures are the last reasons for which calls failed or spans were rejected, at most
 	// eight, the newest first. They include reasons of failures that are over.
 	Failures []Failure
-	// HeldUntil is the time until which the host sends no batches to this plugin,
-	// because it asked for a pause. Zero if no pause is in effect.
+	// HeldUntil is the time until which the host sends no batches to this plugin, because
+	// it asked for a pause. Zero if no pause is in effect.
 	HeldUntil time.Time
 	// LastSuccess is the time of the last delivery; zero: never.
 	LastSuccess time.Time
 
-	// Accepted is the number of spans that came to the exporter: with processors, the
-	// spans that they have passed on, else all spans taken in while the exporter is in
+	// Accepted is the number of spans that came to the exporter: with processors, the spans
+	// that the processors have passed on, else all spans accepted while the exporter is in
 	// the list. Recovered is the number of spans that an earlier process has left in the
-	// spool for it. Together they are the sum of the counts below.
+	// spool for this exporter. Together they are the sum of the counts below.
 	Accepted, Recovered uint64
 	// Delivered is the number of spans that the back end accepted, as the plugin reports it.
 	Delivered uint64
@@ -156,17 +156,17 @@ type ExporterStats struct {
 	// calls that ended with the plugin or this host, without an answer. It is never
 	// nil.
 	Answers map[string]uint64
-	// Calls are the durations of the same calls.
+	// Calls are the durations of the calls that Answers counts.
 	Calls Durations
-	// HeldBytes is the part of Config.QueueBytes that its batches hold, counted in full
-	// for each exporter that they wait for.
+	// HeldBytes is the part of Config.QueueBytes that the exporter's batches hold. A batch
+	// that waits for several exporters counts in full for each.
 	HeldBytes int64
 	// OutputSuppressed counts printed lines of the plugin's processes that were not logged,
 	// because there were too many. It only grows.
 	OutputSuppressed uint64
 	// OutputDropped counts printed lines of the plugin's processes that did not reach the
-	// standard output of this process, because its reader had gone, or was too slow when the
-	// process ended. It only grows.
+	// standard output of this process, because the reader of that output had gone, or was
+	// too slow when the process ended. It only grows.
 	OutputDropped uint64
 }
 
@@ -270,7 +270,7 @@ type ProcessorStats struct {
 	// Exporter is the name of the processor's exporter. Empty: the processor is for all
 	// exporters.
 	Exporter string
-	// FailOpen is Config.ProcessorFailOpen.
+	// FailOpen is the processor's value in Config.ProcessorFailOpen.
 	FailOpen bool
 	// Passed is the number of spans in the results, which went on to the next processors
 	// or to the exporters.
@@ -287,7 +287,7 @@ func processorStats(x *supervise.Plugin, q pipeline.QueueStats, open bool) Proce
 	return s
 }
 
-// exporterStats joins the two halves of an exporter's statistics.
+// exporterStats joins the state of a plugin and the counts of its queue.
 func exporterStats(x supervise.Status, q pipeline.QueueStats) ExporterStats {
 	s := ExporterStats{
 		Name: x.Name, Path: x.Path, Function: x.Function, Attached: x.Attached, Digest: x.Digest,

@@ -23,14 +23,16 @@ func (s state) String() string {
 	return [...]string{"not configured", "being configured", "refused its configuration", "ready", "stopping"}[s]
 }
 
-// codeUnready is the final answer to a host that calls methods in the wrong order.
+// codeUnready is the code of the final answer to a host that calls methods in the wrong
+// order.
 const codeUnready = "FAILED_PRECONDITION"
 
-// codeUnimplemented is the final answer to a call that this kind of plugin does not serve.
+// codeUnimplemented is the code of the final answer to a call that this kind of plugin
+// does not serve.
 const codeUnimplemented = "UNIMPLEMENTED"
 
-// admission admits a call if the state is right, and counts the calls in flight.
-// newAdmission makes one. Safe for concurrent use.
+// admission admits a call if the state is right, and counts the calls in flight. Safe
+// for concurrent use.
 type admission struct {
 	mu       sync.Mutex
 	state    state
@@ -47,7 +49,7 @@ func (a *admission) enter(want, next state) (*pipeline, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.state == stopping {
-		// Another process may take the batch.
+		// The host may send the batch to another process.
 		return nil, &wire.Error{Code: wire.CodeRetry, Err: errStopping}
 	}
 	if a.state != want {

@@ -23,7 +23,7 @@ import (
 type Batch struct {
 	id      string
 	attempt int
-	raw     []byte // as it arrived
+	raw     []byte // as it arrived, or as Replace has set it
 	// replaced reports that raw is an argument of Replace.
 	replaced bool
 	// request is nil until the first read. It stays nil, and fault is set, if raw is
@@ -43,10 +43,11 @@ func NewBatch(encoded []byte) *Batch { return &Batch{attempt: 1, raw: encoded} }
 // It is empty if the sender is not a servetrace host.
 func (b *Batch) ID() string { return b.id }
 
-// CountFiltered records that an exporter omits spans on purpose, for example because of a
-// sampler in a back end's library. The host counts them as filtered by name instead of
+// CountFiltered records that an exporter omits spans on purpose, for example because of
+// a sampler in a back end's library. The host counts them as filtered by name instead of
 // delivered. name is as in [Named]; a count below 1 or an invalid name is ignored. The
-// counts take effect only if Export returns nil or [Partial], and never behind [Tee].
+// counts take effect only if Export returns nil or [Partial], and not in an exporter of
+// a [Tee].
 func (b *Batch) CountFiltered(name string, spans int) {
 	if spans <= 0 || name == "" || strings.ContainsFunc(name, notInName) {
 		return
@@ -57,11 +58,11 @@ func (b *Batch) CountFiltered(name string, spans int) {
 	b.filtered[name] += spans
 }
 
-// Attempt returns the number of times that the host has sent the batch, from 1. Above 1,
-// some or all of its spans may have been delivered before.
+// Attempt returns the number of times that the host has sent the batch, from 1. If it is
+// above 1, some or all of the spans may have been delivered before.
 func (b *Batch) Attempt() int { return b.attempt }
 
-// Len returns the number of spans, without the dropped ones.
+// Len returns the number of spans, without dropped spans.
 func (b *Batch) Len() int {
 	if b.request != nil {
 		return b.request.Len()
@@ -120,8 +121,8 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 // returns the received slice.
 func (b *Batch) Edited() bool { return b.replaced || b.request != nil && b.request.Edited() }
 
-// Spans returns the spans in order, without the dropped ones. Any span may be edited
-// during the iteration.
+// Spans returns the spans in order, without dropped spans. Any span may be edited during
+// the iteration.
 func (b *Batch) Spans() iter.Seq[Span] {
 	return eachOf(b, (*otlpwire.Request).Spans, func(raw otlpwire.Span) Span { return Span{message{raw.View}} })
 }
@@ -147,10 +148,10 @@ func eachOf[Raw, V any](b *Batch, all func(*otlpwire.Request) iter.Seq[Raw], con
 	}
 }
 
-// Decode returns the batch as OTLP's messages, with the edits applied, in the form that an
-// otlptrace.Client takes. They belong to the caller. Each call decodes the batch again,
-// which costs about six times as much as reading two attributes of each span. The error
-// is final: the batch is malformed.
+// Decode returns the batch as OTLP's messages, with the edits applied, in the form that
+// an otlptrace.Client takes. The messages belong to the caller. Each call decodes the
+// whole batch again, which costs much more than reading single fields of its spans. The
+// error is final: the batch is malformed.
 func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 	// TracesData has the encoding of ExportTraceServiceRequest, and its package does not
 	// link an HTTP gateway.
@@ -169,8 +170,8 @@ func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 // getters return nothing. A client that reads fields, for example to write JSON, needs
 // [Batch.Decode].
 //
-// The result has one message for each ResourceSpans of the batch, in order; it is
-// empty if every span was dropped. It aliases Bytes: it may be kept, and must not
+// The result has one message for each ResourceSpans of the batch, in order; it is empty
+// if every span was dropped. It shares the memory of Bytes: it may be kept, and must not
 // be changed. The error is final: the batch is malformed.
 func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
 	contents, err := otlpwire.ResourceSpans(b.Bytes())

@@ -80,7 +80,7 @@ func replace(path string, create func(path string) error) error {
 	return os.Rename(fresh, path)
 }
 
-// copyTo writes a new executable file. The umask does not change its mode.
+// copyTo writes a new executable file with mode 0755, independent of the umask.
 func copyTo(path string, src io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

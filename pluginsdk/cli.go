@@ -35,8 +35,8 @@ func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	return true, ErrNotHosted
 }
 
-// flagOf returns the first argument if it is a flag of the SDK, otherwise "". The author
-// may have other flags.
+// flagOf returns the first argument if it is a flag of the SDK, otherwise "". The
+// plugin's author may define other flags.
 func flagOf(env Env) string {
 	if len(env.Args) < 2 {
 		return ""

@@ -52,7 +52,7 @@
 //     [Exporter] last. Their errors are shown to the operator.
 //  4. For each batch the processors run in order, then the exporter. The answer to the
 //     host is the exporter's: nil means delivered, [Permanent] means never again, any
-//     other error means later. Batches overlap.
+//     other error means later. Several batches may be in progress at the same time.
 //  5. On SIGTERM, or at the host's request, calls in flight finish. Then
 //     [Flusher.Flush], [Exporter.Shutdown] and [Stopper.Shutdown] follow, all within a
 //     bound. SIGINT is ignored: a terminal sends it to host and plugin alike, and the

@@ -13,17 +13,17 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// DecodeConfig decodes [Setup.Config], a YAML or JSON document, into v, a
-// pointer to a struct or a map with the tags of go.yaml.in/yaml/v4. A field whose
-// key is not in the document keeps its value, so set defaults before. An empty
-// document changes nothing.
+// DecodeConfig decodes [Setup.Config], a YAML or JSON document, into v, a pointer to a
+// struct or a map with the tags of go.yaml.in/yaml/v4. A field whose key is not in the
+// document keeps its value, so set defaults before the call. An empty document changes
+// nothing.
 //
-// The constructors of a plugin share the document. DecodeConfig ignores keys at the top of
-// the document that v has no field for. After all constructors have run, the SDK reports
-// each key that no constructor decodes, except "processors" and "exporter" without a
-// value. A document for a plugin whose constructors decode none is refused. If v is a map,
-// it takes all keys. In a Setup that a test has made, an unknown key at the top is an
-// error at once.
+// The constructors of a plugin share the document. DecodeConfig ignores keys at the top
+// of the document that v has no field for. After all constructors have run, the SDK
+// reports each key that no constructor decodes, except "processors" and "exporter"
+// without a value. If no constructor calls DecodeConfig, the SDK refuses a document that
+// is not empty. If v is a map, it takes all keys. In a Setup that a test has made, an
+// unknown key at the top is an error at once.
 //
 // Decoding is strict: unknown keys, repeated keys and values of another type are
 // errors. DecodeConfig returns all of them joined, each a [*ConfigError] with the

@@ -15,9 +15,9 @@ type Env struct {
 	// Environ is the environment in the form of os.Environ. Run does not read the
 	// environment of the process.
 	Environ []string
-	// Stdin is read to its end, and the bytes are discarded. At the end Run ends too, because
-	// the host has ended or no longer needs the plugin. If nil, it is not read. Run closes it
-	// at the end if it is an io.Closer.
+	// Stdin is read to its end, and the bytes are discarded. When Stdin ends, Run ends too,
+	// because the host has ended or no longer needs the plugin. It may be nil. Before Run
+	// returns, it closes Stdin if that is an io.Closer.
 	Stdin io.Reader
 	// Handshake receives one line when the socket is open. Required under a host.
 	Handshake io.Writer

@@ -62,9 +62,10 @@ func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
 }
 
 // Partial returns the error for a batch of which the back end rejected some spans. The
-// host counts that number as rejected and the rest as delivered, shows message, and sends
-// nothing again. A number beyond the batch's length means the whole batch. It is OTLP's
-// partial success: https://opentelemetry.io/docs/specs/otlp/#partial-success
+// host counts that number as rejected and the rest as delivered, shows message, and
+// sends nothing again. A number above the number of spans in the batch means the whole
+// batch. It is OTLP's partial success:
+// https://opentelemetry.io/docs/specs/otlp/#partial-success
 func Partial(rejected int, message string) error {
 	return &partialError{max(0, rejected), message}
 }
@@ -129,7 +130,7 @@ type ConfigError struct {
 	Err error
 }
 
-// Error returns the path and the text of the cause.
+// Error returns Path and the text of Err.
 func (e *ConfigError) Error() string {
 	if e.Path == "" {
 		return e.Err.Error()
@@ -137,5 +138,5 @@ func (e *ConfigError) Error() string {
 	return e.Path + ": " + e.Err.Error()
 }
 
-// Unwrap returns the cause.
+// Unwrap returns Err.
 func (e *ConfigError) Unwrap() error { return e.Err }

@@ -35,7 +35,7 @@ func (p *plugin) process(ctx context.Context, in *wire.Incoming) (*wire.Outgoing
 	return p.call(ctx, encoded, resultOf)
 }
 
-// Variables of hosts that list plugins.
+// The variables in which a host lists its plugins.
 const (
 	exporterVariable  = "SERVE_TRACING_EXPORTER_PLUGIN"
 	processorVariable = "SERVE_TRACING_PROCESSOR_PLUGIN"
@@ -74,7 +74,8 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	// Only with OK, because after an error the host counts the whole batch.
+	// The counts are sent only with OK: after an error, the host counts the whole batch
+	// itself.
 	if len(filtered) > 0 {
 		if err := grpc.SetTrailer(ctx, filtered); err != nil {
 			return nil, fmt.Errorf("name filtered spans: %w", err) // can only happen outside of a call
@@ -154,8 +155,8 @@ func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	return outgoing(otlpwire.PartialSuccess(rejected, wire.Sent(partial.message))), nil
 }
 
-// resultOf returns the ProcessResponse for the result of pipeline.run, or an error. It is empty
-// if the batch is unchanged.
+// resultOf returns the ProcessResponse for the result of pipeline.run, or an error. The
+// response is empty if the batch is unchanged.
 func resultOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	if malformed := batch.malformed(); malformed != nil {
 		return nil, malformed

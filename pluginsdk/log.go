@@ -144,8 +144,8 @@ func (s *sharedWriter) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// SyscallConn returns the descriptor of w, to inspect and not to write to. The error is
-// errors.ErrUnsupported if w has none.
+// SyscallConn returns the descriptor of w. It is for inspection only, not for writes.
+// The error is errors.ErrUnsupported if w has none.
 func (s *sharedWriter) SyscallConn() (syscall.RawConn, error) {
 	if file, ok := s.w.(syscall.Conn); ok {
 		return file.SyscallConn()

@@ -107,8 +107,8 @@ func takeDescriptors(env *Env, log *slog.Logger) error {
 	env.shaken = func() { _ = handshake.Close() } // so that the host reads the end of the output
 	env.Log = os.Stderr
 	env.Stdout = openStdout(env, log)
-	// A terminal is not watched, and neither is /dev/null, which a shell gives to a
-	// background process.
+	// Only a pipe or a socket is watched: neither a terminal, nor /dev/null, which a shell
+	// gives to a background process.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
 		env.Stdin = struct{ io.Reader }{os.Stdin} // not closed, because a blocked read would block Close
 	}
@@ -151,8 +151,8 @@ func openDescriptor(value, name string) (*os.File, error) {
 const (
 	// parentPoll is the interval if the end of the parent cannot be awaited.
 	parentPoll = 500 * time.Millisecond
-	// parentGrace is the time for which a dying host may still be the parent. The kernel
-	// first closes its files and sends Pdeathsig, for one thread after another.
+	// parentGrace is the time for which a dying host may still be the parent: the kernel
+	// first closes the host's files and sends Pdeathsig, for one thread after another.
 	parentGrace = 200 * time.Millisecond
 )
 

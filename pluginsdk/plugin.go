@@ -16,7 +16,7 @@ type plugin struct {
 	env  Env
 	log  *slog.Logger
 	// listening is nil if a host started the plugin. Otherwise slots bounds the concurrent
-	// calls of all hosts together. It is nil if the Spec has no limit.
+	// calls of all hosts together. slots is nil if the Spec has no limit.
 	listening *listening
 	slots     chan struct{}
 	calls     *admission

@@ -203,8 +203,8 @@ func checkHost(env Env, log *slog.Logger) error {
 func shake(env Env, s *socket) error {
 	line := fmt.Sprintf("%d|%d|unix|%s|grpc|", wire.CoreProtocolVersion, wire.ProtocolVersion, s.path)
 	if env.lookup(wire.EnvMultiplex) != "" {
-		// The seventh field reports that the broker's servers share the socket. Older hosts
-		// cannot read it. This plugin has no broker.
+		// The seventh field reports whether the broker's servers can share the socket. Older
+		// hosts cannot read this field. This plugin has no broker.
 		line += "|false"
 	}
 	if _, err := io.WriteString(env.Handshake, line+"\n"); err != nil {

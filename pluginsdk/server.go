@@ -20,8 +20,8 @@ import (
 // goroutines, and their stacks must grow.
 const streamWorkers = 4
 
-// newServer returns a server of all services that a host calls, including go-plugin's
-// client. MaxRecvMsgSize bounds a compressed message after decompression, too.
+// newServer returns a server of all services that a host, or go-plugin's client in a
+// host, calls. MaxRecvMsgSize bounds a compressed message after decompression, too.
 func newServer(p *plugin) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(wire.PeerCredentials()),

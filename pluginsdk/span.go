@@ -16,14 +16,15 @@ import (
 // with attributes.
 type message struct{ view otlpwire.View }
 
-// Attribute returns the value of key, and whether there is one. If the key occurs
+// Attribute returns the value of key, and whether the key exists. If the key occurs
 // several times, the last value counts, as in OpenTelemetry's SDKs.
 func (m message) Attribute(key attribute.Key) (attribute.Value, bool) {
 	return m.view.Attribute(string(key))
 }
 
-// Attributes returns the attributes in order, the added ones last. A key that the sender
-// wrote several times is returned as often. Edits are allowed during the iteration.
+// Attributes returns the attributes in order, added attributes last. A key that the
+// sender wrote several times is returned as often. Edits are allowed during the
+// iteration.
 func (m message) Attributes() iter.Seq[attribute.KeyValue] { return m.view.Attributes() }
 
 // DroppedAttributes returns the number of attributes that the sender left out because of
@@ -86,7 +87,7 @@ func (s Span) SpanID() trace.SpanID { return s.raw().SpanID() }
 func (s Span) ParentID() trace.SpanID { return s.raw().ParentID() }
 
 // ParentIsRemote reports whether the parent is a span of another process. known is false
-// if the sender did not set it.
+// if the sender did not report that.
 func (s Span) ParentIsRemote() (remote, known bool) { return isRemote(s.raw().Flags()) }
 
 // TraceFlags returns the flags of W3C Trace Context.
@@ -114,7 +115,7 @@ func (s Span) Status() (codes.Code, string) {
 	return otlpwire.StatusCode(code), message
 }
 
-// Events returns the events in order, the added ones last. Edits are allowed during the
+// Events returns the events in order, added events last. Edits are allowed during the
 // iteration. An event that is added meanwhile is not returned.
 func (s Span) Events() iter.Seq[Event] {
 	return views(s.raw().Events(), func(raw otlpwire.Event) Event { return Event{message{raw.View}} })
@@ -124,7 +125,7 @@ func (s Span) Events() iter.Seq[Event] {
 // limits.
 func (s Span) DroppedEvents() int { return int(s.raw().DroppedEvents()) }
 
-// Links returns the links as [Span.Events] returns the events.
+// Links returns the links in order, added links last. The rules of [Span.Events] apply.
 func (s Span) Links() iter.Seq[Link] {
 	return views(s.raw().Links(), func(raw otlpwire.Link) Link { return Link{message{raw.View}} })
 }
@@ -196,7 +197,7 @@ func (l Link) SpanID() trace.SpanID { return l.raw().SpanID() }
 func (l Link) TraceFlags() trace.TraceFlags { return w3cFlags(l.raw().Flags()) }
 
 // IsRemote reports whether the linked span is a span of another process. known is false
-// if the sender did not set it.
+// if the sender did not report that.
 func (l Link) IsRemote() (remote, known bool) { return isRemote(l.raw().Flags()) }
 
 // TraceState returns the W3C tracestate of the linked span. It is empty if there is none

@@ -52,8 +52,8 @@ type Limits struct {
 	// MaxBatchBytes is the largest encoded batch, in bytes. The default is a little less
 	// than 4 MiB. This package accepts up to 64 MiB.
 	MaxBatchBytes int
-	// MaxConcurrency is the largest number of these calls at a time. The default is 4.
-	// With 1, a host sends batches one after another.
+	// MaxConcurrency is the largest number of concurrent calls. The default is 4. With 1, a
+	// host sends batches one after another.
 	MaxConcurrency int
 }
 
@@ -116,8 +116,8 @@ type StaticContext struct {
 	// SamplingRatio is the share of root traces that the host's sampler keeps, above 0
 	// and up to 1. Zero if the host does not know it.
 	SamplingRatio float64
-	// Terminal reports whether a terminal shows the output to Stdout. TerminalColumns is
-	// its width when the plugin was configured, in columns; 0 if it is unknown.
+	// Terminal reports whether the output on Stdout appears in a terminal. TerminalColumns
+	// is the width of the terminal when the plugin was configured, or 0 if it is unknown.
 	Terminal        bool
 	TerminalColumns int
 }
@@ -130,9 +130,9 @@ type Exporter interface {
 	//
 	// After an error, the host sends the batch again, to this process or its successor,
 	// until the batch is too old. Exceptions: [Permanent] ends the retries, [RetryAfter]
-	// sets the time of the next attempt, and [Partial] means that all but some spans were
-	// delivered. A gRPC status in the error chain keeps its code; the code decides about
-	// a retry as OTLP defines it.
+	// sets the time of the next attempt, and [Partial] means that the back end rejected
+	// some spans and accepted the rest. A gRPC status in the error chain keeps its code;
+	// the code decides about a retry as OTLP defines it.
 	//
 	// Calls may overlap, up to Limits.MaxConcurrency, so Export must be safe for
 	// concurrent use. A panic is recovered and ends the retries of the batch.
@@ -150,10 +150,10 @@ type Flusher interface {
 	Flush(ctx context.Context) error
 }
 
-// Processor sees each batch before the exporter, and may edit it: set attributes, redact,
-// drop spans. It may also implement [Named] and [Stopper]. The exporter is in the same
-// plugin, or in other plugins if the Spec has none: the processor cannot tell, and the
-// exporter gets the same bytes.
+// Processor sees each batch before the exporter, and may edit it: set attributes,
+// redact, drop spans. It may also implement [Named] and [Stopper]. The exporter is in
+// the same plugin, or in other plugins if the Spec has none: for the processor this
+// makes no difference, and the exporter gets the same bytes.
 type Processor interface {
 	// Process edits b in place. An error has the meaning that it has in
 	// [Exporter.Export], and the batch goes no further: spans never leave half
@@ -224,7 +224,7 @@ func (s Spec) listVariable() string {
 	return exporterVariable
 }
 
-// nameForm matches a valid Spec.Name. The host has the same rule; it is checked here, too,
+// nameForm matches a valid Spec.Name. The host has the same rule. The SDK checks it too,
 // so that the author finds the error before an operator does.
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 

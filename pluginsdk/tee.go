@@ -34,8 +34,9 @@ import (
 // that a span arrives twice.
 //
 // All exporters receive the same [Setup], with one configuration document. They are
-// constructed in order, and flushed and shut down at once. A back end that is down holds up
-// batches for all: if that must not happen, use a plugin for each.
+// constructed in order, and flushed and shut down at once. If one back end is down, the
+// host sends less, and so delays the batches for the other back ends, too. If that must
+// not happen, use a plugin for each back end.
 func Tee(exporters ...NewExporter) NewExporter {
 	return func(ctx context.Context, s Setup) (Exporter, error) {
 		t := &tee{log: s.Log, taken: map[string][]*verdict{}}

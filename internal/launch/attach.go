@@ -54,8 +54,8 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 	widenSocket(socket)
 	a := &Attachment{socket: socket}
 	a.life, a.end = context.WithCancelCause(context.Background())
-	// The peer is checked already. So the connection needs no credentials. The target becomes
-	// only the ":authority" of calls, which cannot be a path.
+	// The peer was checked above, so the connection needs no credentials. The target is
+	// used only as the ":authority" of calls, which cannot be a path.
 	a.client, err = grpc.NewClient("passthrough:///localhost", dialOptions(a.dial, insecure.NewCredentials())...)
 	if err != nil {
 		a.hangUp(errDropped)
@@ -149,8 +149,8 @@ func (a *Attachment) Stop(context.Context) error {
 	return nil
 }
 
-// close closes the socket before gRPC does. gRPC would write to it first, which blocks if
-// the other end is frozen.
+// close closes the socket before gRPC does. gRPC would first write to the socket, which
+// blocks if the other end is frozen.
 func (a *Attachment) close() {
 	a.hangUp(errDropped)
 	_ = a.client.Close() // a second Close does no harm

@@ -15,12 +15,13 @@ const (
 	defaultSlack = 50 * time.Microsecond
 )
 
-// inBackground calls start with the scheduling policy SCHED_BATCH and a large timer slack
-// for the processes that it starts. On a busy CPU such a process does not interrupt the
-// service when it wakes up, and it wakes up less often. Its share of the CPU is the same.
-// inBackground changes only the calling thread, which the caller must have locked, and
-// restores it. If the thread has another policy or another slack than usual, or the kernel
-// refuses the change, the plugin inherits the setting of the service.
+// inBackground calls start. Processes that start creates get the scheduling policy
+// SCHED_BATCH and a large timer slack. On a busy CPU such a process does not interrupt
+// the service when it wakes up, and it wakes up less often. It gets the same share of
+// the CPU. inBackground changes the settings of the calling thread, which the caller
+// must have locked, and restores them. If the thread has another policy or another slack
+// than usual, or the kernel refuses the change, the plugin inherits the setting of the
+// service.
 func inBackground(start func() error) error {
 	if policy, ok := usualPolicy(); ok && setPolicy(policy|unix.SCHED_BATCH) {
 		defer setPolicy(policy) // a thread may always return to its old policy
@@ -33,8 +34,9 @@ func inBackground(start func() error) error {
 	return start()
 }
 
-// usualPolicy returns the thread's policy, and true if it is SCHED_NORMAL and no filter of
-// system calls is active. systemd's filter ~@resources ends a service that sets a policy.
+// usualPolicy returns the thread's policy, and true if it is SCHED_NORMAL and no filter
+// of system calls is active. For example, systemd's filter ~@resources ends a service
+// that sets a policy.
 func usualPolicy() (policy uintptr, ok bool) {
 	if filtered, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || filtered != 0 {
 		return 0, false

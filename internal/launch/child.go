@@ -57,9 +57,9 @@ type Spawn struct {
 
 // Child is a process in a group of its own.
 //
-//  1. Start starts it. A goroutine follows it on a thread of its own: the kernel
-//     sends Pdeathsig when the thread that forked ends (golang.org/issue/27505), so
-//     the thread must live as long as the process.
+//  1. Start starts it. A goroutine waits for its end on a thread of its own: the kernel
+//     sends Pdeathsig when the thread that forked ends (golang.org/issue/27505), so the
+//     thread must live as long as the process.
 //  2. When it ends, its group is killed before it is reaped, then its descendants
 //     that have left the group.
 //  3. Done is closed when its output has been read to the end, or a grandchild has
@@ -84,7 +84,7 @@ type Child struct {
 	// launched is set if done will be closed. killed is set if no process may be started.
 	launched, killed bool
 	killedFor        string // reason of the first kill
-	dumped           bool   // SIGQUIT was sent to it
+	dumped           bool   // SIGQUIT was sent to the process
 }
 
 // lifetime holds the facts about a process that has ended.

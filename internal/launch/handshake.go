@@ -58,7 +58,7 @@ func newHandshakeReader(done <-chan struct{}) *handshakeReader {
 // handshake. The line must not be empty. After the first handshake, offer returns false.
 func (r *handshakeReader) offer(line []byte) bool {
 	if c := line[0]; (c < '0' || c > '9') && c != ' ' && c != '\t' || r.said() != nil {
-		return false // most lines
+		return false // most lines end here
 	}
 	text := strings.TrimSpace(string(line))
 	h, ok := parseHandshake(text)

@@ -22,7 +22,8 @@
 // A Child is the process alone, without handshake and log, for the conformance suite.
 //
 // An Attachment has the same methods as a Process, and its life is one connection:
-// Attach makes it, Done is closed when it is lost, Kill and Stop only close it.
+// Attach makes the connection, Done is closed when the connection is lost, and Kill and
+// Stop only close it.
 //
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
@@ -72,8 +73,8 @@ type Command struct {
 	// Environ is the plugin's whole environment, "KEY=value", except the variables of the
 	// handshake. Nothing is inherited.
 	Environ []string
-	// Stdout is passed to the plugin as an extra descriptor, as the host's standard
-	// output. If nil, Output is used.
+	// Stdout is passed to the plugin as an extra descriptor, for output that belongs on the
+	// host's standard output. If nil, Output is used.
 	Stdout *os.File
 	// Output is used if Stdout is nil: the extra descriptor is then a pipe, and its lines
 	// are copied to Output. While Output blocks, only the plugin waits. If both are nil,
@@ -100,10 +101,10 @@ type Process struct {
 // pluginName is the only entry of go-plugin's plugin set.
 const pluginName = "traces"
 
-// Start starts cmd and waits until it is connected. ctx covers only the start: if it ends
-// before, the process and its group are killed. Start returns soon after the end of ctx,
-// even if the kernel cannot end the process or waits for a disk that does not answer. An error is an
-// *Error with the kind of the cause.
+// Start starts cmd and waits until it is connected. ctx covers only the start: if ctx
+// ends first, the process and its group are killed. Start returns soon after the end of
+// ctx, even if the kernel cannot end the process or waits for a disk that does not
+// answer. An error is an *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
 // await calls open, which may block in the kernel. It waits for open until killGrace after
@@ -288,9 +289,10 @@ func (p *Process) Leaving() bool { return false }
 // reason of the first call, after the word "killed:".
 func (p *Process) Kill(why string) { p.run.child.Kill(why) }
 
-// Dump sends SIGQUIT to a process that does not answer. It also sends SIGCONT, because the
-// process may be stopped. A Go program then prints the stacks of its goroutines and ends.
-// Dump blocks until the process has ended, or ctx ends. Then the caller must kill it.
+// Dump sends SIGQUIT to a process that does not answer. It also sends SIGCONT, because
+// the process may be stopped. A Go program then prints the stacks of its goroutines and
+// ends. Dump blocks until the process has ended, or ctx ends. If ctx ends first, the
+// caller must kill the process.
 func (p *Process) Dump(ctx context.Context) {
 	p.run.child.dump()
 	select {
@@ -337,8 +339,8 @@ const killGrace = time.Second
 // standard input asks the plugin to end.
 const controllerTimeout = 200 * time.Millisecond
 
-// askToEnd asks a plugin to end in two ways. A server of go-plugin knows only the call. A
-// plugin in another language often knows only the end of standard input.
+// askToEnd asks a plugin to end in two ways. A server of go-plugin reacts only to the
+// call. A plugin in another language often reacts only to the end of standard input.
 func (p *Process) askToEnd(ctx context.Context) {
 	select {
 	case <-p.run.child.done:

@@ -58,7 +58,7 @@ func (p *program) prepare(folder *Folder) error {
 		_ = memory.Close() // nothing in it is wanted
 		return err
 	}
-	if err := seal(memory); err != nil || !beginsWith(memory, elf.ELFMAG) { // the kernel loads only such a program itself
+	if err := seal(memory); err != nil || !beginsWith(memory, elf.ELFMAG) { // the kernel itself loads only an ELF file
 		defer func() { _ = memory.Close() }() // its content is copied
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
@@ -76,7 +76,7 @@ func (p *program) prepare(folder *Folder) error {
 // except if that name is reserved in the folder.
 func (f *Folder) executable(path string) string {
 	name := filepath.Base(path)
-	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // go-plugin's
+	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // a name that go-plugin uses
 		name = "plugin"
 	}
 	return filepath.Join(f.Path, name)
@@ -110,8 +110,8 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 	return p.path, err == nil
 }
 
-// release frees the copy after the start: the plugin has the memory then. It may be
-// called again.
+// release frees the copy after the start, because the plugin then has its own reference
+// to the memory. It may be called again.
 func (p *program) release() {
 	if p.memory != nil {
 		_ = os.Remove(p.path)

@@ -152,9 +152,9 @@ func (p *printout) end() {
 	}
 }
 
-// drop counts the lines in the buffer and in the pipe as dropped, and closes the pipe. It
-// does not wait for more output. After the close, a plugin that still prints gets EPIPE,
-// and can report its batches as not delivered.
+// drop counts the lines in the buffer and in the pipe as dropped, and closes the pipe.
+// It does not wait for more output. After the close, a process that still prints gets
+// EPIPE.
 func (p *printout) drop() {
 	p.dropped.Add(p.held.Swap(0))
 	if conn, err := p.from.SyscallConn(); err == nil {

@@ -34,7 +34,7 @@ func plainLevel(text string) slog.Level {
 }
 
 // record is a log line in hclog's JSON form, which pluginsdk writes, too. It must not be
-// shown before clean.
+// shown before clean has redacted it.
 type record struct {
 	level   slog.Level
 	message string

@@ -27,7 +27,8 @@ type Report struct {
 	ExitCode int
 	// Signal is the name of the signal that ended the process, "SIGSEGV", or empty.
 	Signal string
-	// CoreDumped reports whether the kernel has written a core dump, or passed it on.
+	// CoreDumped reports whether the kernel has written a core dump, or passed it to a
+	// program.
 	CoreDumped bool
 	// OOM reports whether the process was killed for lack of memory: it ended by a SIGKILL
 	// that this host did not send, and the kernel has counted an out-of-memory kill in its
@@ -39,14 +40,14 @@ type Report struct {
 	// process printed, with later lines, at most 64 KiB. It is empty if there was none.
 	Stack string
 	// StackTime is the time at which Stack began. If it is long before the end, the process
-	// has survived it. It is zero if there is no Stack.
+	// has survived the fault. It is zero if there is no Stack.
 	StackTime time.Time
 	// Output is the end of the output on descriptors 1 and 2, at most 64 KiB, as printed.
 	// It includes lines that were not logged.
 	Output []byte
 	// Suppressed is the number of lines that were not logged, because there were too many.
 	Suppressed uint64
-	// PID is the process id. Another process may have the same id by now.
+	// PID is the process id. By now, another process may have the same id.
 	PID int
 	// Started and Ended are the times of the start and the end.
 	Started, Ended time.Time
@@ -69,8 +70,9 @@ func (p *Process) Report() Report { return p.run.report() }
 func (p *Process) Suppressed() uint64 { return p.run.out.suppressed() }
 
 // Unprinted returns the number of lines that did not reach the host's standard output,
-// because its reader was gone, or too slow when the plugin ended. If the reader hangs, up
-// to 64 KiB of these lines may still arrive. It may be called while the plugin runs.
+// because the reader of that output was gone, or too slow when the plugin ended. If the
+// reader hangs, up to 64 KiB of these lines may still arrive. It may be called while the
+// plugin runs.
 func (p *Process) Unprinted() uint64 {
 	if p.run.printed == nil {
 		return 0

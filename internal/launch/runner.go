@@ -180,7 +180,8 @@ func (s *socket) refusal() error {
 	return s.refused
 }
 
-// hangUp closes the connection. A process outside of the group may keep it open otherwise.
+// hangUp closes the connection. Otherwise, a process outside of the group may keep the
+// connection open.
 func (s *socket) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ type Trust struct {
 	// AllowWritable accepts files that other users can change.
 	AllowWritable bool
 	// Imports are folders from which the plugin loads code. Only root and this user may
-	// be able to change them. A folder that does not exist is ignored.
+	// have permission to change them. A folder that does not exist is ignored.
 	Imports []string
 }
 
@@ -85,7 +85,7 @@ func (t Trust) imports(path string) error {
 	for _, dir := range t.Imports {
 		steps, err := walk(dir)
 		if err != nil {
-			continue // Python ignores it, too
+			continue // Python ignores a missing folder, too
 		}
 		last := steps[len(steps)-1]
 		if err = onlyOurs(steps, self(), orElseImports); err == nil && last.isSticky() && last.stat.Mode&unix.S_IWOTH != 0 {

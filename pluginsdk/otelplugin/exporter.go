@@ -24,8 +24,8 @@ import (
 // Disable retries of the exporter itself if possible, because the host retries within
 // its own limits.
 //
-// If the exporter has a method ForceFlush(context.Context) error, it serves the
-// plugin's Flush.
+// If the exporter has a method ForceFlush(context.Context) error, the plugin's Flush
+// calls it.
 func Exporter(construct func(context.Context, pluginsdk.Setup) (sdktrace.SpanExporter, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		exporter, err := construct(ctx, s)

@@ -143,8 +143,9 @@ func (l *liveSpan) AddLink(link trace.Link) {
 	})
 }
 
-// SetName replaces the name. It is unknown whether the service set the recorded name at the
-// start, which OnStart overrides, or later.
+// SetName replaces the name. If the service set the recorded name at the start, OnStart
+// overrides it, as in the service. If the service set it later, it should win, but OTLP
+// does not show that.
 func (l *liveSpan) SetName(name string) {
 	l.write(func(stub *tracetest.SpanStub) { stub.Name = name })
 }

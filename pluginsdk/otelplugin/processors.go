@@ -15,8 +15,9 @@ import (
 // OnStart. The processors cannot drop spans.
 //
 // Use it for processors that enrich or observe spans. Use [Pipeline] for a processor
-// that delivers spans, or better, [Exporter] for its exporter. Here, a failed delivery
-// would stop the batch, and after a retry both destinations would have it twice.
+// that delivers spans, or better, [Exporter] for its exporter. With Processors, a failed
+// delivery would stop the batch before the plugin's exporter. After each retry of the
+// batch, the processor would deliver its spans again.
 //
 // construct is called like any [pluginsdk.NewProcessor] and may return no processors.
 // Batches are processed one after another.

@@ -46,10 +46,10 @@ func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.
 	return r, nil
 }
 
-// chunkSizeFor returns how many spans these processors can get before a flush, so that
-// their queues do not overflow and nothing is delivered before the flush. It reads the
-// configuration that the SDK's batch processor shows to loggers. For a batch processor
-// wrapped in another processor, it assumes the defaults.
+// chunkSizeFor returns the number of spans that these processors can get before a flush,
+// so that their queues do not overflow and nothing is delivered before the flush. It
+// reads the configuration that the SDK's batch processor shows to loggers. For a batch
+// processor wrapped in another processor, it assumes the defaults.
 func chunkSizeFor(all []sdktrace.SpanProcessor) int {
 	chunkSize := defaultChunkSize
 	for _, processor := range all {
@@ -73,9 +73,9 @@ func chunkSizeFor(all []sdktrace.SpanProcessor) int {
 // batch replays b in chunks. Between OnStart and OnEnd it passes each span to edit, if
 // edit is not nil. After each chunk it flushes the processors and passes the chunk's
 // result and number of spans to judge. An error of judge ends the batch. If a previous
-// batch has left spans in the queues because its deadline passed, they are flushed first.
-// Otherwise the queues could be too full for this batch, and the processors could silently
-// drop it.
+// batch has left spans in the queues because its deadline passed, they are flushed
+// first. Otherwise the queues could be too full for this batch, and the processors could
+// silently drop its spans.
 func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liveSpan, pluginsdk.Span), judge func(spans int, err error) error) error {
 	d := newDecoder(b)
 	played, all := 0, 0
@@ -84,7 +84,7 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 	if r.unflushed {
 		if err := r.flushChunk(ctx); r.unflushed {
 			return err
-		} // err is about spans that were not acknowledged
+		} // err is ignored: it is about an earlier batch, which was not acknowledged
 	}
 	for span := range b.Spans() {
 		if played == 0 && ctx.Err() != nil {

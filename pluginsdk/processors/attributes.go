@@ -13,9 +13,8 @@ import (
 // events and links, in the order of its actions: each action sees the edits of
 // the actions before it. It drops no span.
 //
-// An attribute that replaces another keeps its place; a new attribute comes
-// last. If a key is repeated, its last value counts, and one attribute is left
-// after an edit.
+// An attribute that replaces another keeps its place; a new attribute comes last. If a
+// key is repeated, its last value counts, and an edit of the key leaves one attribute.
 func Attributes(c AttributesConfig) pluginsdk.NewProcessor {
 	return constructor(kindAttributes, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		actions, err := c.compile()
@@ -102,8 +101,8 @@ func (c *attributeAction) do(owner attributed, key string) {
 	}
 }
 
-// put sets an attribute. If the key is not valid UTF-8, setting it changes its bytes. So
-// put deletes the attribute with the original key.
+// put sets an attribute. A key that is not valid UTF-8 must be repaired before it is
+// set, so put deletes the attribute with the original key.
 func put(owner attributed, key string, value attribute.Value) {
 	if !utf8.ValidString(key) {
 		owner.DeleteAttributes(attribute.Key(key))

@@ -20,7 +20,8 @@ type AttributesConfig struct {
 	// Actions are applied in this order. At least one is required.
 	Actions []AttributeAction `yaml:"actions"`
 	// Salt is the key of the action hash, which is then an HMAC-SHA-256. If it is empty,
-	// the hash is a plain SHA-256, as in the Collector, and can confirm a guessed value.
+	// the hash is a plain SHA-256, as in the Collector: anyone can guess a value, hash it,
+	// and compare the two hashes.
 	Salt string `yaml:"salt"`
 }
 
@@ -39,13 +40,13 @@ type AttributeAction struct {
 	//   - "hash": replace the value of Key by its SHA-256, in 64 hexadecimal digits. As in
 	//     the Collector, texts and bytes are hashed unchanged, a bool as one byte, and a
 	//     number as 8 bytes, little-endian. Arrays and maps are hashed as JSON.
-	//   - "rename": change Key to To, and replace an existing attribute To
+	//   - "rename": change the key to To; an existing attribute with the key To is replaced
 	Action string `yaml:"action"`
 	// Value is the value for insert, update and upsert: text, bool, int, float64, or a
 	// list of values of one of these types. Set either Value or FromAttribute.
 	Value any `yaml:"value"`
 	// FromAttribute is the key of an attribute to copy, of the same span, resource, event
-	// or link. If it is missing, the action does nothing.
+	// or link. If that attribute is missing, the action does nothing.
 	FromAttribute string `yaml:"from_attribute"`
 	// To is the new key for rename. If Key has a wildcard, Key and To must have a single
 	// "*" each; To keeps the matched text: "http.*" to "web.*".
@@ -153,7 +154,7 @@ func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeA
 	return c
 }
 
-// source checks Value and FromAttribute, and returns the value if there is one.
+// source checks Value and FromAttribute, and returns the compiled Value if it is set.
 func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	switch {
 	case a.FromAttribute != "" && a.Value != nil:
@@ -200,7 +201,8 @@ func (c *attributeAction) newName(key string) string {
 	return c.toBefore + key[len(c.before):len(key)-len(c.after)] + c.toAfter
 }
 
-// hash returns the hash of a value, or an empty value unchanged.
+// hash returns the hash of a value in hexadecimal digits. It returns an empty value
+// unchanged.
 func hash(v attribute.Value, salt []byte) attribute.Value {
 	var data []byte
 	switch v.Type() {

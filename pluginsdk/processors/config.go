@@ -59,7 +59,7 @@ var (
 // Name is the name under which the host counts dropped spans.
 func (p processor) Name() string { return p.name }
 
-// Process processes a batch. It cannot fail.
+// Process processes a batch. It never returns an error.
 func (p processor) Process(_ context.Context, b *pluginsdk.Batch) error {
 	p.process(b)
 	return nil

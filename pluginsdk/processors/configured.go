@@ -26,10 +26,11 @@ const (
 	kindSample     = "sample"
 )
 
-// Configured constructs the processors of the plugin's configuration. Each stock plugin
-// has it in its pluginsdk.Spec.Processors. The first processor is [RayContext], if
-// SERVE_RAY_CONTEXT is "on" and the configuration does not list it. Then follow the
-// processors of the list "processors", in order:
+// Configured constructs the processors of the plugin's configuration. Each exporter
+// plugin of this repository has Configured, or ConfiguredWithRay, in its
+// pluginsdk.Spec.Processors. The first processor is [RayContext], if SERVE_RAY_CONTEXT
+// is "on" and the configuration does not list it. Then follow the processors of the list
+// "processors", in order:
 //
 //	processors:
 //	  - filter: {drop: [{name: "GET /health*"}]}
@@ -43,15 +44,16 @@ const (
 // defaults. Processors of the same kind need different names for the delivery accounting.
 // Other keys of the configuration are left to the plugin's other constructors.
 //
-// Configured returns a [pluginsdk.Chain], which the SDK unfolds. Without variable and
-// configuration it is empty and costs nothing. The plugin must declare EnvRayContext in
-// its Spec.Env. All errors are joined, each a [*pluginsdk.ConfigError].
+// Configured returns a [pluginsdk.Chain], which the SDK unfolds. If neither the variable
+// nor the configuration adds a processor, the Chain is empty and costs nothing. The
+// plugin must declare EnvRayContext in its Spec.Env. All errors are joined, each a
+// [*pluginsdk.ConfigError].
 func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, false)
 }
 
 // ConfiguredWithRay is [Configured] for a plugin with a back end that expects Ray's
-// identity: if SERVE_RAY_CONTEXT is not set, it means "on".
+// identity: if SERVE_RAY_CONTEXT is not set, the default is "on".
 func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, true)
 }
@@ -119,12 +121,12 @@ func rayContextIsOn(s pluginsdk.Setup, otherwise bool) (bool, error) {
 	}
 }
 
-// document is the part of a stock plugin's configuration that Configured decodes.
+// document is the part of a plugin's configuration that Configured decodes.
 type document struct {
 	Processors []entry `yaml:"processors"`
 }
 
-// entry is an entry of the list. Exactly one field must be set.
+// entry is an entry of the list "processors". Exactly one field must be set.
 type entry struct {
 	RayContext *RayContextConfig `yaml:"raycontext"`
 	Attributes *AttributesConfig `yaml:"attributes"`

@@ -18,16 +18,16 @@
 //  1. Go code or the plugin's configuration fills a config. Its Validate returns all
 //     errors at once.
 //  2. The constructor compiles globs and regular expressions, once.
-//  3. Process sees each batch, through the public API of package pluginsdk alone.
-//     Calls may overlap: a processor keeps only its compiled rules.
+//  3. Process sees each batch, through the public API of package pluginsdk alone. Calls
+//     may overlap, because a processor has no state except its compiled rules.
 //  4. Edits are recorded on the batch, and later processors see them. They are
 //     applied when the batch is encoded. Put filter and sample first, because
 //     they leave less work for the others, and redact last.
 //
 // Processors have nothing to release. They deliver nothing and keep no spans between
 // batches, so no rule can examine a whole trace. The host counts dropped spans as
-// filtered, under the processor's name.
-// Malformed batches end with a final error from the SDK.
+// filtered, under the processor's name. The SDK answers a malformed batch with a final
+// error.
 //
 // Open configured.go first, then sample.go, the shortest.
 package processors

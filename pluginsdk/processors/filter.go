@@ -69,7 +69,7 @@ var (
 	statuses = map[string]codes.Code{"unset": codes.Unset, "ok": codes.Ok, "error": codes.Error}
 )
 
-// spanRule is a compiled SpanMatch. A nil condition is met by every span.
+// spanRule is a compiled SpanMatch. Every span meets a nil condition.
 type spanRule struct {
 	name       *glob
 	kind       *trace.SpanKind
@@ -199,8 +199,9 @@ func (r *valueRule) matches(value attribute.Value) bool {
 	}
 }
 
-// equalNumbers compares without rounding. Beyond 2^53 not every integer is a float, and
-// the conversion of a float beyond the range of int64 is undefined.
+// equalNumbers compares without rounding. It converts f and not i, because a float64
+// cannot hold every integer beyond 2^53. It checks the range first, because the
+// conversion of an f beyond int64 is undefined.
 func equalNumbers(i int64, f float64) bool {
 	return f >= math.MinInt64 && f < math.MaxInt64 && f == math.Trunc(f) && int64(f) == i
 }

@@ -20,8 +20,8 @@ const (
 // serve.request_id. All are strings, and ids are in lower-case hexadecimal.
 //
 // A span without a valid serve.task_id, such as a span outside of requests, gets no
-// ray.task_id and no ray.actor_id. Its ray.job_id comes from the host's static context, if
-// the host has a job. Existing attributes with these keys are overwritten, as in Ray;
+// ray.task_id and no ray.actor_id. Its ray.job_id comes from Setup.Context, if the host
+// knows a job id. Existing attributes with these keys are overwritten, as in Ray;
 // serve.* attributes stay. The name in the delivery accounting is "raycontext".
 func RayContext() pluginsdk.NewProcessor {
 	return RayContextConfig{}.constructor()

@@ -13,8 +13,8 @@ const Redacted = "[REDACTED]"
 
 // Redact replaces secrets in spans by "[REDACTED]". It is a list of rules:
 //
-//   - keys: the whole value of an attribute, or of a member of a map, if its key
-//     matches a glob ([BlockedKeys], and RedactConfig.BlockedKeys)
+//   - keys: the whole value of an attribute, or of a member of a map, if its key matches
+//     a glob of [BlockedKeys] or RedactConfig.BlockedKeys
 //   - userinfo: user and password in a URL
 //   - bearer: credentials after "Bearer" and "Basic"
 //   - token: API tokens with a known prefix, JSON Web Tokens, AWS access key ids
@@ -35,10 +35,9 @@ const Redacted = "[REDACTED]"
 // stays as it is.
 //
 // It does not look at keys of attributes, trace state, schema URLs, and names and
-// versions of scopes. It does not decode percent-encoding, base64 or other
-// escapes, and has no rules for SQL, XML and command lines. The page
-// docs/reference/processors.md has an example of all it finds and of what it
-// does not.
+// versions of scopes. It does not decode percent-encoding, base64 or other escapes, and
+// has no rules for SQL, XML and command lines. The page docs/reference/processors.md has
+// examples of secrets that it finds, and of others that it does not find.
 //
 // Redact sees the attributes that earlier processors add, so put it last. It
 // drops no span and changes nothing in a span without secrets. A span that it
@@ -53,7 +52,7 @@ func Redact(c RedactConfig) pluginsdk.NewProcessor {
 // redactor applies the rules to one batch.
 type redactor struct {
 	*redactRules
-	keys map[string]keyRule // rules of the keys so far; a batch repeats few keys
+	keys map[string]keyRule // rules of the keys seen so far; most keys of a batch repeat
 }
 
 func (r redactor) batch(b *pluginsdk.Batch) {
@@ -122,7 +121,7 @@ func (r redactor) value(kv attribute.KeyValue) (value attribute.Value, changed b
 	}
 }
 
-// content returns the redacted value of an attribute without a rule for its key.
+// content returns the redacted form of a value that no rule for keys applies to.
 func (r redactor) content(v attribute.Value) (redacted attribute.Value, changed bool) {
 	switch v.Type() {
 	case attribute.STRING:

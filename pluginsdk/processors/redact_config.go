@@ -12,18 +12,18 @@ import (
 type RedactConfig struct {
 	// Name is the name in the delivery accounting. Empty means "redact".
 	Name string `yaml:"name"`
-	// BlockedKeys are globs. The values of attribute keys that match are redacted, in
-	// addition to [BlockedKeys]: "*ssn*". Case is ignored.
+	// BlockedKeys are globs. The value of a key that matches one of them is redacted, as
+	// for the globs of [BlockedKeys]. Example: "*ssn*". Case is ignored.
 	BlockedKeys []string `yaml:"blocked_keys"`
-	// BlockedValues are regular expressions (RE2, https://go.dev/s/re2syntax) of
-	// secrets anywhere in a text, in addition to the built-in rules:
-	// `EMP-[0-9]{6}`. They also apply to numbers, in decimal.
+	// BlockedValues are regular expressions (RE2, https://go.dev/s/re2syntax) of secrets
+	// anywhere in a text, in addition to the built-in rules. Example: `EMP-[0-9]{6}`. They
+	// also apply to numbers, written in decimal.
 	BlockedValues []string `yaml:"blocked_values"`
-	// IgnoredKeys are globs. The values of keys that match are never redacted, even if a
-	// blocked key matches too: "gen_ai.*". Case is ignored.
+	// IgnoredKeys are globs. The value of a key that matches one of them is never redacted,
+	// even if a glob of blocked keys matches too. Example: "gen_ai.*". Case is ignored.
 	IgnoredKeys []string `yaml:"ignored_keys"`
-	// AllowedValues are regular expressions. A secret that one of them matches
-	// from start to end is not redacted: `.*@example\.com`.
+	// AllowedValues are regular expressions. A secret that one of them matches from start
+	// to end is not redacted. Example: `.*@example\.com`.
 	AllowedValues []string `yaml:"allowed_values"`
 	// Without lists built-in rules to leave out: "keys", "userinfo", "bearer",
 	// "token", "private_key", "assignment", "email", "card".
@@ -94,7 +94,7 @@ func (c RedactConfig) compile() (*redactRules, error) {
 	}
 	for i, text := range c.AllowedValues {
 		path := fmt.Sprintf("allowed_values[%d]", i)
-		if f.compile(path, text) == nil { // checked alone, because it could close the group below
+		if f.compile(path, text) == nil { // the text is compiled alone first, because it could close the group below
 			continue
 		}
 		whole, err := regexp.Compile(`\A(?:` + text + `)\z`)

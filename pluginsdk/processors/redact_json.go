@@ -24,8 +24,8 @@ type jsonEdit struct {
 	copied  int // number of bytes of text that are in out
 }
 
-// value redacts the next value. If blocked is set it replaces each string and
-// number in the value.
+// value redacts the next value. If blocked is true, it replaces each string and number
+// in it.
 func (e *jsonEdit) value(blocked bool) {
 	token, start := e.next()
 	switch token := token.(type) {

@@ -16,10 +16,10 @@ type pattern struct {
 	// named means that the first group is a name, and that a value follows the match. The
 	// value is a secret if the name matches a glob for blocked keys.
 	named bool
-	// Each match contains the text sign, and one of the characters of chars. A text without
-	// them needs no search. An empty sign or chars is ignored.
+	// Each match contains the text sign, and at least one character of chars. A text
+	// without them is not searched. If sign or chars is empty, it is not checked.
 	sign, chars string
-	// least is the length of the shortest match, in bytes. A shorter text needs no search.
+	// least is the length of the shortest match, in bytes. A shorter text is not searched.
 	least int
 	// valid reports whether text[start:end] is a secret. nil means that every match is a
 	// secret.
@@ -85,13 +85,13 @@ func tokenPatterns() []pattern {
 	return list
 }
 
-// hasDigit reports whether the text has a digit. Credentials have one, but the second word
-// of "bearer authentication" has none.
+// hasDigit reports whether text[start:end] has a digit. Credentials have a digit, but
+// the second word of "bearer authentication" has none.
 func hasDigit(text string, start, end int) bool {
 	return strings.ContainsAny(text[start:end], "0123456789")
 }
 
-// isBasic reports whether a text is user and password in base64.
+// isBasic reports whether text[start:end] is a user and a password in base64.
 func isBasic(text string, start, end int) bool {
 	trimmed := strings.TrimRight(text[start:end], "=")
 	plain, err := base64.RawStdEncoding.DecodeString(trimmed)
@@ -108,8 +108,8 @@ var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])
 // joinDigits removes the signs between groups of digits.
 var joinDigits = strings.NewReplacer(" ", "", "-", "")
 
-// isCard reports whether text[start:end] is a card number, with a known issuer and a valid
-// check digit. The digits after a decimal point are no card number.
+// isCard reports whether text[start:end] is a card number, with a known issuer and a
+// valid check digit. Digits after a decimal point are not a card number.
 //
 // Source: https://en.wikipedia.org/wiki/Luhn_algorithm
 func isCard(text string, start, end int) bool {
@@ -188,12 +188,12 @@ func (r *redactRules) plainText(text string) string {
 }
 
 // apply replaces the secrets that a built-in pattern finds. If a match is not a secret,
-// apply continues with the second word of the match, which may begin a secret.
+// apply continues with the second word of the match, because a secret may begin there.
 func (r *redactRules) apply(p *pattern, text string) string {
 	var out strings.Builder
 	for match := p.re.FindStringSubmatchIndex(text); match != nil; match = p.re.FindStringSubmatchIndex(text) {
 		start, end := r.secret(p, text, match)
-		next := max(match[1], end) // the text of a secret is not searched again, because a long text would then take quadratic time
+		next := max(match[1], end) // a secret is not searched again: in a long text, that would take quadratic time
 		switch secret := text[start:end]; {
 		case p.valid != nil && !p.valid(text, start, end):
 			if first := strings.IndexAny(text[match[0]:next], " -"); first > 0 {
@@ -210,7 +210,8 @@ func (r *redactRules) apply(p *pattern, text string) string {
 	return out.String() + text
 }
 
-// secret returns the bounds of the secret in a match. They are equal if there is none.
+// secret returns the bounds of the secret in a match. The bounds are equal if there is
+// no secret.
 func (r *redactRules) secret(p *pattern, text string, match []int) (start, end int) {
 	switch {
 	case p.whole:

@@ -23,8 +23,8 @@ type SampleConfig struct {
 	Keep KeepConfig `yaml:"keep"`
 }
 
-// KeepConfig describes spans to keep: spans to which at least one rule applies. The
-// zero value has no rule.
+// KeepConfig describes spans to keep. A span is kept if at least one rule applies to it.
+// The zero value has no rule.
 type KeepConfig struct {
 	// Errors keeps spans with status error.
 	Errors bool `yaml:"errors"`
@@ -51,16 +51,17 @@ func (c SampleConfig) Validate() error {
 // kept if its randomness is at least (1 - ratio) * 2^56.
 //
 // So processes with the same ratio keep the same traces, and a process with a smaller
-// ratio keeps a part of them. The ratio is the share of all traces, not of the arriving
-// traces. Services of this runtime sample by the same rule: of the traces that they
-// send at ratio 0.1, Sample keeps all at 0.1 or more, and half at 0.05. The samplers of
-// OpenTelemetry's SDK for Go (v1.47) use other bits, so the two ratios multiply.
+// ratio keeps a part of them. The ratio is a share of all traces, not of the arriving
+// traces. Services of this runtime sample by the same rule. If a service samples at
+// ratio 0.1, Sample keeps all its traces at ratio 0.1 or more, and half of them at 0.05.
+// The samplers of OpenTelemetry's SDK for Go (v1.47) use other bits, so the service's
+// ratio and this ratio multiply.
 //
 // Sample decides for each span, because the spans of a trace arrive in several batches
-// and processes. So the rules of [KeepConfig] cut traces: they may keep a span and not
-// its parent. For whole traces with errors, deliver everything and sample in the back
-// end. Sample does not edit the tracestate, so a back end that extrapolates needs the
-// ratio in its own configuration.
+// and processes. So the rules of [KeepConfig] can break a trace: they may keep a span
+// and drop its parent. For whole traces with errors, deliver everything and sample in
+// the back end. Sample does not edit the tracestate, so a back end that extrapolates
+// needs the ratio in its own configuration.
 //
 // Sample allocates nothing for a span without a tracestate.
 //
@@ -81,7 +82,8 @@ func Sample(c SampleConfig) pluginsdk.NewProcessor {
 // randomBits is the number of random bits in a trace id (W3C, level 2).
 const randomBits = 56
 
-// threshold returns the lowest randomness that is kept, rounded as in the Collector.
+// threshold returns the lowest randomness of the traces to keep, rounded as in the
+// Collector.
 func threshold(ratio float64) uint64 {
 	return 1<<randomBits - uint64(math.Round(ratio*(1<<randomBits)))
 }
@@ -110,7 +112,8 @@ func randomness(span pluginsdk.Span) uint64 {
 }
 
 // explicitRandomness returns the number after "rv:" in OpenTelemetry's entry of a
-// tracestate, such as "th:c;rv:0123456789abcd". It must have 14 hexadecimal digits.
+// tracestate, such as "th:c;rv:0123456789abcd". The number must have 14 lower-case
+// hexadecimal digits.
 func explicitRandomness(entry string) (uint64, bool) {
 	const digits = randomBits / 4
 	for member := range strings.SplitSeq(entry, ";") {

@@ -6,8 +6,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Spec declares the plugin processors, which runs the ready-made processors of its
-// configuration before all exporters. plugins/processors is its executable.
+// Spec declares the plugin "processors". It runs the processors of its configuration
+// before all exporters. Its executable is in plugins/processors.
 var Spec = pluginsdk.Spec{
 	Name:        "processors",
 	Description: "filters, samples, edits and redacts spans before all exporters, as configured",
@@ -15,7 +15,8 @@ var Spec = pluginsdk.Spec{
 	Processors:  []pluginsdk.NewProcessor{configuredOnly},
 }
 
-// configuredOnly warns if nothing is configured, because the plugin has no other use.
+// configuredOnly is Configured, with a warning if it constructs no processor, because
+// the plugin has no other use.
 func configuredOnly(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	processor, err := Configured(ctx, s)
 	if chain, ok := processor.(pluginsdk.Chain); ok && len(chain) == 0 {

@@ -45,7 +45,8 @@ type note struct {
 // New returns a log of failures that writes to log.
 func New(log *slog.Logger) *Log { return &Log{log: log} }
 
-// Note adds a line for the log. It never blocks, so it may be called under a mutex.
+// Note adds a line for the log. It does not write the line, so it may be called under a
+// mutex.
 func (f *Log) Note(level slog.Level, text string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,8 +57,8 @@ func (f *Log) noteLocked(level slog.Level, text string, args ...any) {
 	f.notes = append(f.notes, note{level, text, args})
 }
 
-// Write logs the notes. Callers defer it before they take a mutex, so that it runs
-// without the mutex.
+// Write logs the notes. Callers defer it before they take a mutex, so that it runs after
+// they have released the mutex.
 func (f *Log) Write() {
 	f.mu.Lock()
 	list := f.notes
@@ -179,8 +180,8 @@ func WithoutNumbers(text string, keep func(word string) bool) string {
 // an id, an address or a random name.
 func IsShort(word string) bool { return len(word) <= 3 }
 
-// IsNothing returns false: it keeps no number. A stack has addresses and counts of any
-// length.
+// IsNothing returns false, so that no number is kept. It is for stacks, which have
+// addresses and counts of any length.
 func IsNothing(string) bool { return false }
 
 func isHTTPStatus(word string) bool {
@@ -204,7 +205,8 @@ func (f *Log) countLocked(now time.Time) {
 	t.count = now.Add(t.pause)
 }
 
-// Delivered logs the end of trouble, if trouble is over.
+// Delivered records a delivery. It logs the end of trouble if there was no failure for
+// Calm.
 func (f *Log) Delivered(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 type backlog struct {
 	fresh    []*Item // the items before index head have left
 	head     int
-	cold     int     // index: no item of fresh before it can be unloaded
+	cold     int     // index in fresh: no item before this index can be unloaded
 	again    []*Item // in no order; at most mostAgain, and the items that were in flight
 	suspects []*Item // in no order; at most the number of items in flight at crashes
 }
 
-// mostAgain bounds the items that wait to be sent again. With so many, the back end does
-// not work, and calls with fresh items would not help.
+// mostAgain bounds the items that wait to be sent again. If so many items wait, the back
+// end does not work, and fresh items would only fail, too.
 const mostAgain = 64
 
 // push adds a fresh item after all fresh items that were sealed before it, because a
-// processor may answer a later batch first. If there is an item behind it, it gets the
-// arrival time of that item. So the first item of the queue is always the item that has
-// waited longest.
+// processor may answer a later batch first. An item that is put before others gets the
+// arrival time of the next item. So the first item of the queue is always the item that
+// has waited longest.
 func (l *backlog) push(it *Item) {
 	i := len(l.fresh)
 	for i > l.head && it.before(l.fresh[i-1]) {
@@ -35,7 +35,7 @@ func (l *backlog) push(it *Item) {
 	l.fresh, l.cold = slices.Insert(l.fresh, i, it), min(l.cold, i)
 }
 
-// prepend adds items before all fresh ones.
+// prepend adds items before all fresh items.
 func (l *backlog) prepend(list []*Item) {
 	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
 }
@@ -184,7 +184,7 @@ func (l *backlog) remove(it *Item) {
 	}
 	l.fresh[l.head] = nil
 	l.head++
-	// Half of the slice is unused: copying the rest costs less than the memory.
+	// If most of the slice is unused, copying the rest costs less than the memory.
 	if l.head == len(l.fresh) || l.head > 1024 && l.head > len(l.fresh)/2 {
 		n := copy(l.fresh, l.fresh[l.head:])
 		clear(l.fresh[n:])

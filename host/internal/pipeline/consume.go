@@ -19,9 +19,9 @@ var (
 
 // Shares of the memory for encoded batches, or of the spool if the requests are in the
 // spool. All requests together hold at most consumeShare until an exporter is done with
-// them. So no batch must be dropped for them as long as one exporter works. A sender
-// holds at most senderShare times the bytes that are free. So a single sender can fill
-// three quarters, and the next sender always finds free bytes.
+// them. So while one exporter works, requests do not push out batches. A sender holds at
+// most senderShare times the bytes that are free in that share. So a single sender can
+// fill three quarters of it, and the next sender always finds free bytes.
 const (
 	consumeShare = 7.0 / 8
 	senderShare  = 3
@@ -124,9 +124,9 @@ func (p *Pipeline) Consume(request []byte, sender string) (Taken, error) {
 	return p.consume(request, sender, nil)
 }
 
-// Deliver is Consume, but the request is a batch of its own, and Deliver waits until it
-// is settled in each queue. If ctx ends before, it returns the cause, and the spans stay
-// in the queues.
+// Deliver is Consume, but the request is a batch of its own, and Deliver waits until the
+// batch is settled in each queue. If ctx ends first, Deliver returns the cause, and the
+// spans stay in the queues.
 func (p *Pipeline) Deliver(ctx context.Context, request []byte, sender string) (Outcome, error) {
 	r := &receipt{settled: make(chan struct{})}
 	taken, err := p.consume(request, sender, r)
@@ -166,8 +166,8 @@ func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, 
 	return p.consumer.acceptLocked(request, t, &load{sender: sender, bytes: size}, r)
 }
 
-// maxRequestSpans bounds the spans of a request. A queue cuts it into parts for its
-// plugin, and each cut reads the whole request.
+// maxRequestSpans bounds the spans of a request. A queue may cut a request into parts
+// for its plugin, and each cut reads the whole request.
 const maxRequestSpans = 1 << 16
 
 // largest returns the size of the largest request that is ever accepted, and the setting

@@ -15,7 +15,7 @@ type origin struct {
 	// is not in the spool.
 	records []*spool.Record
 	bytes   int64
-	left    int // number of exporters that are not done with it
+	left    int // number of deliveries that are not settled: one for each queue that the batch is in
 	// loads and receipt belong to the requests that the batch was made of. They are nil for
 	// spans of OnEnd. The pipeline's mutex guards them.
 	loads   []*load
@@ -38,14 +38,15 @@ type delivery struct {
 	// loading is true while a lane reads the bytes from the spool. gone is true when the
 	// item of the whole batch has left the queue.
 	loading, gone bool
-	// passed are the processors that the batch has passed before this queue. next has a
-	// delivery for each queue after a processor, once a part of the batch has passed it.
+	// passed are the processors that the batch has passed before this queue. In a
+	// processor, next has a delivery for each queue that got a part of the batch from it.
 	passed []*Queue
 	next   map[*Queue]*delivery
 }
 
 // passLocked counts spans that the processor q is done with. It adds a delivery for each
-// queue that gets the passed spans. The remaining spans count as filtered.
+// queue that gets the passed spans. In these deliveries, spans that the processor did
+// not pass on are settled at once.
 func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	if d.next == nil {
 		d.next = map[*Queue]*delivery{}
@@ -71,10 +72,11 @@ func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	}
 }
 
-// settleLocked takes spans off the delivery with which the exporter or processor is done,
-// and that go to no further queue. The batch counts against the bounds of its senders
-// until one exporter has answered all of it, or all exporters have dropped it. With less,
-// an exporter that only drops would let senders overflow the queue of one that works.
+// settleLocked takes spans off the delivery: the exporter or processor is done with
+// them, and they go to no further queue. The batch counts against the bounds of its
+// senders until one exporter has answered all of it, or all exporters have dropped it.
+// Otherwise an exporter that only drops would let senders overflow the queue of an
+// exporter that works.
 func (d *delivery) settleLocked(spans int, dropped bool) {
 	d.left -= spans
 	for _, next := range d.next {

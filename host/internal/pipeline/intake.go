@@ -11,9 +11,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// The encoder is woken before the timer fires if all shards together may have so many spans
-// or bytes. An early start is cheaper: encoding costs twice as much after the spans have
-// left the CPU's cache.
+// The encoder is woken before the timer fires if all shards together may have as many
+// spans or bytes as these. An early start is cheaper: encoding costs twice as much after
+// the spans have left the CPU's cache.
 const (
 	wakeSpans = 512
 	wakeBytes = 512 << 10 // estimated heap size of the spans
@@ -37,8 +37,8 @@ type intake struct {
 	near sync.Pool
 	next atomic.Uint32 // number of shards that near has got so far
 
-	// For one shard.
-	shardWakeSpans int   // most spans before it wakes the encoder
+	// Bounds of one shard.
+	shardWakeSpans int   // the largest wakeAt
 	shardWakeBytes int64 // bytes that wake the encoder
 
 	wake  chan struct{} // capacity 1: a shard is long enough to be encoded

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Item is one batch, or a part of one, on its way to one exporter. The pipeline's mutex
-// guards it while it waits. In flight it belongs to one sender.
+// Item is one batch, or a part of a batch, on its way to one exporter. The pipeline's
+// mutex guards the item while it waits. In flight it belongs to one sender.
 type Item struct {
 	Batch    *batch // nil: the bytes are in the spool only
 	delivery *delivery
@@ -16,15 +16,15 @@ type Item struct {
 	part     string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
 	from     int    // number of spans of the sealed batch before the first span of the item
 	sealed   time.Time
-	arrived  time.Time // time at which it came into this queue
+	arrived  time.Time // time at which the item came into this queue
 	Attempt  int       // number of calls so far that had a connection
 	next     time.Time // time of the next attempt; zero: at once
 	// cut is the number of the batch's spans that were moved to parts, and parts the
 	// number of these parts.
 	cut, parts int
-	// suspect is true if the item was in flight when a process crashed, and no process
-	// has survived it since. alone counts the crashes with only this item in flight,
-	// until a process answers it. See poison.go.
+	// suspect is true if the item was in flight when a process crashed, and no later
+	// process has survived a call with it. alone counts the crashes with only this item in
+	// flight, until a process answers it. See poison.go.
 	suspect bool
 	alone   int
 	// answered is the value of Queue.answered at the first of these crashes.

@@ -133,7 +133,7 @@ func (l *Lane) Leased() (bytes, share int64) {
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
 	defer wakeAtEnd(ctx, q)()
-	defer q.p.LogNotes() // the bytes of a part may cost another exporter a batch
+	defer q.p.LogNotes() // the memory for a part may push out a batch of another exporter
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	for ctx.Err() == nil && !l.ending() {
@@ -172,9 +172,9 @@ func (l *Lane) hasTurnLocked(it *Item) bool {
 }
 
 // hasRoomLocked limits the bytes in flight or held by gRPC to the exporter's share of
-// the account. They cannot be dropped, so a plugin that never answers must not use up
-// the memory of other exporters. Each connection may always send one item. The sender
-// bounds the bytes that gRPC keeps after a call, see Leased.
+// the account. These bytes cannot be dropped, so a plugin that never answers must not
+// use up the memory of other exporters. Each connection may always send one item. The
+// sender bounds the bytes that gRPC keeps after a call, see Leased.
 func (l *Lane) hasRoomLocked(it *Item) bool {
 	if l.inFlight == 0 {
 		return true
@@ -213,7 +213,7 @@ func (l *Lane) Count(ans Answer) {
 // item stays in flight until Judge. Settle reports whether the batch was delivered.
 func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	q := l.q
-	defer q.p.LogNotes() // the result of a processor may cost an exporter a batch
+	defer q.p.LogNotes() // the memory for a processor's result may push out a batch of an exporter
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	if ans.Lost && ans.Reached && !ans.Said {
@@ -242,7 +242,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	default:
 		deliveredLocked(now, q, it, ans)
 	}
-	q.armLocked(now) // the pause may have changed, and a dropped item sets no timer
+	q.armLocked(now) // a pause may have begun, and the branches that drop an item set no timer
 	return ans.Err == nil
 }
 
@@ -261,7 +261,7 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	case now.Sub(it.sealed) >= q.p.cfg.MaxAge:
 		q.failures.Keep(now, err.Code, err.Error(), 0)
 		q.dropLocked(now, it, reasonMaxAge)
-	case ans.Lost && !ans.Said: // the end of the plugin is no fault of the batch
+	case ans.Lost && !ans.Said: // the batch did not cause the end of the plugin
 		q.againLocked(now, it, 0)
 	default:
 		var asked []any

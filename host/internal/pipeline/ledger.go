@@ -15,8 +15,8 @@ const (
 	reasonInternal
 	reasonQuarantined
 	reasonSpool
-	reasonTimeout  // only of processors that fail open
-	reasonRejected // only of processors
+	reasonTimeout  // used only by processors that fail open
+	reasonRejected // used only by processors
 	reasonCount
 )
 
@@ -96,8 +96,8 @@ func (l *ledger) filter(processor string, spans uint64) {
 	l.filtered[processor] += spans
 }
 
-// filterEach counts filtered spans by processor, up to most spans. It returns the number of
-// spans that are left.
+// filterEach counts filtered spans by processor, at most the number most in all. It
+// returns most without the counted spans.
 func (l *ledger) filterEach(by map[string]uint64, most uint64) (rest uint64) {
 	for processor, n := range by {
 		if n = min(n, most); n > 0 {
@@ -124,7 +124,7 @@ type QueueStats struct {
 }
 
 // statsLocked returns the statistics of the queue. undrained is the number of accepted
-// spans that have not reached it.
+// spans that have not reached the queue yet.
 func (q *Queue) statsLocked(undrained uint64) QueueStats {
 	l := &q.ledger
 	s := QueueStats{

@@ -32,8 +32,8 @@ type memory struct {
 	spare [][]byte
 }
 
-// spareArenas is the largest number of buffers that are kept for reuse. A busy host uses as
-// many at once.
+// spareArenas is the largest number of buffers that are kept for reuse. A busy host uses
+// about so many at the same time.
 const spareArenas = 4
 
 func newMemory(limit int64) *memory {
@@ -81,7 +81,8 @@ func (m *memory) arena(size int) []byte {
 	return make([]byte, 0, size+size/16) // so that a slightly larger batch can reuse it
 }
 
-// recycle keeps a buffer for arena. If there are too many, it replaces the oldest.
+// recycle keeps a buffer for arena. If spareArenas buffers are kept already, it replaces
+// the oldest.
 func (m *memory) recycle(buf []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

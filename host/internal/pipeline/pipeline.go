@@ -10,12 +10,12 @@
 //  4. A sender has a Lane for its connection. It takes items from the queue and settles
 //     each with the plugin's answer. At the end of the connection, the lane judges the
 //     items that have no answer (poison.go).
-//  5. At the bound, the queue that holds most loses its oldest batch. For lack of
-//     memory, a span is refused only if the encoder cannot keep up.
+//  5. At the bound, the queue that holds most loses its oldest batch. A span is refused
+//     for lack of memory only if the encoder cannot keep up.
 //
-// The package knows no plugin, no process and no state of either: package supervise
-// calls it, by the methods of Queue and Lane. It makes no call to gRPC, and only lends
-// it buffers (lease).
+// The package does not know plugins, processes or their states: package supervise calls
+// it, by the methods of Queue and Lane. It makes no calls by gRPC, and only lends
+// buffers to gRPC (lease.go).
 //
 // Open this file first, then intake.go, encode.go, consume.go, item.go, delivery.go,
 // queue.go, lane.go and processors.go.
@@ -138,8 +138,8 @@ func (p *Pipeline) Join(q *Queue, own ...*Queue) {
 	p.chain.join(q, own)
 }
 
-// Leave removes the queue of an exporter. It gets no batch that is sealed later. The caller
-// must call LogNotes when it holds no mutex.
+// Leave removes the queue of an exporter. The queue gets no batch that is sealed later.
+// The caller must call LogNotes when it holds no mutex.
 func (p *Pipeline) Leave(q *Queue) {
 	p.freeze()
 	defer p.unfreeze()
@@ -231,8 +231,8 @@ func largest(list []*Queue, size func(*Queue) int64, item func(*backlog) *Item) 
 	return largest
 }
 
-// dropEverywhere counts accepted spans that reach no batch: as dropped by each of the
-// first queues.
+// dropEverywhere counts accepted spans that get into no batch. They count as accepted
+// and dropped in each of the first queues.
 func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A batch that crashes the plugin would crash each of its processes until it is too
-// old, and the batches in flight beside it would suffer. Therefore:
+// A batch that crashes the plugin would crash each of its processes until the batch is
+// too old, and the batches in flight beside it would be sent again each time. Therefore:
 //
 //   - The batches that a process had and did not answer when it crashed are suspects.
 //     Batches that it had answered, or cannot have received, are not. All suspects are
@@ -16,10 +16,10 @@ import (
 //     suspect that a process survives is an ordinary batch again: the process answers
 //     it, or is still there when the call's time is over. So each suspect delays fresh
 //     batches by one call at most.
-//   - A batch that was alone in flight at two crashes goes into quarantine: it counts
-//     as dropped, is logged, and is kept in a file if files are kept. It may have
-//     been an ordinary batch in between: its crashes count until a process answers it.
-//     A kill from outside does not count.
+//   - A batch that was alone in flight at two crashes goes into quarantine: it counts as
+//     dropped, is logged, and is kept in a file if Config.CrashDir is set. It may have
+//     been an ordinary batch in between: its crashes count until a process answers it. A
+//     kill from outside does not count.
 //   - If the plugin has answered other batches between the two crashes, the batch is to
 //     blame and not the plugin. Both crashes do not count for the circuit breaker, which
 //     would delay all batches. A plugin that crashes on everything answers nothing, so
@@ -57,15 +57,16 @@ type End struct {
 	Blamed   bool // the process crashed, and its work may be the cause
 	Leaving  bool // the process had announced its end
 	Attached bool // another program has started the process
-	// Quarantine stores a batch that is given up, and returns attributes for the log.
+	// Quarantine stores a batch that goes into quarantine, and returns attributes for the
+	// log.
 	Quarantine func(now time.Time, id string, it *Item) []any
 }
 
 // Verdict is the result of Judge.
 type Verdict struct {
 	IDs []string // ids of the batches that a process had when it crashed
-	// Blameless is true if the crash does not count against the plugin: the batch that it
-	// had is in quarantine now, and it has answered other batches since the first crash.
+	// Blameless is true if the crash does not count against the plugin: its batch is now in
+	// quarantine, and the plugin has answered other batches since the batch's first crash.
 	Blameless bool
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// A processor has a queue as an exporter has. An answer of the processor ends the way of
-// the item in this queue, and puts an item with the result on the next queues (chain.go).
+// A processor has a queue as an exporter has. When the processor has answered, its item
+// leaves this queue, and an item with the result is put on the next queues (chain.go).
 // The new item keeps the id, the place in the order of sealing, and the time of sealing.
 // So Flush and Shutdown wait for the whole way.
 //
@@ -36,9 +36,9 @@ const MaxResultBytes = 16 << 20
 // larger result would push out all other batches.
 func (l *Lane) MostResultBytes() int { return int(min(MaxResultBytes, l.q.p.mem.backlog)) }
 
-// ReadResult reads the response of a processor to an item in flight. It returns an error if
-// the result cannot be used. The bytes of the item come from the encoder, or have passed a
-// check.
+// ReadResult reads the response of a processor to an item in flight. It returns an error
+// if the result cannot be used. It trusts the bytes of the item, which come from the
+// encoder or have passed a check.
 func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
 	ans.Data, ans.Spans, ans.Changed, err = ReadResult(it.Batch.data, response, l.MostResultBytes(), l.q.p.mem.arena)
 	if err == nil && ans.Changed && ans.Spans > it.Left() {
@@ -50,15 +50,16 @@ func (l *Lane) ReadResult(it *Item, response []byte) (ans Answer, err error) {
 // ReadResult returns the batch in the response of a processor, and the number of its
 // spans. If the batch is unchanged, all results are zero. A malformed result, or a
 // result of more than most bytes, is an error. The fields that a patch keeps are not
-// checked again. alloc returns an empty buffer of a capacity for a patched batch, or
-// nil.
+// checked again. alloc returns an empty buffer with the given capacity for a patched
+// batch, or nil.
 func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (result []byte, spans int, changed bool, err error) {
 	field, content, err := wire.ReadProcess(response, wire.ResponsePatch, wire.ResponseBatch)
 	if err != nil || field == 0 {
 		return nil, 0, false, err
 	}
 	if result = content; field == wire.ResponsePatch {
-		// A splice in the patch is longer than the bytes that it inserts.
+		// The capacity suffices, because each splice in the patch is longer than the bytes
+		// that it inserts.
 		if result, err = otlpwire.ApplyPatch(alloc(len(batch)+len(content)), batch, content); err != nil {
 			return nil, 0, false, err
 		}

@@ -289,7 +289,7 @@ func deliveredLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	case rejected > 0:
 		q.ledger.rejected[codePartial] += rejected
 		q.failures.Rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
-	case ans.Remark != "" || ans.Rejected > 0: // the remark is about filtered spans, or about none
+	case ans.Remark != "" || ans.Rejected > 0: // the remark is about filtered spans, or about no span
 		q.failures.Failed(now, codePartial, "back end's remark on a batch that it took", remark)
 	case ans.Unread == "":
 		q.failures.Delivered(now)
@@ -328,7 +328,7 @@ func (q *Queue) Awaits(seq uint64) bool {
 	return !isSettled(q, seq) && !q.ending.unstartable()
 }
 
-// errHopeless is the error of WaitSettled for a plugin that cannot be started.
+// errHopeless is the error of WaitSettled for a plugin that stops and cannot be started.
 var errHopeless = errors.New("the plugin is not run as it is")
 
 // WaitSettled blocks until all batches sealed up to seq are settled, in the queue and in

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Recent keeps copies of the batches that were sealed last, to show them to operators. It
-// holds at most its bound of bytes. In a second it copies at most an eighth of the bound,
-// and one batch. Safe for concurrent use.
+// Recent keeps copies of the batches that were sealed last, to show them to operators.
+// It holds at most its bound of bytes. Per second it copies at most an eighth of the
+// bound, plus one batch. Safe for concurrent use.
 type Recent struct {
 	most int // bytes
 
@@ -22,7 +22,8 @@ type Recent struct {
 // NewRecent returns a Recent with a bound of bytes. With 0 it keeps nothing.
 func NewRecent(bytes int) *Recent { return &Recent{most: bytes} }
 
-// add copies a batch, unless too much was copied lately.
+// add copies a batch, unless the batch is larger than the bound or too much was copied
+// lately.
 func (r *Recent) add(now time.Time, batch []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +50,8 @@ func (r *Recent) Batches() [][]byte {
 	return slices.Clone(r.batches)
 }
 
-// note keeps a batch that has passed the processors of all exporters. next are the next
-// queues of the batch. The caller holds the pipeline's mutex.
+// note keeps a batch that has passed all processors that the exporters share. next are
+// the next queues of the batch. The caller holds the pipeline's mutex.
 func (r *Recent) note(c *chain, now time.Time, batch []byte, next []*Queue) {
 	if r != nil && len(next) > 0 && !slices.Contains(c.processors, next[0]) {
 		r.add(now, batch)

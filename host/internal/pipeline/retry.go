@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Backoff is a series of pauses that double from first to most. Half of each pause
-// is random.
+// Backoff is a series of pauses that double from First to Most. Each pause is shortened
+// at random, at most by half.
 type Backoff struct{ First, Most time.Duration }
 
 // Pause returns the pause before attempt n, counted from 0.
@@ -20,8 +20,9 @@ const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
 	probeFirst = 200 * time.Millisecond
-	// probeMost is less than retryMost. A call each second or two costs little, and the
-	// bounded queue may hold the spans of a few seconds only.
+	// probeMost is less than retryMost. A call each second or two costs little. The
+	// recovery must be noticed soon, because the queue may hold the spans of a few seconds
+	// only.
 	probeMost = 2 * time.Second
 )
 
@@ -31,8 +32,9 @@ const (
 // end counts as away: one batch is sent at a time, with pauses up to probeMost, and
 // the rest wait in the queue. The first other answer ends the outage.
 //
-//   - A batch that alone is put off again and again has its own backoff and makes no
-//     outage: there are answers to other batches in between, or no other batch.
+//   - A single batch that fails again and again makes no outage: calls with other
+//     batches succeed in between, or there is no other batch. The batch has its own
+//     backoff.
 //   - A back end that takes one batch in ten still gets all that it takes: one of
 //     many calls succeeds within outageLeast.
 //   - Each probe is the batch with the fewest attempts. So a bad batch cannot keep an
@@ -58,8 +60,8 @@ type outage struct {
 
 func (o *outage) on() bool { return o.away }
 
-// missed counts a call without success. hasty means that the host stops: then an outage
-// begins at once, and its pauses do not grow.
+// missed counts a call without success. hasty means that the plugin stops soon: then
+// outageLeast does not apply, and the pauses of the outage do not grow.
 func (o *outage) missed(now time.Time, seq uint64, hasty bool) {
 	if o.misses == 0 {
 		o.first, o.since = seq, now

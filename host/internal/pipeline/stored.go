@@ -13,11 +13,12 @@ import (
 // With a spool, the bytes of each batch are in a file before the batch is put on the
 // queues, and before Consume and Deliver return. Therefore:
 //
-//   - The spool notes each outcome. It removes a file when no exporter needs a batch in
-//     it any more.
+//   - The spool notes each outcome. It removes a file when no exporter needs a batch of
+//     the file any more.
 //   - At the bound of the memory, waiting items give up their bytes (unload). A lane reads
 //     the bytes again when the item is next.
-//   - At the bound of the spool, the queue that holds most of it loses its oldest batch.
+//   - At the bound of the spool, the queue with the most bytes in the spool loses its
+//     oldest batch there.
 //   - Recover puts the batches of processes that have ended on the queues of the exporters
 //     that are not done with them, before all other batches.
 //
@@ -79,8 +80,8 @@ func (s *Spool) Close() {
 	}
 }
 
-// append writes a batch, or a part of one, to the spool. It returns nil if it cannot be
-// written, or if there is no exporter. The caller holds the encoder's mutex.
+// append writes a batch, or a part of a batch, to the spool. It returns nil if the data
+// cannot be written, or if there is no exporter. The caller holds the encoder's mutex.
 func (s *Spool) append(o *origin, spans int, data []byte) *spool.Record {
 	if s.store == nil {
 		return nil
@@ -248,8 +249,8 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 	return spans, unknown
 }
 
-// recovered returns an item for a batch of an earlier process. An exporter has settled the
-// first done spans.
+// recovered returns an item for a batch of an earlier process. The exporter has settled
+// the first done spans of the batch.
 func recovered(f spool.Found, o *origin, done int, now time.Time) *Item {
 	it := &Item{delivery: &delivery{origin: o, left: f.Spans - done}, spans: f.Spans, cut: done, sealed: f.Sealed}
 	if it.sealed.After(now) { // the clock was set back

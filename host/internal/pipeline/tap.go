@@ -29,7 +29,7 @@ type Tapped struct {
 	Spans int
 }
 
-// NewTap returns a tap of a queue, or nil if the queue has the largest number of taps. The
+// NewTap returns a tap of a queue, or nil if the queue already has mostTaps taps. The
 // caller must call Close.
 func NewTap(q *Queue) *Tap {
 	q.p.mu.Lock()
@@ -57,7 +57,7 @@ func (t *Tap) addLocked(it *Item) {
 	}
 }
 
-// Next waits for batches. It returns none when ctx has ended.
+// Next waits for batches and returns them. It returns an empty list when ctx has ended.
 func (t *Tap) Next(ctx context.Context) (list []Tapped) {
 	for len(list) == 0 && ctx.Err() == nil {
 		select {

@@ -97,7 +97,7 @@ func (e Entry) lookFolder() bool {
 }
 
 // isFolder is lookFolder with a time limit. If the disk does not answer, it returns the
-// field Folder.
+// field Folder of the entry.
 func (e Entry) isFolder() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), slowdisk.Patience)
 	defer cancel()
@@ -206,7 +206,8 @@ func (x *expansion) addFolder(folder Entry, seen sight) {
 	}
 }
 
-// leftovers are endings of files that editors and package managers leave.
+// leftovers are the endings of file names that editors and package managers leave
+// behind.
 var leftovers = []string{"~", ".bak", ".tmp", ".swp"}
 
 // isPlugin reports whether a file of a folder is a plugin: an executable that is

@@ -33,8 +33,9 @@ func (s *Settings) StartEnviron(name string) []string {
 // Grant returns the variables that a plugin gets because it declares them, or because
 // the operator names them. Under lock-down, only base variables and named variables are
 // granted, and withheld has the names of the other declared variables. It returns an
-// error for a declared pattern that [wire.ValidEnvPattern] refuses. Another error is a
-// granted variable with a value that is not UTF-8, which the contract cannot carry.
+// error for a declared pattern that [wire.ValidEnvPattern] refuses. It also returns an
+// error for a granted variable with a value that is not UTF-8, which the contract cannot
+// carry.
 func (s *Settings) Grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
 	for _, pattern := range declared {
 		if !wire.ValidEnvPattern(pattern) {
@@ -128,9 +129,10 @@ func (s *Settings) Limits(name string) map[string]Limit {
 	return limits
 }
 
-// DefaultMaxProcs returns the default of a plugin's GOMAXPROCS: a quarter of the service's
-// GOMAXPROCS, at least one. The other CPUs are left to the service. With a value of 1, the
-// plugin also wakes up no second thread, which costs more than the work of a batch.
+// DefaultMaxProcs returns the default of a plugin's GOMAXPROCS: a quarter of the
+// service's GOMAXPROCS, at least one. The other CPUs are left to the service. With a
+// value of 1, the plugin never wakes up a second thread. A wake-up costs more than the
+// work on a batch.
 func DefaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
 
 // byName returns the value for a plugin, or else the value for all.

@@ -24,7 +24,7 @@ type Entry struct {
 	Attached bool   // Where is an address, and another program starts the plugin
 	Folder   bool   // Where ends in a slash, and its executables are the plugins
 	Named    bool   // the list gives the name; otherwise it is made from Where
-	Digest   string // the pinned SHA-256 of the executable, 32 bytes; empty: no pin. For a Python function, of the interpreter
+	Digest   string // the pinned SHA-256 of the executable (of the interpreter for a Python function), 32 bytes; empty: no pin
 	From     string // the folder of the plugin, as written in the list; empty for an entry without a folder
 	// Processor is set for an entry of a list of processors. Exporter is the name of its
 	// exporter; empty: it is for all exporters.
@@ -120,7 +120,7 @@ func parseEntry(item string) (Entry, error) {
 	return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Named: named, Digest: digest}.checked()
 }
 
-// nameOf returns the name in the list, or the name of the file if the list has none.
+// nameOf returns the name that the list gives, or else a name made from the file's name.
 func nameOf(name string, named bool, where string) string {
 	if named {
 		return name
@@ -128,12 +128,13 @@ func nameOf(name string, named bool, where string) string {
 	return fileName(unescape.Replace(where))
 }
 
-// fileName returns the name of a plugin that has no name in the list.
+// fileName returns the name of a plugin without a name in the list: its file's name
+// without the extension.
 func fileName(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }
 
-// checked returns an error if the name is not valid.
+// checked returns e, or an error if its name is not valid.
 func (e Entry) checked() (Entry, error) {
 	if !namePattern.MatchString(e.Name) {
 		return Entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins", e.Name)
@@ -211,8 +212,8 @@ func (e Entry) Resolve(s *Settings) (string, error) {
 	return "", e.notIn(s.PluginDirs)
 }
 
-// notIn returns the error for a bare name that no folder of dirs has. It names the folders
-// that do not exist, and a file with a similar name.
+// notIn returns the error for a bare name that no folder of dirs has. It also names a
+// file with a similar name.
 func (e Entry) notIn(dirs []string) error {
 	var looked, names []string
 	for _, dir := range dirs {

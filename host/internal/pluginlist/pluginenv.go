@@ -111,9 +111,9 @@ func validateLimits(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// namesOfList checks that each name of a setting is a plugin of the list that another
-// program has not started, or one of the names in others. attached is the end of the error
-// for such a plugin. With an empty list it checks nothing.
+// namesOfList checks that each name of a setting is in others, or is a plugin of the
+// list that this host starts. attached is the end of the error about a plugin that
+// another program starts. With an empty list it checks nothing.
 func namesOfList[T any](variable string, values map[string]T, list []Entry, attached string, others ...string) error {
 	if len(list) == 0 {
 		return nil
@@ -136,8 +136,8 @@ func indexOf(list []Entry, name string) int {
 	return slices.IndexFunc(list, func(e Entry) bool { return !e.Folder && e.Name == name })
 }
 
-// noSuchPlugin returns an error if no entry of the list has the name. It returns nil if
-// a folder may contain the plugin.
+// noSuchPlugin returns the error about a name that no entry of the list has. It returns
+// nil if a folder may contain the plugin.
 func noSuchPlugin(variable, name string, list []Entry) error {
 	names := map[bool][]string{} // by Entry.Processor
 	for _, e := range list {

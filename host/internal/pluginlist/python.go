@@ -82,7 +82,8 @@ type Run struct {
 	Environ []string
 }
 
-// RunOf returns the parts of an entry's start except the executable.
+// RunOf returns the arguments, the folders of code and the further variables for the
+// start of an entry.
 func RunOf(s *Settings, e Entry) Run {
 	if e.Function == "" {
 		return Run{}

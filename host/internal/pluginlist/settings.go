@@ -26,7 +26,7 @@ const (
 )
 
 // Settings are the operator's settings of plugins. Config in package host documents the
-// fields, which have the same names. They do not change.
+// fields, which have the same names. The settings do not change.
 type Settings struct {
 	Plugins            string
 	Processors         string
@@ -53,8 +53,8 @@ func (s *Settings) Validate() error {
 	return errors.Join(validateFail(s, list), validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
 }
 
-// entries returns the entries of all lists, with folders as they are. The entry of a
-// function in Python has the pin of the interpreter.
+// entries returns the entries of all lists. It does not replace folders by their
+// plugins. The entry of a function in Python has the pin of the interpreter.
 func (s *Settings) entries() ([]Entry, error) {
 	list, err := parseLists(s)
 	_, digest, faulty := cutPin(s.Python)
@@ -102,7 +102,7 @@ func valueOf(environ []string, name string) string {
 	return ""
 }
 
-// FailsOpen reports whether spans bypass a processor that does not work.
+// FailsOpen reports whether spans bypass the processor if it does not work.
 func (s *Settings) FailsOpen(processor string) bool {
 	open, _ := byName(s.FailOpen, processor)
 	return open

@@ -24,10 +24,10 @@ const Patience = 3 * time.Second
 // ErrSilent is the error of a disk that does not answer.
 var ErrSilent = errors.New("the disk does not answer; is its server gone?")
 
-// Aside calls look in a goroutine, because look may block for as long as the disk does not
-// answer, and returns its results. If ctx ends first, Aside returns and the goroutine
-// continues. The error is then [ErrSilent] if ctx had a deadline, otherwise the cause of
-// ctx.
+// Aside calls look in a goroutine and returns its results. The goroutine is needed
+// because look may block until the disk answers. If ctx ends first, Aside returns and
+// the goroutine continues. The error is then [ErrSilent] if ctx had a deadline,
+// otherwise the cause of ctx.
 func Aside[T any](ctx context.Context, look func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -60,17 +60,18 @@ func cause(ctx context.Context) error {
 	return ErrSilent
 }
 
-// Disk makes one access at a time. If a disk does not answer for days, only one goroutine
-// with its thread waits for it, not one for each attempt. Safe for concurrent use.
+// Disk allows one access at a time. If a disk does not answer for days, only one
+// goroutine with its thread waits for it, not one for each attempt. Safe for concurrent
+// use.
 type Disk struct{ turn chan struct{} }
 
 // New returns a Disk.
 func New() Disk { return Disk{turn: make(chan struct{}, 1)} }
 
-// Busy reports whether a look is waiting for the disk.
+// Busy reports whether a call of Look is waiting for the disk.
 func (d Disk) Busy() bool { return len(d.turn) > 0 }
 
-// Look is Aside, after the earlier looks have ended.
+// Look calls Aside when the earlier calls of Look on the same Disk have ended.
 func Look[T any](ctx context.Context, d Disk, look func() (T, error)) (T, error) {
 	select {
 	case d.turn <- struct{}{}:

@@ -21,7 +21,8 @@ const (
 	chunkHeader = 7
 )
 
-// suffix is the end of the names of segments. Before it are the instance and a number.
+// suffix is the end of the name of a segment. The name begins with the instance, a dash
+// and a number.
 const suffix = ".spool1"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -169,7 +170,7 @@ func (g *segment) read(rec *Record) ([]byte, error) {
 		}
 		record.Reset()
 		if _, err := record.ReadFrom(one); err != nil || crc32.Checksum(record.Bytes(), castagnoli) != rec.sum {
-			continue // another record, or a damaged one
+			continue // another record, or a damaged record
 		}
 		if record.Len() == 0 {
 			return nil, errRecord

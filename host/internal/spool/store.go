@@ -1,8 +1,8 @@
 // Package spool stores batches of spans in files, so that they survive the end of the
 // process.
 //
-//  1. New returns a Store and opens no file. Append adds a batch to the open segment, and
-//     begins a new segment when that one is long enough.
+//  1. New returns a Store and opens no file. Append adds a batch to the open segment,
+//     and begins a new segment when the open segment is long enough.
 //  2. Settle notes that an exporter is done with spans of a batch. Work writes these notes
 //     into the segments, and removes the segments that no exporter needs.
 //  3. Adopt takes over the segments of processes that have ended, and returns their
@@ -15,9 +15,9 @@
 // (flock), so that several processes share a folder, and the kernel releases the locks
 // of a process that is killed.
 //
-// Nothing waits for the disk (fsync): the files survive the end of the process, not
-// of the machine. The package does not decide which batch is given up at the bound.
-// Open this file first, then segment.go, record.go and adopt.go.
+// The package does not call fsync: the files survive a crash of the process, but may not
+// survive a crash of the machine. It does not decide which batch is given up at the
+// bound. Open this file first, then segment.go, record.go and adopt.go.
 package spool
 
 import (
@@ -106,9 +106,9 @@ func New(dir, instance string, limit int64, log *slog.Logger) *Store {
 	}
 }
 
-// Append stores a batch, or a part of one. It returns nil if that is not possible. The
-// failure is counted, and logged by Work. Append blocks for as long as the disk takes, at
-// most for a second.
+// Append stores a batch, or a part of a batch. It returns nil if that is not possible.
+// The failure is counted, and logged by Work. Append blocks for as long as the disk
+// takes, at most for a second.
 func (s *Store) Append(b Batch, data []byte) *Record {
 	if !s.mayWrite() {
 		return nil
@@ -183,7 +183,7 @@ func (s *Store) write(payload []byte) (*Record, error) {
 	if seg := s.open.seg; seg != nil && time.Since(s.open.looked) >= lookInterval {
 		s.open.looked = time.Now()
 		if !seg.present() {
-			s.finishOpen() // its file stays open, so that Read finds its batches
+			s.finishOpen() // the file stays open, so that Read can read its batches
 		}
 	}
 	if seg := s.open.seg; seg != nil && seg.end >= min(s.limit/segmentCount, mostSegment) {
@@ -226,7 +226,7 @@ func (s *Store) begin() error {
 	return nil
 }
 
-// finishOpen makes the open segment an ordinary segment.
+// finishOpen ends the writing of batches to the open segment.
 func (s *Store) finishOpen() {
 	seg := s.open.seg
 	s.open.seg = nil

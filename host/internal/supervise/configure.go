@@ -15,8 +15,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// configurationError is a fault in the operator's configuration, or the plugin's refusal of
-// it. Further starts fail until an operator has corrected it.
+// configurationError is a fault in the operator's configuration, or the plugin's refusal
+// of the configuration. Further starts fail until an operator has corrected the
+// configuration.
 type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }

@@ -22,7 +22,7 @@ import (
 // answer, or did not become a plugin.
 type crash struct {
 	err error
-	// blameless is set if the plugin's code is not to blame, see endedByOthers.
+	// blameless is true if the end is not a fault of the plugin's code, see endedByOthers.
 	blameless bool
 }
 
@@ -30,16 +30,16 @@ func (c *crash) Error() string { return c.err.Error() }
 func (c *crash) Unwrap() error { return c.err }
 
 // endedByOthers reports whether a ready process ended without a fault of its code: by a
-// signal from outside, or with status 0, which may follow such a signal. If the kernel has
-// counted a kill for lack of memory, the plugin is at fault.
+// signal from another process, or with status 0, because a process may exit so after
+// such a signal. A kill for lack of memory is a fault of the plugin.
 func endedByOthers(r launch.Report) bool {
 	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
 	return inOrder || !mayBeToBlame(r)
 }
 
-// mayBeToBlame reports whether a process may have ended because of its work. A signal
-// from another process does not count. A kill by this host, or by the kernel for lack of
-// memory, counts.
+// mayBeToBlame reports whether a process itself may have caused its end. It returns
+// false for a signal such as SIGTERM from another process. It returns true for a kill by
+// this host, or by the kernel for lack of memory.
 func mayBeToBlame(r launch.Report) bool {
 	if r.Killed != "" || r.OOM {
 		return true
@@ -65,9 +65,9 @@ const (
 	headBytes = 2 << 10
 )
 
-// reportCrash writes a crash to the log, and to a file if files are kept. A crash like the
-// previous crash is logged at debug level. cause is the error of the end. It does nothing
-// for an attached plugin, which has no report.
+// reportCrash writes a crash to the log, and to a file if Settings.CrashDir is set. A
+// crash like the previous crash is logged at debug level. cause is the error of the end.
+// It does nothing for an attached plugin, which has no report.
 func (l *life) reportCrash(r launch.Report, cause error) {
 	if r.Exit == "" {
 		return

@@ -24,8 +24,8 @@ const (
 	mostKeptBytes = 64 << 20
 )
 
-// Bounds of what waits to be written, of all plugins. What exceeds them is not written,
-// and is counted.
+// Bounds of the files that wait to be written, for all plugins together. A file beyond
+// them is not written, and is counted.
 const (
 	mostKeepJobs = 16
 	keepShare    = 5.0 / 64 // share of Settings.QueueBytes
@@ -256,8 +256,8 @@ func checkPrivate(path string, there, opened fs.FileInfo) error {
 	return nil
 }
 
-// prune removes the oldest files beyond the bounds, and half-written files of an
-// earlier process. Another process may prune the same folder at the same time.
+// prune removes the oldest files beyond the bounds, and temporary files that are older
+// than staleTemporary. Another process may prune the same folder at the same time.
 func prune(folder *os.Root) error {
 	dir, err := folder.Open(".")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // the connection is closed.
 const (
 	heartbeatEvery = 10 * time.Second
-	HealthTimeout  = 2 * time.Second // of one check
+	HealthTimeout  = 2 * time.Second // the bound of one check
 	mostMisses     = 3
 	// EndGrace bounds the time between the last answer of a process and its end.
 	EndGrace = 2 * time.Second
@@ -52,7 +52,7 @@ func (p *probe) heard() {
 	p.last, p.misses = time.Now(), 0
 }
 
-// missed counts missed answers and reports whether the plugin is hung.
+// missed adds n missed answers, and reports whether the plugin is hung.
 func (p *probe) missed(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,11 +65,12 @@ func (s *sender) heard() {
 	s.x.status.answers()
 }
 
-// checkHealth makes a health check. A check without an answer counts as several missed
-// answers (misses), and a hung plugin is killed. So is a plugin that refuses the check
-// and does not end. checkHealth blocks until the plugin has answered, the check has
-// failed, or the plugin has ended. It first waits for a running check, whose answer may
-// be older than the caller's call.
+// checkHealth makes a health check. If there is no answer, it adds misses to the missed
+// answers, and kills the plugin if it is hung. It also kills a plugin that refuses the
+// check and does not end. checkHealth blocks until the plugin has answered, the check
+// has failed, or the plugin has ended. If another check is running, it first waits for
+// the end of that check, and then makes its own: the answer to the other check may be
+// older than the caller's call.
 func (s *sender) checkHealth(ctx context.Context, misses int) {
 	select {
 	case s.probe.checking <- struct{}{}:
@@ -101,9 +102,10 @@ func (s *sender) checkHealth(ctx context.Context, misses int) {
 	}
 }
 
-// callHealth calls the plugin's health service. An error from the plugin itself counts as
-// an answer, because the plugin must not be killed for its back end. refused reports that
-// there is no connection, or that the process accepts no more calls.
+// callHealth calls the plugin's health service. An error from the plugin itself counts
+// as an answer, because a plugin must not be killed for an error of its back end.
+// refused reports that there is no connection, or that the process accepts no more
+// calls.
 func (s *sender) callHealth(ctx context.Context) (refused bool, err error) {
 	call, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()

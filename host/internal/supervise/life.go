@@ -115,8 +115,8 @@ func (l *life) connect(start context.Context) error {
 	return nil
 }
 
-// errStartAgain is the error of a plugin that wants its variables in its start
-// environment. The plan has them now.
+// errStartAgain is the error of introduce if the plugin wants its variables in its start
+// environment. The plan then has these variables, and the plugin must be started again.
 var errStartAgain = errors.New("plugin wants its variables at its start")
 
 // introduce asks the plugin for its description and configures it.
@@ -195,7 +195,7 @@ func (l *life) wasSteady() bool { return time.Since(l.readySince) >= policyOf(l.
 // running executable, and logs the first difference.
 func (l *life) checkExecutable(ctx context.Context) {
 	now, err := l.x.files.look(ctx)
-	if err != nil || len(l.x.sending.all()) > 1 { // a process on probation has other files
+	if err != nil || len(l.x.sending.all()) > 1 { // a process on probation may have other files
 		return
 	}
 	if l.x.status.setChanged(l.peer.PID(), now.executable != l.files.executable) {
@@ -216,7 +216,7 @@ func (l *life) endSending() {
 	l.x.sending.remove(l)
 }
 
-// end ends the process, or closes the connection. It ends gRPC's leases of batches.
+// end ends the process, or closes the connection. Then it ends gRPC's leases of batches.
 func (l *life) end() error {
 	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)

@@ -32,8 +32,9 @@ type Plan struct {
 	// whether the granted variables are in it.
 	Environ        []string
 	grantedAtStart bool
-	// Config is the configuration as the operator wrote it, nil for none, and configFile its
-	// path. Document is Config with its references resolved. Only the plugin gets it.
+	// Config is the configuration as the operator wrote it, nil for none, and configFile
+	// its path. Document is Config with its references resolved. Only the plugin gets the
+	// Document.
 	Config, Document []byte
 	configFile       string
 	// Secrets are the texts that Redactor redacts: values of references, and of variables
@@ -83,7 +84,7 @@ func (c *Settings) startContext(ctx context.Context) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, c.StartTimeout, errStartTimeout)
 }
 
-// errStartTimeout wraps DeadlineExceeded, because package launch expects that.
+// errStartTimeout wraps DeadlineExceeded, by which package launch recognises a timeout.
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 
 // startError adds the start timeout to an error, if the timeout has ended the start.

@@ -143,7 +143,7 @@ func (x *Plugin) failed(l *life, a *attempt, err error) State {
 			state = StateBroken
 		}
 	}
-	known := false // whether the log already has the cause, and with it the output of the plugin
+	known := false // whether the log already has this cause, and the output that the plugin printed with it
 	x.status.withLogMemory(func(m *logMemory) { known = m.knows(state, err.Error()) })
 	x.status.set(state, err.Error())
 	a.end(!known)
@@ -316,8 +316,8 @@ func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 }
 
 // Shutdown sends the batches sealed up to seq, until flush ends. If batches wait and the
-// plugin is in a pause before a start, it is started at once. Then Shutdown makes Run end
-// the plugin before the context end ends. It does not wait for Run.
+// plugin is in a pause before a start, it is started at once. Then Shutdown makes Run
+// end the plugin; the context end bounds that. It does not wait for Run.
 //
 // A processor that fails open has half of the time until flush ends. Then its batches go on
 // without it, so that the exporters have the other half.
@@ -340,8 +340,8 @@ func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	return err
 }
 
-// Cede ends the plugin at once, before the context end ends, and leaves its batches to the
-// Successor. It blocks until the plugin has ended.
+// Cede ends the plugin at once, and leaves its batches to the Successor. It blocks until
+// the plugin has ended; the context end bounds that.
 func (x *Plugin) Cede(end context.Context) {
 	x.status.set(StateDraining, "")
 	x.endBy = end

@@ -110,7 +110,7 @@ func (s *sender) judge() {
 		Quarantine: s.quarantine,
 	})
 	if s.verdict.Blameless {
-		s.x.status.forgive() // the previous crash
+		s.x.status.forgive() // the previous crash does not count for the breaker
 	}
 }
 
@@ -258,8 +258,9 @@ func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipelin
 }
 
 // killIfOverShare kills the plugin if gRPC keeps more than the exporter's share of the
-// memory for calls that have ended. The bytes count until the connection is closed, and
-// have no other bound. gRPC releases them soon if the plugin reads its connection.
+// memory for calls that have ended. These bytes count until the connection is closed,
+// and have no other bound. gRPC releases them soon if the plugin reads from its
+// connection, so killIfOverShare first waits a little.
 func (s *sender) killIfOverShare(ctx context.Context) {
 	for range int(HealthTimeout / sharePoll) {
 		if held, share := s.lane.Leased(); held <= share {

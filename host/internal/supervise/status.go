@@ -10,7 +10,7 @@ import (
 )
 
 // pluginStatus has the state of a plugin and the counts of its processes. Only setLocked
-// changes the state. Safe for concurrent use. Lock order: mu, the pipeline's mutex.
+// changes the state. Safe for concurrent use. mu is taken before the pipeline's mutex.
 type pluginStatus struct {
 	failures *failures.Log
 	queue    *pipeline.Queue
@@ -196,9 +196,9 @@ func (s *pluginStatus) steady() {
 	}
 }
 
-// calmLocked ends the degraded state and the trouble of a plugin that delivered after
-// its last failure, and has no batch to send again. The method delivered does so only if
-// a later batch comes.
+// calmLocked ends the degraded state, and the trouble in the failures log, of a plugin
+// that delivered after its last failure and has no batch to send again. Without
+// calmLocked, both would last until the next batch, which calls delivered.
 func (s *pluginStatus) calmLocked() {
 	success := s.counts.lastSuccess
 	if _, retries := s.queue.Load(); retries > 0 || success.IsZero() || s.silent {
@@ -212,8 +212,8 @@ func (s *pluginStatus) calmLocked() {
 	}
 }
 
-// crashed counts a crash, and reports whether the plugin crashes too often. A crash
-// that is not the fault of the plugin's code does not count against it.
+// crashed counts a crash, and reports whether the plugin crashes too often. The breaker
+// counts only crashes that are the fault of the plugin's code (blamed).
 func (s *pluginStatus) crashed(blamed bool) (tooOften bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *pluginStatus) forget() {
 }
 
 // setChanged sets whether the executable of the process pid has changed. news is true if
-// that was not known before.
+// it has changed and that was not known before.
 func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,8 +306,8 @@ type logMemory struct {
 	unsteady bool
 }
 
-// mostCauses bounds the number of ends and failed starts that are logged until a process is
-// steady.
+// mostCauses bounds the number of causes that are logged for each state, and the number
+// of crashes that are logged, until a process is steady.
 const mostCauses = 8
 
 // knows reports whether the log already has this cause, or mostCauses causes of the state.

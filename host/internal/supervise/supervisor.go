@@ -9,9 +9,9 @@
 //  3. The sender of a life takes items from the lane of the queue, calls the plugin,
 //     and settles each item with the answer (sender.go). A plugin that does not answer
 //     health checks is killed (health.go).
-//  4. A crash goes to the log, and to a file if files are kept (crash.go,
-//     crashfiles.go). The breaker finds a plugin that crashes too often (breaker.go). A
-//     batch that the plugin crashes on is quarantined by package pipeline.
+//  4. A crash goes to the log, and to a file if Settings.CrashDir is set (crash.go,
+//     crashfiles.go). The breaker detects a plugin that crashes too often (breaker.go).
+//     A batch that the plugin crashes on is quarantined by package pipeline.
 //  5. A Reload, or a changed file (filewatch.go), puts a new process beside the old one
 //     (reload.go, upgrade.go) and on probation (trial.go).
 //  6. pluginStatus is the only type that changes the state (state.go, status.go).
@@ -36,7 +36,7 @@ import (
 
 // The variables that this package names in errors and log lines.
 const (
-	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // else OTEL_BSP_EXPORT_TIMEOUT, ms
+	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // if unset: OTEL_BSP_EXPORT_TIMEOUT, in ms
 	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"
 	EnvStartTimeout  = "SERVE_TRACING_START_TIMEOUT"
 	EnvCrashDir      = "SERVE_TRACING_CRASH_DIR"
@@ -84,7 +84,8 @@ func New(cfg Settings, p *pipeline.Pipeline, log *slog.Logger) *Supervisor {
 // Wait blocks until all files about crashes are written, or ctx ends.
 func (s *Supervisor) Wait(ctx context.Context) { s.crashFiles.wait(ctx) }
 
-// patience returns the longest wait of a batch for a processor that fails open, else 0.
+// patience returns the longest wait of a batch for a processor that fails open, and 0
+// for any other plugin.
 func (c *Settings) patience(e pluginlist.Entry) time.Duration {
 	if e.Processor && c.Plugins.FailsOpen(e.Name) {
 		return c.ExportTimeout

@@ -22,9 +22,9 @@ type trial struct {
 	over   bool  // the probation is over, and record does nothing
 }
 
-// record records an answer to a batch, and returns the answer. If the new process fails
-// with this answer, record makes the lane idle. It then returns another answer, which puts
-// the batch back into the queue.
+// record records an answer to a batch, and returns the answer. If the answer means that
+// the new process fails its probation, the lane takes no further items. record then
+// returns another answer, which puts the batch back into the queue.
 func (t *trial) record(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -50,7 +50,7 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 			x.retiring = x.retire(leaving)
 		}
 		answerAll(u.asked, err)
-		if asked = u.again; asked != nil { // the next process must not be the third
+		if asked = u.again; asked != nil { // at most two processes may run at once
 			if x.retiring != nil {
 				<-x.retiring
 			}
