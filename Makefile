@@ -74,7 +74,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-release release test-bench test-browser docs-site promtool peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-collector test-release release test-bench test-browser docs-site promtool peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -155,9 +155,9 @@ ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, som
 	@$(call venv,ray,$(RAY)/requirements.txt) && \
 	"$$venv/bin/python" -B $(RAY)/record.py $(RAY_RECORDING)
 
-# RAY_SPANS=20000 is the full form.
+# RAY_SPANS=2000 is a short form.
 RAY_SPANS ?= 20000
-test-ray-export: python-wheel ## Export the spans of real Ray Serve through the relay, with kills, and compare them (RAY_SPANS=20000): needs Python
+test-ray-export: python-wheel ## Export the spans of real Ray Serve through the relay, with kills, and compare them (RAY_SPANS=2000: fewer): needs Python
 	@$(call venv,ray,$(RAY)/requirements.txt) && \
 	"$$venv/bin/python" -B test/rayexport/run.py bin/servetrace-*.whl $(RAY_SPANS)
 
@@ -355,7 +355,7 @@ clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 # Each tool is built in its own module, not in ours, so that its dependencies
 # never touch go.mod. -mod=mod and the like from the environment do not apply.
