@@ -195,7 +195,7 @@ type place struct {
 
 // places returns the place of each deployment that this process does not run. The error
 // has all faults.
-func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]place, error) {
+func (c CallConfig) places(apps []*App, log *slog.Logger) (map[*Deployment]place, error) {
 	list := map[*Deployment]place{}
 	var faults faults
 	for name, target := range c.Remote {
@@ -204,7 +204,7 @@ func (c CallConfig) places(apps []*App, cfg discovery.Config) (map[*Deployment]p
 			faults.add("%s: %w", EnvRemote, err)
 			continue
 		}
-		source, err := discovery.Parse(target, cfg)
+		source, err := discovery.Parse(target, discovery.Config{Log: log.With("app", a.name, "deployment", d.name), KubernetesAPI: c.KubernetesAPI})
 		if err != nil {
 			faults.add("%s: deployment %q: %w", EnvRemote, name, err)
 		}

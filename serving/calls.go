@@ -11,7 +11,6 @@ import (
 
 	"github.com/servetrace/servetrace/serving/internal/callclient"
 	"github.com/servetrace/servetrace/serving/internal/callserver"
-	"github.com/servetrace/servetrace/serving/internal/discovery"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
@@ -28,7 +27,7 @@ type calls struct {
 
 // newCalls returns the calls for the apps. The caller must have checked the apps.
 func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
-	places, err := cfg.places(apps, discovery.Config{Log: log, KubernetesAPI: cfg.KubernetesAPI})
+	places, err := cfg.places(apps, log)
 	faults := []error{err}
 	for _, a := range apps {
 		for _, d := range a.deployments() {

@@ -233,6 +233,17 @@ func TestPlacesOfDeployments(t *testing.T) {
 	}
 }
 
+// TestDiscoveryLogNamesTheDeployment has a name that does not exist.
+func TestDiscoveryLogNamesTheDeployment(t *testing.T) {
+	dns := servingtest.StartDNS(t, "model.test.")
+	here, _ := echoer()
+	a := caller(t, serving.Config{Calls: serving.CallConfig{Remote: map[string]string{"B": "dns://" + dns.Addr() + "/model.test.:9100"}}}, nil2, here)
+	line := a.access.take(t, "discovery fails, and no process is known", 1)[0]
+	if want := "lookup model.test. on " + dns.Addr() + ": no such host"; line["app"] != "a" || line["deployment"] != "B" || line["error"] != want {
+		t.Errorf("log %v, want app a, deployment B and error %q", line, want)
+	}
+}
+
 // TestElsewhere: a process without the ingress takes no requests, and a call of a
 // deployment that it neither runs nor reaches says what to set.
 func TestElsewhere(t *testing.T) {

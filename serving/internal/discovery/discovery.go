@@ -77,6 +77,9 @@ func Parse(target string, cfg Config) (Source, error) {
 	if !ok {
 		return nil, fmt.Errorf("target %q has no scheme: write %s", target, forms)
 	}
+	if !slices.Contains([]string{"static", "dns", "k8s"}, scheme) {
+		return nil, fmt.Errorf("target %q: unknown scheme %q: write %s", target, scheme, forms)
+	}
 	authority, rest, _ := strings.Cut(rest, "/")
 	if authority != "" && (scheme != "dns" || rest == "") {
 		return nil, fmt.Errorf("target %q: %q stands after \"//\": write %s:///%s", target, authority, scheme, strings.TrimSuffix(authority+"/"+rest, "/"))
@@ -93,8 +96,6 @@ func Parse(target string, cfg Config) (Source, error) {
 		source, err = parseDNS(authority, rest, cfg)
 	case "k8s":
 		source, err = parseKubernetes(rest, cfg)
-	default:
-		err = fmt.Errorf("unknown scheme %q: write %s", scheme, forms)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("target %q: %w", target, err)

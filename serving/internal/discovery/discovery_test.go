@@ -12,7 +12,8 @@ import (
 
 // TestMain ignores Go's resolver, which waits some seconds for an answer that does not come.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net.(*Resolver).tryOneName"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net.(*Resolver).tryOneName"),
+		goleak.IgnoreAnyFunction("net.(*Resolver).goLookupIPCNAMEOrder"), goleak.IgnoreAnyFunction("net.(*Resolver).lookupIPAddr.func2"))
 }
 
 // watch starts a source and returns the lists that it reports. The test waits for its end.
@@ -55,6 +56,8 @@ func TestParseRefuses(t *testing.T) {
 		"":                          `target "" has no scheme: write static:///host:port,host:port or dns:///host:port or k8s:///[namespace/]service:port`,
 		"model:9100":                `target "model:9100" has no scheme`,
 		"xds:///model:9100":         `target "xds:///model:9100": unknown scheme "xds": write static:///`,
+		"http://model:9100":         `target "http://model:9100": unknown scheme "http": write static:///host:port,host:port or dns:///host:port or k8s:///`,
+		"dns:///a:1,b:2":            `target "dns:///a:1,b:2": dns takes one name, not "a:1,b:2": for a list, write static:///a:1,b:2`,
 		"static://a:1":              `target "static://a:1": "a:1" stands after "//": write static:///a:1`,
 		"dns://a:1":                 `target "dns://a:1": "a:1" stands after "//": write dns:///a:1`,
 		"dns://a/b:1":               `target "dns://a/b:1": DNS server: "a" is not host:port`,

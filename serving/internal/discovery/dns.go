@@ -2,10 +2,12 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +24,7 @@ const (
 // the pods that are ready.
 type dnsSource struct {
 	host, port string
+	server     string // the host:port of the DNS server; "" for the servers of the system
 	resolver   *net.Resolver
 	log        *slog.Logger
 	// every and timeout are lookupEvery and lookupTimeout, except in tests.
@@ -33,6 +36,9 @@ var _ Source = (*dnsSource)(nil)
 // parseDNS returns the source of host:port. server is the host:port of the DNS server, or ""
 // for the servers of the system.
 func parseDNS(server, target string, cfg Config) (Source, error) {
+	if strings.Contains(target, ",") {
+		return nil, fmt.Errorf("dns takes one name, not %q: for a list, write static:///%s", target, target)
+	}
 	host, port, err := splitHostPort(target)
 	if err != nil {
 		return nil, err
@@ -46,7 +52,7 @@ func parseDNS(server, target string, cfg Config) (Source, error) {
 			return new(net.Dialer).DialContext(ctx, network, server)
 		}}
 	}
-	return &dnsSource{host: host, port: port, resolver: resolver, log: cfg.Log.With("name", host), every: lookupEvery, timeout: lookupTimeout}, nil
+	return &dnsSource{host: host, port: port, server: server, resolver: resolver, log: cfg.Log.With("name", host), every: lookupEvery, timeout: lookupTimeout}, nil
 }
 
 // Watch reports the list after the first lookup that succeeds, and at each change.
@@ -79,6 +85,11 @@ func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	addrs, err := s.resolver.LookupNetIP(ctx, "ip", s.host)
+	if fault, is := errors.AsType[*net.DNSError](err); is && s.server != "" {
+		with := *fault // the resolver names a server of the system, which it did not ask
+		with.Server = s.server
+		return nil, &with
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +111,8 @@ type state struct {
 // the last report was a failure.
 func (s *state) report(err error, known int) {
 	switch failed := err != nil; {
+	case failed && !s.failed && known == 0:
+		s.log.Warn("discovery fails, and no process is known", "error", err)
 	case failed && !s.failed:
 		s.log.Warn("discovery fails, and the last list stays in use", "endpoints", known, "error", err)
 	case !failed && s.failed:

@@ -72,8 +72,11 @@ func TestDNSKeepsTheListThroughFailures(t *testing.T) {
 		}
 	}
 	asked(3)
-	if got := log.count("discovery fails"); got != 1 {
+	if got := log.count("discovery fails, and no process is known"); got != 1 {
 		t.Errorf("%d lines of failure before the first list, want 1", got)
+	}
+	if want := "on " + server.Addr() + ": no such host"; log.count(want) != 1 {
+		t.Errorf("the log does not have %q", want)
 	}
 	server.Set(false, "10.0.0.1")
 	await(t, lists, "10.0.0.1:9100")
@@ -90,8 +93,8 @@ func TestDNSKeepsTheListThroughFailures(t *testing.T) {
 	}
 	server.Set(false, "10.0.0.2")
 	await(t, lists, "10.0.0.2:9100")
-	if failures, ends := log.count("discovery fails"), log.count("works again"); failures != 3 || ends != 3 {
-		t.Errorf("%d lines of failure and %d of success, want 3 of each", failures, ends)
+	if failures, ends := log.count("discovery fails, and the last list stays in use"), log.count("works again"); failures != 2 || ends != 3 {
+		t.Errorf("%d lines of failure and %d of success, want 2 and 3", failures, ends)
 	}
 }
 
@@ -109,6 +112,9 @@ func TestDNSThatIsSilent(t *testing.T) {
 	server.Silence(true)
 	for log.count("discovery fails") == 0 {
 		<-server.Asked
+	}
+	if want := "on " + server.Addr() + ": "; log.count(want) != 1 {
+		t.Errorf("the log does not have %q", want)
 	}
 	select {
 	case list := <-lists:
