@@ -19,14 +19,14 @@ import (
 // Config holds an operator's settings. The zero value of a field means its default. New
 // reads the Config once.
 type Config struct {
-	// Plugins is the list of exporter plugins in the form of
-	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas. An entry is one of: a
-	// path to an executable (it contains a slash); a bare name, which is looked up in
-	// PluginDirs; the address of a socket ("unix:///run/p.sock") at which a plugin
-	// listens that another program has started; an exporter function of Ray Serve
-	// ("python:exporter:default_tracing_exporter"), which the interpreter of Python
-	// runs; a folder (it should end in a slash), which stands for its executables in
-	// the order of their names.
+	// Plugins is the list of exporter plugins in the form of SERVE_TRACING_EXPORTER_PLUGIN:
+	// entries separated by commas. An entry has one of these forms: a path to an executable
+	// (it contains a slash); a bare name, which is looked up in PluginDirs; the address of
+	// a socket ("unix:///run/p.sock") at which a plugin listens that another program has
+	// started; an exporter function of Ray Serve
+	// ("python:exporter:default_tracing_exporter"), which the interpreter of Python runs; a
+	// folder (it should end in a slash), which stands for its executables in the order of
+	// their names.
 	//
 	// An entry may begin with a name of its own ("traces=./p"). A path or a bare name may
 	// end in a pin, "@sha256:" and 64 hexadecimal digits: the file runs only if it has that
@@ -90,9 +90,9 @@ type Config struct {
 	// CrashDir is the folder for reports of crashes and for quarantined batches. It is
 	// made with mode 0700 when it is first used. Default: none, and nothing is kept.
 	CrashDir string
-	// SpoolDir is the folder of the spool: files with all batches that are not delivered
-	// yet, so that the next Host with this folder sends the batches of a process that was
-	// killed. It is made with mode 0700 when it is first used. Several processes of the
+	// SpoolDir is the folder of the spool, which has files with all batches that are not
+	// delivered yet. If the process is killed, the next Host with this folder sends its
+	// batches. It is made with mode 0700 when it is first used. Several processes of the
 	// same service may share it. Services with other plugins must have another folder,
 	// because a Host drops the batches for plugins that are not in its list. Default: none,
 	// and spans are in memory only.

@@ -17,8 +17,8 @@ var (
 	// names the offset of the first fault.
 	ErrMalformed = pipeline.ErrMalformed
 	// ErrTooLarge means that the request has more than 65,536 spans, or more bytes than a
-	// sender may ever hold: about 40 % of Config.QueueBytes, or 65 % of Config.SpoolBytes
-	// if that is less. The error names the limit.
+	// sender may ever hold. This limit is about 40 % of Config.QueueBytes, or 65 % of
+	// Config.SpoolBytes if that is less. The error names the limit.
 	ErrTooLarge = pipeline.ErrTooLarge
 	// ErrClosed means that Shutdown has begun, or that the list of plugins is empty.
 	ErrClosed = pipeline.ErrClosed
@@ -61,8 +61,8 @@ func (h *Host) Consume(request []byte, sender string) (Taken, error) {
 
 // Deliver is Consume, but it blocks until each exporter has delivered, rejected,
 // filtered or dropped each span. The request is a batch of its own, and is not merged
-// with other requests. If ctx ends first, the error wraps the cause of ctx, and the Host
-// keeps the spans and sends them: a sender that repeats the request may cause
+// with other requests. If ctx ends first, the error wraps the cause of ctx. The Host
+// still keeps and sends the spans, so a sender that repeats the request may cause
 // duplicates.
 func (h *Host) Deliver(ctx context.Context, request []byte, sender string) (Outcome, error) {
 	if !h.enabled {

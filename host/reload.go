@@ -107,9 +107,9 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	return list, err
 }
 
-// leaveLocked removes plugins that are no longer on the list, and returns them: exporters
-// with their processors, and processors of all exporters. The exporters get no batches that
-// are sealed later.
+// leaveLocked removes plugins that are no longer on the list, and returns them:
+// exporters with their own processors, and processors that all exporters share. The
+// exporters get no batches that are sealed later.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
 	stays := func(x *supervise.Plugin) bool {
 		return slices.ContainsFunc(list, func(e pluginlist.Entry) bool { return e == x.Entry || replaces(e, x) })
@@ -130,8 +130,8 @@ func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) 
 	return leave
 }
 
-// processorsOf returns the queues of the processors of one exporter, or of all exporters if
-// the name is empty.
+// processorsOf returns the queues of the processors of one exporter. If the name is
+// empty, it returns the queues of the processors that all exporters share.
 func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipeline.Queue) {
 	for _, x := range plugins {
 		if x.Entry.Processor && x.Entry.Exporter == exporter {
@@ -141,15 +141,15 @@ func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipelin
 	return list
 }
 
-// replaces reports whether e and x are processors of all exporters with the same name,
-// but with different entries, such as another executable.
+// replaces reports whether e and x are processors that all exporters share, with the
+// same name, but with different entries, such as another executable.
 func replaces(e pluginlist.Entry, x *supervise.Plugin) bool {
 	return e.Processor && e.Exporter == "" && x.Entry.Processor && x.Entry.Exporter == "" && e.Name == x.Entry.Name && e != x.Entry
 }
 
-// chainLocked replaces the processors of all exporters in one step, so that no span
-// bypasses a processor. If a processor has got another executable, its new plugin takes
-// over the queue.
+// chainLocked replaces the processors that all exporters share in one step, so that no
+// span bypasses a processor. If a processor has got another executable, its new plugin
+// takes over the queue.
 func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 	before := h.plugins
 	var chain []*supervise.Plugin

@@ -42,9 +42,10 @@ type Stats struct {
 	// Spool is the state of the spool. It is zero without Config.SpoolDir.
 	Spool SpoolStats
 	// Exporters are in the order of the list. Plugins that a Reload has removed from the
-	// list follow; of several with the same name, only the last.
+	// list follow; if several removed plugins have the same name, only the last.
 	Exporters []ExporterStats
-	// Processors are in the same order: first the processors of all exporters.
+	// Processors are in the order of their lists, first the processors that all exporters
+	// share. Plugins that a Reload has removed follow.
 	Processors []ProcessorStats
 }
 
@@ -107,7 +108,7 @@ type ExporterStats struct {
 	// declares them, or because [EnvPluginEnv] names them.
 	Granted []string
 	// LastError is the last failure of the plugin or of a call to it, and LastErrorTime its
-	// time. Empty: there was none.
+	// time. LastError is empty if there was no failure.
 	LastError     string
 	LastErrorTime time.Time
 	// Failures are the last reasons for which calls failed or spans were rejected, at most
@@ -119,10 +120,10 @@ type ExporterStats struct {
 	// LastSuccess is the time of the last delivery; zero: never.
 	LastSuccess time.Time
 
-	// Accepted is the number of spans that came to the exporter: with processors, the spans
-	// that the processors have passed on, else all spans accepted while the exporter is in
-	// the list. Recovered is the number of spans that an earlier process has left in the
-	// spool for this exporter. Together they are the sum of the counts below.
+	// Accepted is the number of spans that came to the exporter while it is in the list. If
+	// there are processors, these are the spans that the processors have passed on.
+	// Recovered is the number of spans that an earlier process has left in the spool for
+	// this exporter. Together they are the sum of the counts below.
 	Accepted, Recovered uint64
 	// Delivered is the number of spans that the back end accepted, as the plugin reports it.
 	Delivered uint64

@@ -84,7 +84,8 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	return out, nil
 }
 
-// callContext returns the context for the work of a call. With --debug it does not end.
+// callContext returns the context for the work of a call. With --debug this context does
+// not end.
 func (p *plugin) callContext(ctx context.Context) context.Context {
 	if p.listening != nil && p.listening.debug {
 		return context.WithoutCancel(ctx)

@@ -74,9 +74,9 @@ func runProcess(spec Spec) int {
 	return exitCode(err)
 }
 
-// executable returns the path of this process's file. A path in the arguments is returned
-// unchanged. It may be a link with the name of the plugin, or the only path of a plugin
-// that runs from memory because of its digest pin.
+// executable returns the path of this process's file. If argument 0 is a path, it is
+// returned unchanged: it may be a link with the name of the plugin, or the only path of
+// a plugin that runs from memory because of its digest pin.
 func executable() string {
 	if path, err := os.Executable(); err == nil && !strings.Contains(os.Args[0], "/") {
 		return path

@@ -217,7 +217,7 @@ func shake(env Env, s *socket) error {
 }
 
 // watchStdin returns a channel that is closed when r ends, and a function that stops the
-// watch. If r cannot be closed, it is read to its end.
+// watch. If r is not an io.Closer, the goroutine that reads r remains until r ends.
 func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	if r == nil {
 		return nil, func() {}

@@ -133,7 +133,8 @@ func (s Span) Links() iter.Seq[Link] {
 // DroppedLinks returns the number of links that the sender left out because of its limits.
 func (s Span) DroppedLinks() int { return int(s.raw().DroppedLinks()) }
 
-// Resource returns the resource that produced the span. Spans of a batch share it.
+// Resource returns the resource that produced the span. Several spans of a batch may
+// share it.
 func (s Span) Resource() Resource { return Resource{message{s.raw().Resource().View}} }
 
 // Scope returns the instrumentation scope that created the span.

@@ -152,8 +152,8 @@ type Flusher interface {
 
 // Processor sees each batch before the exporter, and may edit it: set attributes,
 // redact, drop spans. It may also implement [Named] and [Stopper]. The exporter is in
-// the same plugin, or in other plugins if the Spec has none: for the processor this
-// makes no difference, and the exporter gets the same bytes.
+// the same plugin, or in other plugins if the Spec has none. For the processor this
+// makes no difference.
 type Processor interface {
 	// Process edits b in place. An error has the meaning that it has in
 	// [Exporter.Export], and the batch goes no further: spans never leave half

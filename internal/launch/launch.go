@@ -21,9 +21,8 @@
 //
 // A Child is the process alone, without handshake and log, for the conformance suite.
 //
-// An Attachment has the same methods as a Process, and its life is one connection:
-// Attach makes the connection, Done is closed when the connection is lost, and Kill and
-// Stop only close it.
+// An Attachment has the same methods as a Process, but stands for one connection. Attach
+// makes the connection, Done is closed when it is lost, and Kill and Stop only close it.
 //
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
@@ -282,7 +281,8 @@ func (p *Process) Done() <-chan struct{} { return p.run.child.done }
 // After a failure it includes the last line of the output. It is empty before Done.
 func (p *Process) Exit() string { return p.run.exit() }
 
-// Leaving returns false: a process that accepts no more calls closes its socket.
+// Leaving returns false: a process that accepts no more calls closes its socket, so that
+// calls fail.
 func (p *Process) Leaving() bool { return false }
 
 // Kill kills the process and its group at once. It does not wait. The report shows the

@@ -71,8 +71,8 @@ func newPluginLog(log *slog.Logger, secrets []string) *pluginLog {
 type stream struct {
 	o    *pluginLog
 	name string
-	// offer gets each line, until it accepts one. An accepted line is not logged. offer may
-	// be nil.
+	// offer gets each line, until it accepts a line. The accepted line is not logged. offer
+	// may be nil.
 	offer func(line []byte) bool
 	line  []byte // the beginning of the unfinished line
 	size  int    // the length of the unfinished line, which may be more than line holds

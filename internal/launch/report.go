@@ -30,9 +30,9 @@ type Report struct {
 	// CoreDumped reports whether the kernel has written a core dump, or passed it to a
 	// program.
 	CoreDumped bool
-	// OOM reports whether the process was killed for lack of memory: it ended by a SIGKILL
-	// that this host did not send, and the kernel has counted an out-of-memory kill in its
-	// cgroup.
+	// OOM reports whether the process was killed for lack of memory. Then it ended by a
+	// SIGKILL that this host did not send, and the kernel has counted an out-of-memory kill
+	// in its cgroup.
 	OOM bool
 	// Killed is the reason why this host killed the process, or empty.
 	Killed string
@@ -47,7 +47,7 @@ type Report struct {
 	Output []byte
 	// Suppressed is the number of lines that were not logged, because there were too many.
 	Suppressed uint64
-	// PID is the process id. By now, another process may have the same id.
+	// PID is the id that the process had. Another process may have got the same id since.
 	PID int
 	// Started and Ended are the times of the start and the end.
 	Started, Ended time.Time

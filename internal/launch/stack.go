@@ -41,7 +41,7 @@ var stackFirst = func() (first [256]bool) {
 }()
 
 // startsStack reports whether a line, which must not be empty, begins a stack, and
-// whether it is a cause.
+// whether the line describes the fault.
 func startsStack(line []byte) (starts, cause bool) {
 	if !stackFirst[line[0]] {
 		return false, false

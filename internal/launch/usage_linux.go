@@ -27,7 +27,8 @@ type oomCounter struct {
 	base uint64
 }
 
-// cgroups is the mount point. In version 1 it has a folder for each controller.
+// cgroups is the mount point of the kernel's cgroups. In version 1 it has a folder for
+// each controller.
 const cgroups = "/sys/fs/cgroup"
 
 func newOOMCounter(pid int) oomCounter {

@@ -143,9 +143,8 @@ func (l *liveSpan) AddLink(link trace.Link) {
 	})
 }
 
-// SetName replaces the name. If the service set the recorded name at the start, OnStart
-// overrides it, as in the service. If the service set it later, it should win, but OTLP
-// does not show that.
+// SetName replaces the name. In the service, a name that was set after OnStart would
+// win. But OTLP does not show whether the recorded name was set at the start or later.
 func (l *liveSpan) SetName(name string) {
 	l.write(func(stub *tracetest.SpanStub) { stub.Name = name })
 }

@@ -20,9 +20,9 @@ const Redacted = "[REDACTED]"
 //   - token: API tokens with a known prefix, JSON Web Tokens, AWS access key ids
 //     and addresses of webhooks
 //   - private_key: private keys in PEM
-//   - assignment: the value in "name=value" and "name: value" if name matches a
-//     glob of a blocked key, also in the query of a URL; the headers
-//     Authorization, Cookie and Set-Cookie to the end of the line
+//   - assignment: the value in "name=value" and "name: value" if name matches a glob of
+//     a blocked key, also in the query of a URL; the values of the headers
+//     Authorization, Cookie and Set-Cookie, up to the end of the line
 //   - email: mail addresses
 //   - card: card numbers with a valid check digit (Luhn), also as numbers
 //   - RedactConfig.BlockedValues

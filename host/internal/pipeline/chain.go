@@ -6,14 +6,14 @@ import (
 )
 
 // chain has the queues, in the order in which a batch goes through them: first the
-// processors of all exporters, and then each exporter, which may have processors of its own
-// before it. Each delivery lists the processors that the batch has passed. The next queue is
-// the first processor of the present list that the batch has not passed. So a batch skips no
-// processor when the list changes.
+// processors that all exporters share, and then each exporter, which may have processors
+// of its own before it. Each delivery lists the processors that the batch has passed.
+// The next queue is the first processor of the present list that the batch has not
+// passed. So a batch skips no processor when the list changes.
 //
 // The pipeline's mutex guards the fields. The slices are replaced, never changed.
 type chain struct {
-	processors []*Queue // queues of the processors of all exporters, in order
+	processors []*Queue // queues of the processors that all exporters share, in order
 	queues     []*Queue // queues of exporters
 	gone       []*Queue // queues of exporters that have left and may still have batches
 	// all are the queues above, the processors of single exporters, and processors that
@@ -25,8 +25,8 @@ type chain struct {
 type stage struct {
 	processor bool
 	patience  time.Duration // longest wait in a processor that fails open, else 0
-	// exporter is the exporter that the processor is for, nil for all exporters. own are
-	// the processors of this exporter only, in order.
+	// exporter is the exporter that the processor is for, or nil if all exporters share the
+	// processor. own are the processors of this exporter only, in order.
 	exporter *Queue
 	own      []*Queue
 	gone     bool   // the plugin has left the list
@@ -53,7 +53,7 @@ func (c *chain) leave(q *Queue, last uint64) {
 	c.gone = append(slices.Clone(c.gone), q)
 }
 
-// setProcessors replaces the processors of all exporters.
+// setProcessors replaces the processors that all exporters share.
 func (c *chain) setProcessors(list []*Queue) {
 	for _, q := range c.processors {
 		q.stage.gone = !slices.Contains(list, q)

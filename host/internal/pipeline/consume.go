@@ -142,7 +142,8 @@ func (p *Pipeline) Deliver(ctx context.Context, request []byte, sender string) (
 	}
 }
 
-// consume accepts a request. With a receipt, the request becomes a batch at once.
+// consume accepts a request. If r is not nil, the request becomes a batch of its own at
+// once.
 func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, err error) {
 	t.Spans, t.TooLarge, err = otlpwire.Check(request, p.cfg.MaxSpanBytes)
 	if err != nil {

@@ -88,8 +88,8 @@ func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 }
 
 // chargeLocked charges the account with the present size of the encoder, and changes the
-// account by n in addition. The spans of a list count with their estimated heap size
-// until they are encoded; n takes them off.
+// account by n in addition. The spans of a list count with their estimated heap size.
+// After they are encoded, n is minus this size.
 func (e *encoder) chargeLocked(n int64) {
 	size := int64(e.enc.Size())
 	e.p.mem.charge(size - e.charged + n)

@@ -96,8 +96,8 @@ func (l *ledger) filter(processor string, spans uint64) {
 	l.filtered[processor] += spans
 }
 
-// filterEach counts filtered spans by processor, at most the number most in all. It
-// returns most without the counted spans.
+// filterEach counts filtered spans by processor, but no more than most spans in all. It
+// returns most minus the number of counted spans.
 func (l *ledger) filterEach(by map[string]uint64, most uint64) (rest uint64) {
 	for processor, n := range by {
 		if n = min(n, most); n > 0 {

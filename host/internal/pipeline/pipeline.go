@@ -146,9 +146,9 @@ func (p *Pipeline) Leave(q *Queue) {
 	p.chain.leave(q, p.seq)
 }
 
-// SetProcessors replaces the processors of all exporters in one step. A processor that is
-// no longer in the list still processes its batches and passes them on. The caller must
-// call LogNotes when it holds no mutex.
+// SetProcessors replaces the processors that all exporters share, in one step. A
+// processor that is no longer in the list still processes its batches and passes them
+// on. The caller must call LogNotes when it holds no mutex.
 func (p *Pipeline) SetProcessors(list []*Queue) {
 	p.freeze()
 	defer p.unfreeze()

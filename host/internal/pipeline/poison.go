@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A batch that crashes the plugin would crash each of its processes until the batch is
-// too old, and the batches in flight beside it would be sent again each time. Therefore:
+// A batch that crashes the plugin would crash one process after another until the batch
+// is too old. The batches in flight beside it would be sent again each time. Therefore:
 //
 //   - The batches that a process had and did not answer when it crashed are suspects.
 //     Batches that it had answered, or cannot have received, are not. All suspects are
@@ -65,8 +65,9 @@ type End struct {
 // Verdict is the result of Judge.
 type Verdict struct {
 	IDs []string // ids of the batches that a process had when it crashed
-	// Blameless is true if the crash does not count against the plugin: its batch is now in
-	// quarantine, and the plugin has answered other batches since the batch's first crash.
+	// Blameless is true if the crash does not count against the plugin. Its batch is then
+	// in quarantine, and the plugin has answered other batches since the first crash with
+	// it.
 	Blameless bool
 }
 

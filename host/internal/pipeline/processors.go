@@ -20,9 +20,9 @@ import (
 // A processor that fails closed drops the items that it cannot process. A processor that
 // fails open bypasses them: an item goes on unprocessed, and is counted with the reason.
 
-// NewProcessor returns an empty queue for the processor with a name. The caller passes the
-// queue to SetProcessors or Join. A patience above zero makes the processor fail open: it
-// is the longest wait of a batch in the queue.
+// NewProcessor returns an empty queue for the processor called name. The caller passes
+// the queue to SetProcessors or Join. A patience above zero makes the processor fail
+// open: it is the longest wait of a batch in the queue.
 func NewProcessor(p *Pipeline, name string, f *failures.Log, patience time.Duration) *Queue {
 	q := NewQueue(p, name, f)
 	q.stage.processor, q.stage.patience = true, patience

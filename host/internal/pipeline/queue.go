@@ -42,11 +42,11 @@ type ending struct {
 	over     bool // all items are dropped at once, see DropRest
 }
 
-// unstartable reports whether a plugin stops and cannot be started before that.
+// unstartable reports whether a plugin stops soon and cannot be started until then.
 func (e ending) unstartable() bool { return e.hasty && e.hopeless }
 
-// NewQueue returns an empty queue for the exporter with a name. The caller passes it to
-// Join. Failures are reported to f.
+// NewQueue returns an empty queue for the exporter called name. The caller passes the
+// queue to Join. Failures are reported to f.
 func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 	q := &Queue{p: p, name: name, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, ledger: newLedger()}
 	q.timer = time.AfterFunc(time.Hour, q.due)

@@ -26,11 +26,11 @@ const (
 	probeMost = 2 * time.Second
 )
 
-// A back end that is away answers "later" to every batch. To send each batch to it
-// with its own backoff would cost much and achieve nothing. After outageAfter calls
-// in a row without success, for more than one batch and for outageLeast, the back
-// end counts as away: one batch is sent at a time, with pauses up to probeMost, and
-// the rest wait in the queue. The first other answer ends the outage.
+// A back end that is away answers "later" to every batch. To send each batch to it with
+// its own backoff would cost much and achieve nothing. The back end counts as away after
+// outageAfter calls in a row without success, if they were for more than one batch and
+// lasted for outageLeast. Then one batch is sent at a time, with pauses up to probeMost,
+// and the rest wait in the queue. The first other answer ends the outage.
 //
 //   - A single batch that fails again and again makes no outage: calls with other
 //     batches succeed in between, or there is no other batch. The batch has its own

@@ -225,7 +225,8 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// unknownNames returns warnings about settings for plugins that no folder has brought.
+// unknownNames returns a warning for each name in a setting that no plugin of the list
+// has.
 func unknownNames(s *Settings, list []Entry) []string {
 	known := map[string]bool{"": true, EveryPlugin: true}
 	for _, e := range list {

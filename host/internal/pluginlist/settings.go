@@ -11,8 +11,8 @@ import (
 // The variables that this package names in its errors.
 const (
 	EnvPlugins = "SERVE_TRACING_EXPORTER_PLUGIN"
-	// EnvProcessors is the list of the processors of all exporters. EnvExporterProcessors
-	// has processors of one exporter, "EXPORTER:ENTRY".
+	// EnvProcessors is the list of the processors that all exporters share.
+	// EnvExporterProcessors has the processors of single exporters, "EXPORTER:ENTRY".
 	EnvProcessors         = "SERVE_TRACING_PROCESSOR_PLUGIN"
 	EnvExporterProcessors = "SERVE_TRACING_EXPORTER_PROCESSORS"
 	EnvProcessorFail      = "SERVE_TRACING_PROCESSOR_FAIL"

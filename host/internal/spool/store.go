@@ -84,8 +84,8 @@ type Store struct {
 
 // writer is the part of a Store that only one write at a time uses.
 type writer struct {
-	seg    *segment // nil: the next Append begins one
-	count  int      // segments begun
+	seg    *segment // nil: the next Append begins a segment
+	count  int      // number of the last segment
 	looked time.Time
 }
 

@@ -12,7 +12,7 @@ import (
 // are logged at once. The lines of other starts are held back, and logged only if the start
 // ends by a new cause.
 type attempt struct {
-	// log is used until the end of the process.
+	// log gets the records of the attempt, until the end of the process.
 	log *slog.Logger
 
 	mu      sync.Mutex

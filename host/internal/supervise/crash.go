@@ -30,8 +30,8 @@ func (c *crash) Error() string { return c.err.Error() }
 func (c *crash) Unwrap() error { return c.err }
 
 // endedByOthers reports whether a ready process ended without a fault of its code: by a
-// signal from another process, or with status 0, because a process may exit so after
-// such a signal. A kill for lack of memory is a fault of the plugin.
+// signal from another process, or with status 0. A process that handles such a signal
+// often exits with status 0. A kill for lack of memory is a fault of the plugin.
 func endedByOthers(r launch.Report) bool {
 	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
 	return inOrder || !mayBeToBlame(r)

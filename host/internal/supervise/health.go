@@ -68,9 +68,9 @@ func (s *sender) heard() {
 // checkHealth makes a health check. If there is no answer, it adds misses to the missed
 // answers, and kills the plugin if it is hung. It also kills a plugin that refuses the
 // check and does not end. checkHealth blocks until the plugin has answered, the check
-// has failed, or the plugin has ended. If another check is running, it first waits for
-// the end of that check, and then makes its own: the answer to the other check may be
-// older than the caller's call.
+// has failed, or the plugin has ended. If another check is running, it waits for the end
+// of that check, and then makes its own. The answer to the other check may be older than
+// the caller's call.
 func (s *sender) checkHealth(ctx context.Context, misses int) {
 	select {
 	case s.probe.checking <- struct{}{}:

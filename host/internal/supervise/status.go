@@ -196,8 +196,8 @@ func (s *pluginStatus) steady() {
 	}
 }
 
-// calmLocked ends the degraded state, and the trouble in the failures log, of a plugin
-// that delivered after its last failure and has no batch to send again. Without
+// calmLocked ends the degraded state, and the trouble in the failures log. It does so if
+// the plugin delivered after its last failure and has no batch to send again. Without
 // calmLocked, both would last until the next batch, which calls delivered.
 func (s *pluginStatus) calmLocked() {
 	success := s.counts.lastSuccess
