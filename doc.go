@@ -25,7 +25,7 @@
 //	internal/spans  starts and ends these spans, with the OpenTelemetry SDK of a
 //	                provider. Their names and keys are in package semconv.
 //	tracing         has the provider, which samples spans and stamps the identity
-//	                of the request on them. A span that ends goes to its processor.
+//	                of the request on them. Ended spans go to its processor.
 //	host            is this processor. It encodes spans (internal/otlpwire), seals
 //	                batches, and sends them to each plugin, a process of its own
 //	                (internal/launch, internal/wire, proto/servetrace/plugin/v1).

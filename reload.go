@@ -51,7 +51,7 @@ const reloadGrace = time.Second
 func startReloads(texts reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &reloads{texts: texts, reload: reload, log: log, asked: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
-	go func() { // ends with stop
+	go func() { // ends when stop is called
 		defer close(r.done)
 		for {
 			select {

@@ -374,7 +374,7 @@ func (s *service) drain(ctx context.Context) error {
 	if timeout == 0 {
 		timeout = serving.DefaultShutdownTimeout
 	}
-	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the cause in the error text
+	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the error text of Shutdown names this cause
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Serving.MinDrainingPeriod+timeout, over)
 	defer cancel()
 	return s.server.Shutdown(ctx)

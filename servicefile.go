@@ -22,9 +22,9 @@ const EnvConfig = "SERVE_CONFIG"
 // empty too, only the environment is read. docs/reference/service-file.md lists the
 // keys.
 //
-// A program with a flag for the file passes its value as path. For a flag with another
-// setting, pass a getenv that returns the flag's value for the setting's variable, so
-// that the value is checked. Or change the Config.
+// A program with a flag for the file passes its value as path. For a flag that sets
+// something else, pass a getenv that returns the flag's value for the variable of the
+// setting, so that the value is checked. Or change the returned Config.
 //
 // The file is read once, with two exceptions: the configurations of plugins are read
 // again whenever a plugin is configured, and the apps' settings at SIGHUP. getenv is

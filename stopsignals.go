@@ -32,7 +32,7 @@ func handleStopSignals(signals <-chan os.Signal, reset func()) stopSignals {
 		close(ending)
 		<-ended
 	}}
-	go func() { // ends with end, or after the second signal
+	go func() { // ends when end is called, or after the second signal
 		defer close(ended)
 		var first time.Time
 		for {

@@ -21,7 +21,7 @@ type connections struct {
 	most      int
 	mostBytes int64
 	linger    time.Duration
-	unused    func() // called after there was no connection for linger
+	unused    func() // called after there was no connection for the duration linger
 	log       *slog.Logger
 
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ type conn struct {
 	// Guarded by all.mu.
 	read     int64      // bytes read so far
 	arriving []*arrival // requests that are arriving, in the order of their start
-	held     int64      // bytes read since the first of them began
+	held     int64      // bytes read since the first arriving request began
 	busy     int        // number of requests without an answer
 	used     time.Time  // end of the last request; zero: there was none
 	closed   bool
@@ -97,7 +97,7 @@ func (l listener) Accept() (net.Conn, error) {
 		if c := l.all.admit(raw, l.protocol); c != nil {
 			return c, nil
 		}
-		_ = raw.Close() // no request came on it
+		_ = raw.Close() // an error has no effect, because no request has arrived
 	}
 }
 

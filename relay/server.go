@@ -86,7 +86,7 @@ func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		for _, f := range s.fronts {
-			_ = f.listener.Close() // no request came on it
+			_ = f.listener.Close() // an error has no effect, because no request has arrived
 		}
 		return err
 	}

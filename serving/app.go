@@ -82,7 +82,7 @@ func (a *App) check() error {
 	names := map[string]bool{}
 	for i, d := range a.deployments() {
 		switch {
-		case d == nil && i == 0: // reported above
+		case d == nil && i == 0: // reported above as a missing ingress
 		case d == nil:
 			faults.add("deployment %d of WithDeployments is nil", i-1)
 		case names[d.name]:

@@ -12,7 +12,7 @@ import (
 // backpressure is the response to a client if a queue is full.
 type backpressure struct {
 	status     int
-	retryAfter time.Duration // zero: not sent
+	retryAfter time.Duration // zero: the response has no Retry-After
 }
 
 // backpressureStatuses are the allowed statuses, the default first.

@@ -188,9 +188,9 @@ func (c CallConfig) withDefaults() CallConfig {
 
 // place describes the processes that run a deployment, as seen by this process.
 type place struct {
-	target string // target of the other processes that run it; empty: this process runs it, or it is absent
+	target string // target of the other processes that run the deployment; empty if none is known
 	source discovery.Source
-	absent bool // this process neither runs nor calls it
+	absent bool // this process neither runs nor calls the deployment
 }
 
 // places returns the place of each deployment that this process does not run. The error

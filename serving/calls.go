@@ -17,11 +17,11 @@ import (
 // calls has the two sides of the calls between this process and others. Its fields do not
 // change after New.
 type calls struct {
-	cfg    CallConfig // with its defaults
+	cfg    CallConfig // with defaults in place of zeros
 	places map[*Deployment]place
 	creds  credentials.TransportCredentials // nil without TLS
 	pool   *callclient.Pool
-	server *callserver.Server // nil if no other process calls this one
+	server *callserver.Server // nil if no other process may call this process
 	log    *slog.Logger
 }
 

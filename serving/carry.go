@@ -90,7 +90,7 @@ var typeError = reflect.TypeFor[error]()
 // sender sends the argument of a call, a stream on a goroutine of its own.
 type sender struct {
 	sending  sync.WaitGroup
-	panicked error // panic of the iterator; read it after the wait
+	panicked error // panic of the iterator; wait returns it
 }
 
 // send sends the argument. A stream is sent in the background.
@@ -108,7 +108,7 @@ func (s *sender) send(w *way, x router.AcceptedCall, arg argument, in any) error
 				_ = x.CloseSend(s.panicked) // the caller gets the panic
 			}
 		}()
-		_ = x.CloseSend(sendItems(w.deployment.codec, x, in)) // Recv returns the error
+		_ = x.CloseSend(sendItems(w.deployment.codec, x, in)) // Recv returns an error of the sending
 	})
 	return nil
 }

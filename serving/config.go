@@ -127,10 +127,10 @@ type Config struct {
 	Calls CallConfig
 }
 
-// ConfigFromEnv reads the variables above, and the variables of gRPC, through getenv. An
-// empty value counts as unset. The error names every wrong variable, its value and the
-// allowed values. Fields without a variable stay zero, except MinDrainingPeriod, which is
-// 3s in a Kubernetes pod.
+// ConfigFromEnv reads the variables above, and the variables of gRPC and of calls between
+// processes, through getenv. An empty value counts as unset. The error names every wrong
+// variable, its value and the allowed values. Fields without a variable stay zero, except
+// MinDrainingPeriod, which is 3s in a Kubernetes pod.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}
 	cfg := Config{
@@ -236,7 +236,8 @@ func (e *envReader) duration(name string) time.Duration {
 	return d
 }
 
-// limit returns a duration. Zero means no limit, and is returned as -1.
+// limit returns a duration, 0 if the variable is unset. A value of zero means no limit,
+// and limit then returns -1.
 func (e *envReader) limit(name string) time.Duration {
 	if d := e.duration(name); d != 0 || e.getenv(name) == "" {
 		return d

@@ -22,12 +22,12 @@ type Deployment struct {
 	pressure  *backpressure        // nil: the server's setting
 	methods   []method             // functions that are called by handle
 	locals    []router.Constructor // from calls of PerReplica
-	rpcs      grpcproxy.Services   // its gRPC services
+	rpcs      grpcproxy.Services   // gRPC services of the deployment
 	codec     Codec
 	errors    callwire.Errors // errors that keep their identity in other processes
 
-	built     atomic.Pointer[router.Deployment] // set once, when a server is built for it
-	elsewhere atomic.Bool                       // the server neither runs nor calls it
+	built     atomic.Pointer[router.Deployment] // set once, when New builds the server of the deployment
+	elsewhere atomic.Bool                       // the server neither runs nor calls the deployment
 }
 
 // DeploymentOption changes a [Deployment] as it is built.

@@ -18,7 +18,7 @@ import (
 type method struct {
 	name   string // "" is __call__
 	set    bool   // a function was set
-	stream bool   // it returns a stream
+	stream bool   // the function returns a stream
 	// in and out are the types of its argument and its results.
 	in, out reflect.Type
 	// serve runs the function for another process.
@@ -26,8 +26,9 @@ type method struct {
 }
 
 // AddFunction adds a function to the deployment that other code calls by handle, and
-// returns the handle. It corresponds to a method of Ray's deployment class. method is its
-// name in spans and logs, by the rules of [NewApp], and "" is Ray's __call__.
+// returns the handle. It corresponds to a method of Ray's deployment class. method is the
+// name of the function in spans and logs. It follows the rules of [NewApp], and "" means
+// Ray's __call__.
 //
 // Call it before [New], and from one goroutine at a time. New reports the faults of name
 // and function. The replicas share f, which must be safe for concurrent use.
@@ -134,7 +135,7 @@ type streamCall[In, Out any] struct {
 	yield func(Out, error) bool // yield of the caller's loop
 
 	last     Out  // the item that came with the error at the end of the stream
-	stopped  bool // the caller wants no more
+	stopped  bool // the caller has left its loop
 	yielded  bool // the caller has got an item from another process
 	inCaller bool // the body of the caller's loop is running
 }

@@ -71,10 +71,10 @@ type GRPCConfig struct {
 	// reset. Far beyond it, the connection is closed. Zero: 65536.
 	MaxHeaderBytes int
 
-	// StallTimeout is the longest time that a client may hold up its call. In a call without
-	// a client stream, the one message must arrive as a whole within this time. A Send must
-	// not wait longer for the client to take earlier messages. A client stream may pause
-	// without a limit. Zero: 60s. Negative: no limit.
+	// StallTimeout is the longest time for which a client may delay its call. In a call
+	// without a client stream, the one message must arrive as a whole within this time. A
+	// Send must not wait longer for the client to take earlier messages. A client stream
+	// may pause without a limit. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
 	// ConnectionTimeout bounds the time in which a new connection completes its HTTP/2

@@ -87,9 +87,9 @@ type StreamHandle[In, Out any] struct {
 }
 
 // Stream returns the function's stream for in. The call begins when a loop ranges over
-// the stream. Each range is a call of its own, on the loop's goroutine. It holds its slot
-// until the stream has ended or the loop was left. Break out of the loop, or return, to
-// end the stream early.
+// the stream. Each range is a call of its own, on the loop's goroutine. The call holds
+// its slot until the stream has ended or the loop was left. Break out of the loop, or
+// return, to end the stream early.
 //
 // An error comes last, with the function's value beside it. By then the call has ended
 // and its slot is free. In errors and all else it is like [Handle.Call]. If ctx ends, the

@@ -16,11 +16,10 @@ type Local[T any] struct {
 	deployment string
 }
 
-// PerReplica has each replica of d construct a value before it takes calls. The
-// replicas are constructed in the background from [Server.Start] on, each on a
-// goroutine of its own; requests that come earlier wait. Values of several
-// PerReplica are constructed in the order of these calls, and a later one can Get
-// the earlier ones.
+// PerReplica has each replica of d construct a value before it takes calls. The replicas
+// are constructed in the background from [Server.Start] on, each on a goroutine of its
+// own; requests that come earlier wait. Values of several PerReplica are constructed in
+// the order of these calls, and a later construct can Get the earlier values.
 //
 // A construct that fails or panics is tried again, with a fresh replica, after 1 s, 2 s
 // and so on, up to 64 s. If a replica of d has run before, the tries do not end.
@@ -28,9 +27,9 @@ type Local[T any] struct {
 // [DeploymentUnavailableError]). construct may take as long as it needs. Its context ends
 // when the replica must stop before it is ready.
 //
-// A T may have the methods of [Reconfigurer], [HealthChecker] and [Stopper].
-// Construct and these have a context for which [ReplicaContext] and [Local.Get]
-// work as in a call.
+// A T may have the methods of [Reconfigurer], [HealthChecker] and [Stopper]. construct
+// and these methods get a context with which [ReplicaContext] and [Local.Get] work as in
+// a call.
 //
 // Call PerReplica before [New] gets d's app.
 func PerReplica[T any](d *Deployment, construct func(ctx context.Context) (T, error)) *Local[T] {

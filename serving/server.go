@@ -39,7 +39,7 @@ type Server struct {
 	end  context.CancelCauseFunc
 
 	stop    sync.Once
-	stopErr error // written in stop
+	stopErr error // written by the function that stop runs
 
 	mu   sync.Mutex
 	addr net.Addr // nil before Start
@@ -218,8 +218,8 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 	return errors.Join(faults...)
 }
 
-// Start listens and serves in the background; ctx covers the listening only.
-// Call it once. It fails if it cannot listen at an address.
+// Start listens and serves in the background. ctx is used only while the listeners are
+// opened. Call it once. It fails if it cannot listen at an address.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Server) Start(ctx context.Context) error {
 		err = s.startGRPC(ctx)
 	}
 	if err != nil {
-		_ = l.Close() // no request came on it
+		_ = l.Close() // an error has no effect, because no request has arrived
 		s.calls.stop(ctx)
 		return err
 	}
@@ -243,7 +243,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// runLocked serves the connections of l in the background, until Shutdown.
+// runLocked starts the replicas, and serves the connections of l in the background.
 func (s *Server) runLocked(l net.Listener) {
 	s.addr = l.Addr()
 	s.all.start()

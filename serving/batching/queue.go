@@ -126,8 +126,8 @@ func (q *queue[In, Out]) wakeLocked() {
 	}
 }
 
-// startLocked starts a worker as the leader, if a leader is needed and a worker is
-// allowed. It reports whether it did.
+// startLocked starts a worker as the leader, if a leader is needed and a further worker
+// is allowed. It reports whether it started a worker.
 func (q *queue[In, Out]) startLocked() bool {
 	if q.waiting.n == 0 || q.leading || q.workers >= q.core.concurrent {
 		return false

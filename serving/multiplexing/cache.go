@@ -284,7 +284,7 @@ func (c *cache[M]) finishLoad(e *entry[M], err error) {
 	} else {
 		e.state = loaded
 		for call := range e.waiting {
-			c.uses.add(e, call) // before shrinkLocked can unload it
+			c.uses.add(e, call) // so that shrinkLocked does not unload the model
 		}
 		c.uses.touch(e)
 		if c.entries[e.id] != e {
@@ -292,7 +292,7 @@ func (c *cache[M]) finishLoad(e *entry[M], err error) {
 		}
 		e.unwanted = false
 		c.shrinkLocked()
-		c.room.signal() // loads that waited for e to go must check again
+		c.room.signal() // e is no longer unwanted, so waiting loads must check again
 	}
 	c.mu.Unlock()
 	close(e.done)

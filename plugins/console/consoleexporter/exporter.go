@@ -24,8 +24,9 @@
 //     they can be moved away at any time.
 //
 // The exporter does not hold spans back until their trace is complete. Spans of a later
-// batch are drawn under a heading with "continued", below their known ancestors
-// (it remembers at most some 3 MiB of them). A span with a missing parent is marked.
+// batch are drawn under a heading with "continued", below their known ancestors (the
+// exporter remembers at most some 3 MiB of ancestors). A span with a missing parent is
+// marked.
 //
 // If a part of a batch cannot be written, the whole batch is retried, so a span may
 // appear twice. A partly written span is removed from its file if the disk is full. The

@@ -63,8 +63,8 @@ func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint 
 	return e
 }
 
-// httpEndpoint parses the URL of an HTTP endpoint. EnvTracesEndpoint is used as it is;
-// any other is a base URL:
+// httpEndpoint parses the URL of an HTTP endpoint. The value of EnvTracesEndpoint is used
+// as it is; a value from another source is a base URL:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#endpoint-urls-for-otlphttp
 func httpEndpoint(v value) (endpoint, error) {
 	shown := shownText(v.text)

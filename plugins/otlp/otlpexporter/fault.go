@@ -16,8 +16,9 @@ type adviser struct{ settings settings }
 
 // fault describes a cause of calls without an answer.
 type fault struct {
-	// in lists texts that occur in the errors. One text is enough. gRPC keeps only the text
-	// of an error, so errors of HTTP are recognised by text, too. Tests check the texts.
+	// in lists texts of errors. The fault applies to an error that contains one of the
+	// texts. gRPC keeps only the text of an error, so errors of HTTP are recognised by
+	// text, too. Tests check the texts.
 	in []string
 	// say is the description and the advice. It follows the endpoint's name. {setting} is
 	// the setting with the endpoint, {proxy} the proxy.

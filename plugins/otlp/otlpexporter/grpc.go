@@ -57,8 +57,9 @@ func dialOptions(c settings) []grpc.DialOption {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		// By default, servers allow no time below five minutes. Keepalive also sets
-		// TCP_USER_TIMEOUT, by which the kernel closes a connection that acknowledges nothing.
+		// By default, servers allow at most one ping in five minutes. Keepalive also sets
+		// TCP_USER_TIMEOUT, by which the kernel closes a connection that acknowledges
+		// nothing.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithDisableServiceConfig(), // no DNS queries for TXT records
 	}

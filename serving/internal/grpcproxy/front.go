@@ -106,7 +106,7 @@ func (f *Front) newServer(workers uint32) *grpc.Server {
 func (f *Front) Start(l net.Listener) error {
 	var err error
 	if f.later, err = sameSocket(l); err != nil {
-		_ = l.Close() // no request came on it
+		_ = l.Close() // an error has no effect, because no request has arrived
 		return fmt.Errorf("start gRPC server: %w", err)
 	}
 	f.listener = l

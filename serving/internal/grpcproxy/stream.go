@@ -24,9 +24,9 @@ import (
 // its context, such as grpc.SetTrailer, go to grpc's stream itself, which refuses
 // them by then.
 type callStream struct {
-	stream  grpc.ServerStream // grpc's
+	stream  grpc.ServerStream // grpc's own stream
 	info    *grpc.StreamServerInfo
-	stall   time.Duration // how long one message may be held up; no limit if not positive
+	stall   time.Duration // time for which the client may delay one message; no limit if not positive
 	arrived time.Time
 	call    context.Context         // context of the call, see beginCall
 	endCall context.CancelCauseFunc // ends call

@@ -17,8 +17,8 @@ type requestBody struct {
 	body    io.ReadCloser // the body that net/http gave
 	stream  bool          // the request came by HTTP/2
 	reads   stall.Deadline
-	stalled *atomic.Bool          // set if the client holds up a read
-	ending  atomic.Pointer[error] // reason for which the proxy ends the body; nil before
+	stalled *atomic.Bool          // set if the client has delayed a read beyond the limit
+	ending  atomic.Pointer[error] // reason for which the proxy ends the body; nil until then
 	read    atomic.Bool           // it was read to its end; from then on net/http watches the connection
 
 	mu  sync.Mutex

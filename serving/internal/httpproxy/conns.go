@@ -50,7 +50,7 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if s.closed {
-			_ = c.Close() // no request came on it
+			_ = c.Close() // an error has no effect, because no request has arrived
 		}
 	case http.StateActive:
 		if conn := s.open[c]; conn != nil {
@@ -68,7 +68,7 @@ func (s *conns) closeFresh() {
 	s.closed = true
 	for c, conn := range s.open {
 		if conn.fresh {
-			_ = c.Close() // no request came on it
+			_ = c.Close() // an error has no effect, because no request has arrived
 		}
 	}
 }

@@ -15,10 +15,10 @@
 //  4. If the handler did not answer, the proxy does. The span ends, and the request is
 //     counted and logged.
 //
-// A response has one writer: the handler from its first write on, or the proxy if the time
-// is over or the handler has failed. A response that fails after it began is cut off,
-// never completed. A read or write that the client holds up fails with ErrClientStalled,
-// and the handler may still answer: see package stall.
+// A response has one writer: the handler from its first write on, or the proxy if the
+// time is over or the handler has failed. A response that fails after it began is cut
+// off, never completed. A read or write that the client delays too long fails with
+// ErrClientStalled, and the handler may still answer: see package stall.
 //
 // A handler may take over the connection of a request that asks for another protocol. A
 // web socket is watched, see package socket: its context ends when a close frame or the

@@ -23,7 +23,7 @@ func modelIDOf(h http.Header) string {
 	}
 	for _, key := range modelIDHeaders {
 		if ids := h[key]; len(ids) > 0 {
-			return strings.ToValidUTF8(ids[len(ids)-1], "\uFFFD") // it appears in spans
+			return strings.ToValidUTF8(ids[len(ids)-1], "\uFFFD") // spans contain the id
 		}
 	}
 	return ""

@@ -18,7 +18,7 @@ type pace struct {
 	writes     stall.Deadline
 	body       *requestBody // nil if there is none
 	peer       *connection  // the connection, for HTTP/2 only
-	stalled    atomic.Bool  // the client has held up a read or a write
+	stalled    atomic.Bool  // the client has delayed a read or a write beyond the limit
 
 	duplex  bool  // the handler reads the body while it writes
 	broken  bool  // a write has failed

@@ -48,7 +48,7 @@ type response struct {
 	informs bool        // a 1xx response has set headers on conn
 	events  eventStream // the state of a response that is a stream of events
 	header  http.Header // the handler's own headers, copied to conn when the response begins
-	status  int         // status of the handler's response; 0 before it
+	status  int         // status of the handler's response; 0 until it begins
 	missing int64       // bytes that are missing of a declared Content-Length; -1: unknown
 	late    bool        // the handler has written after the client closed its side
 	whole   bool        // the handler has returned and net/http may complete the response
@@ -75,7 +75,7 @@ func (p *response) WriteHeader(status int) {
 	defer p.mu.Unlock()
 	switch {
 	case p.phase == begun:
-		p.conn.WriteHeader(status) // net/http logs that it is superfluous
+		p.conn.WriteHeader(status) // net/http logs that the call is superfluous
 	case p.phase != open || p.checkRequestLocked() != nil:
 		// The proxy responds, or has responded. The next Write returns the error.
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:

@@ -18,9 +18,9 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Assignment is a slot of a replica for a call, and the call while the replica runs it. A
-// nil Assignment means no slot. It has the whole state of the call in the replica, so that
-// a request needs only one allocation for it.
+// Assignment is a slot of a replica for a call, and the call while the replica runs it.
+// An Assignment has the whole state of the call in the replica, so that a request needs
+// only one allocation for this state. A nil Assignment means no slot.
 type Assignment struct {
 	deployment *Deployment
 	member     *member

@@ -33,9 +33,9 @@ func newHooks(returned func()) *hooks {
 }
 
 // run runs user code for a replica in a goroutine of its own, with the context ctx, and
-// returns its error. A panic becomes an error. When patience has ended, run waits another
-// inflight.CutGrace. Then it returns, although the code still runs. From then on, left
-// names this code.
+// returns its error. A panic becomes an error. When patience has ended, run waits for
+// inflight.CutGrace more, and then returns although the code still runs. From then on,
+// the result of left contains the name of this code.
 func (h *hooks) run(patience, ctx context.Context, r *Replica, name string, f func(context.Context) error) error {
 	done := h.begin(ctx, r, name, f)
 	select {

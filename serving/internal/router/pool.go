@@ -14,7 +14,7 @@ type member struct {
 	models  []string      // ids of models as the member announced them; the slice is never changed
 	sent    []sent        // models of the running requests
 
-	trust // only for a process
+	trust // used only for a process
 }
 
 type sent struct {

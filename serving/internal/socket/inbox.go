@@ -80,8 +80,8 @@ func (in *inbox) put(b []byte, err error) {
 }
 
 // scanLocked looks for the end of the socket, and starts answerTime. After a close frame,
-// this happens when the handler has read the data before it. After the end of the
-// connection, it happens at once, and again at each read of remaining bytes.
+// answerTime starts when the handler has read the data before the frame. After the end of
+// the connection, it starts at once, and again at each read of remaining bytes.
 func (in *inbox) scanLocked(b []byte, err error) {
 	_, before := in.frames.Closed()
 	in.frames.Scan(b)

@@ -15,7 +15,7 @@
 //     is called once, when the socket is over ([closing]).
 //  5. Close, by the handler, or Finish, by the proxy, ends the socket: with a close frame
 //     if one can still be sent, time for the client to answer it, and the connection's
-//     end. The first call ends it, whichever it is.
+//     end. Only the first of these calls has an effect.
 //
 // The package does not speak RFC 6455: pings, masks, messages and the handshake are the
 // handler's. Open this file, then inbox.go, outbox.go and closing.go.
@@ -34,8 +34,8 @@ import (
 type Options struct {
 	// Context is the context of the request. Required.
 	Context context.Context
-	// Over is called once, when the socket is over: it should end Context. It
-	// must not block. Required.
+	// Over is called once, when the socket is over. Over should end Context, and must not
+	// block. Required.
 	Over func(End)
 	// CloseFrame returns the code and the reason of the close frame for a socket that its
 	// handler closes after Context has ended. Code 0 means no close frame. Required.

@@ -10,9 +10,9 @@
 //  3. After the close frame, Closed reports its code. Scan ignores later bytes.
 //
 // A Scanner checks as little as possible: masks, reserved bits, unknown opcodes, UTF-8
-// and the order of fragments are the duty of the web socket library. It gives up
-// (Broken) only if the end of a frame or the meaning of a close frame is in doubt, and
-// reports nothing from then on.
+// and the order of fragments are the duty of the web socket library. It gives up (Broken)
+// only if the end of a frame or the meaning of a close frame is unknown, and reports
+// nothing from then on.
 //
 // It changes no byte, sends nothing and has no timer.
 package wsframe
@@ -206,8 +206,8 @@ func (s *Scanner) Closed() (code int, ok bool) {
 	return int(s.code), s.phase == closed
 }
 
-// Restart begins a new stretch of the direction for HasData. A data frame that has
-// begun and not ended belongs to the stretch.
+// Restart begins a new period for HasData. A data frame that has begun and not ended
+// belongs to the new period.
 func (s *Scanner) Restart() {
 	s.data = s.phase == inPayload && s.header[0]&opcodeMask < opcodeCtrl
 }
