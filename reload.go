@@ -44,8 +44,8 @@ var (
 
 var errStopping = errors.New("the service stops")
 
-// reloadGrace is the time that a canceled reload has to end. It bounds the stop if a reload
-// ignores its context.
+// reloadGrace is the time that a canceled reload has to end. It bounds the time of the
+// stop if a reload ignores its context.
 const reloadGrace = time.Second
 
 func startReloads(texts reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {

@@ -40,8 +40,8 @@ type options struct {
 // error, from Config.LogLevel on, in the format of Config.LogFormat, through
 // tracing.NewLogHandler. Lines that user code logs with a request's context have the ids
 // of request and trace. The default has a queue, so that a request does not wait for the
-// reader of the log. If lines are read too slowly, it drops lines and logs their number.
-// Only a line of user code at level ERROR may wait, at most 100 ms.
+// reader of the log. If the lines are read too slowly, the queue drops lines and the log
+// reports their number. Only a line of user code at level ERROR may wait, at most 100 ms.
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
@@ -119,7 +119,7 @@ type service struct {
 	admin         *admin.Server   // nil if there is no listener
 	pluginReloads *reloads        // nil if tracing is off
 	appReloads    *reloads        // nil if there is no service file
-	server        *serving.Server // nil until it is started
+	server        *serving.Server // nil until the server is started
 	// closers stop the started parts, the last part first.
 	closers []func(context.Context) error
 	hangups <-chan os.Signal // SIGHUP
@@ -189,8 +189,8 @@ func readSettings(getenv func(string) string) {
 	_, _ = LoadConfigFile("", getenv) // an empty environment has no errors
 }
 
-// startAdmin starts the admin listener. It starts before all other parts and ends after
-// them, so that operators can watch a long start or stop.
+// startAdmin starts the admin listener. The listener starts before all other parts and
+// ends after them, so that operators can watch a long start or stop.
 func (s *service) startAdmin(ctx context.Context, recent *host.Recent) error {
 	server, err := admin.NewServer(s.cfg.Admin, s.host.Stats, s.log)
 	if err != nil { // cannot happen: Validate has checked the settings

@@ -130,9 +130,9 @@ func checkPlugins(file *servicefile.File) {
 // plugin's configuration.
 const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
 
-// addDocuments sets the plugins' configurations from the file, except if the
-// environment sets them. If the console plugin runs because the file names no other
-// plugin, it gets the folder for span files, unless its output is set elsewhere.
+// addDocuments sets the plugins' configurations from the file, except if the environment
+// sets them. If the console plugin runs because the file names no other plugin, its
+// output is the folder for span files, unless the output is set elsewhere.
 func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string) {
 	configs := maps.Clone(c.Host.PluginConfigs)
 	if configs == nil {

@@ -23,8 +23,9 @@ type stopSignals struct {
 }
 
 // handleStopSignals handles the signals that arrive from now on. Further signals within
-// signalWindow after the first signal are ignored. After the second signal it calls
-// reset, so that the next signal has its default action. The caller must call end.
+// signalWindow after the first signal are ignored. After the second signal
+// handleStopSignals calls reset, so that the next signal has its default action. The
+// caller must call end.
 func handleStopSignals(signals <-chan os.Signal, reset func()) stopSignals {
 	forced, force := context.WithCancelCause(context.Background())
 	ending, ended := make(chan struct{}), make(chan struct{})

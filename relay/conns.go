@@ -15,8 +15,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// connections has the open connections of all listeners. It limits their number, and the
-// bytes of requests that are still arriving. Safe for concurrent use.
+// connections has the open connections of all listeners. It limits the number of
+// connections, and the bytes of requests that are still arriving. Safe for concurrent
+// use.
 type connections struct {
 	most      int
 	mostBytes int64
@@ -76,7 +77,7 @@ type tally struct {
 // arrival is a request that is arriving.
 type arrival struct {
 	conn  *conn
-	start int64 // value of conn.read at its start
+	start int64 // value of conn.read at the start of the request
 }
 
 // listener accepts connections of senders, up to the limits.
@@ -147,7 +148,8 @@ func (a *connections) add(c *conn) (closed *conn, idle, ok bool) {
 	return closed, idle, true
 }
 
-// senderOf returns the key of a sender: its process if it is local, otherwise its address.
+// senderOf returns the key of a sender: the process if the sender is local, otherwise the
+// address.
 func senderOf(raw net.Conn) (string, error) {
 	if _, local := raw.(*net.UnixConn); !local {
 		return raw.RemoteAddr().String(), nil
@@ -156,12 +158,12 @@ func senderOf(raw net.Conn) (string, error) {
 	return fmt.Sprintf("pid %d (uid %d)", peer.PID, peer.UID), err
 }
 
-// peerOf returns the key for the limit on connections: the process if it is local,
-// otherwise the IP address. For IPv6 it is the network (/64), because one machine may
-// use all addresses of the network.
+// peerOf returns the key for the limit on connections: the process if the sender is
+// local, otherwise the IP address. For IPv6 it is the network (/64), because one machine
+// may use all addresses of the network.
 func peerOf(raw net.Conn, sender string) string {
 	addr, err := netip.ParseAddrPort(raw.RemoteAddr().String())
-	if err != nil { // it is a Unix socket
+	if err != nil { // the address of a Unix socket has no IP address
 		return sender
 	}
 	ip := addr.Addr().Unmap()
@@ -311,8 +313,8 @@ func (a *connections) recountLocked(c *conn) {
 	a.held += c.held
 }
 
-// begin notes that a request arrives. The caller must call done when it has arrived, and
-// ended after its answer.
+// begin notes that a request arrives. The caller must call done when the request has
+// arrived, and ended after the answer.
 func (c *conn) begin() *arrival {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()

@@ -45,9 +45,9 @@ func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// decoder decompresses and converts requests. It does this for a few requests at a time,
-// because each may need several times its size. It is the decompressor of a gRPC server.
-// Safe for concurrent use.
+// decoder decompresses and converts requests. Only a few requests are decoded at a time,
+// because each may need several times its size of memory. It is the decompressor of a
+// gRPC server. Safe for concurrent use.
 type decoder struct {
 	most int // largest size of a decoded request, in bytes
 	// unzipping is for requests that are compressed or in the compact form, and converting
@@ -63,7 +63,7 @@ func newDecoder(most int) *decoder {
 // Type returns the name of the compression.
 func (*decoder) Type() string { return "gzip" }
 
-// Do returns a compressed message as it is, because it does not have the context of the
+// Do returns a compressed message as it is, because Do does not have the context of the
 // call. grpcService.decompressed and codec decompress it.
 func (*decoder) Do(r io.Reader) ([]byte, error) { return io.ReadAll(r) }
 

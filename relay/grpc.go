@@ -126,9 +126,9 @@ type call struct {
 	keep func() bool
 }
 
-// beginCall records that a call of Export begins. gRPC calls it before it reads more bytes
-// from the connection. gRPC answers some calls without exportStream: the deadline is over,
-// or the compression is unknown. The context of such a call ends, too.
+// beginCall records that a call of Export begins. gRPC calls beginCall before gRPC reads
+// more bytes from the connection. gRPC answers some calls without exportStream: the
+// deadline is over, or the compression is unknown. The context of such a call ends, too.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != wire.ExportMethod {
 		return ctx, nil
@@ -145,7 +145,7 @@ func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 }
 
 // compressionCheck is a stats.Handler that counts the calls with an unknown compression,
-// which gRPC refuses without exportStream. It logs the first of them.
+// which gRPC refuses without exportStream. It logs the first of these calls.
 type compressionCheck struct{ *service }
 
 // HandleRPC checks the compression of a call of Export.

@@ -46,8 +46,8 @@ func (l lockedSocket) Close() error {
 	return errors.Join(l.UnixListener.Close(), unix.Flock(int(l.lock.Fd()), unix.LOCK_UN), l.lock.Close())
 }
 
-// listenUnix opens the socket at path, in a folder that it creates with mode 0700 if it
-// is missing. It returns a RunningError if another relay has the lock.
+// listenUnix opens the socket at path, and creates a missing folder of the socket with
+// mode 0700. It returns a RunningError if another relay has the lock.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("folder of the socket: %w", err)
@@ -73,7 +73,7 @@ func lockSocket(path string) (*os.File, error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		running := &RunningError{Socket: path}
-		_, _ = fmt.Fscan(f, &running.PID) // the other relay may not have written it yet
+		_, _ = fmt.Fscan(f, &running.PID) // the other relay may not have written its process id yet
 		_ = f.Close()
 		return nil, running
 	}

@@ -42,7 +42,7 @@ func (e *ending) Error() string { return e.reason }
 // front is a listener with its server.
 type front struct {
 	protocol string // "grpc" or "http"
-	secure   bool   // it has TLS
+	secure   bool   // the listener has TLS
 	listener net.Listener
 	serve    func(net.Listener) error
 	drain    func() // closes the listener and blocks until each request is answered
@@ -79,10 +79,10 @@ func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Start listens, and accepts requests in the background. It blocks while it looks up host
-// names, until ctx ends, but at most two seconds. It returns a RunningError if another
-// relay listens at the socket, and another error if an address is not available. It must be
-// called once.
+// Start listens, and accepts requests in the background. It blocks while host names are
+// looked up, until ctx ends or two seconds have passed. It returns a RunningError if
+// another relay listens at the socket, and another error if an address is not available.
+// It must be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		for _, f := range s.fronts {
@@ -196,10 +196,10 @@ func (s *Server) unused() {
 	}
 }
 
-// Shutdown closes the listeners and removes the sockets, so that another relay can
-// start. Further requests get UNAVAILABLE. It blocks until each request is answered. If
-// ctx ends first, it returns an error with the cause. Shut the Host down next: it
-// decides on the requests that wait for their delivery. Then call Close.
+// Shutdown closes the listeners and removes the sockets, so that another relay can start.
+// Further requests get UNAVAILABLE. It blocks until each request is answered. If ctx ends
+// first, it returns an error with the cause. Shut the Host down next, because the Host
+// answers the requests that wait for their delivery. Then call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.drainOnce.Do(func() {
 		s.service.stopping.Store(true)

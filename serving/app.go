@@ -16,7 +16,7 @@ type App struct {
 	prefix  string
 	ingress *Deployment
 	others  []*Deployment
-	timeout *time.Duration // timeout of its requests; nil: the server's setting
+	timeout *time.Duration // timeout of HTTP requests to the app; nil: the server's setting
 }
 
 // AppOption changes an [App] as it is built.
@@ -33,9 +33,9 @@ func WithRoutePrefix(prefix string) AppOption {
 	return AppOption{func(a *App) { a.prefix = prefix }}
 }
 
-// WithDeployments adds deployments that the app's code calls by handle. If it is given
-// several times, it adds all of them. Their names must differ from each other and from the
-// name of the ingress. A deployment belongs to one app only.
+// WithDeployments adds deployments that the app's code calls by handle. If the option is
+// given several times, all these deployments are added. Their names must differ from each
+// other and from the name of the ingress. A deployment belongs to one app only.
 func WithDeployments(ds ...*Deployment) AppOption {
 	return AppOption{func(a *App) { a.others = append(a.others, ds...) }}
 }

@@ -80,8 +80,8 @@ type Config struct {
 	BackpressureRetryAfter time.Duration
 
 	// ShutdownTimeout is the time that requests in flight have to finish after the server
-	// starts to drain. The caller of [Server.Shutdown] applies it with its context. Zero:
-	// 20s.
+	// starts to drain. The caller of [Server.Shutdown] must pass a context that ends after
+	// this time. Zero: 20s.
 	ShutdownTimeout time.Duration
 
 	// MinDrainingPeriod is the time in which a stopping server still takes new requests,

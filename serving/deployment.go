@@ -116,8 +116,8 @@ func (d *Deployment) noServer() error {
 	return errNoServer
 }
 
-// check returns all faults of the deployment. ingress reports whether it is the ingress of
-// its app.
+// check returns all faults of the deployment. ingress reports whether the deployment is
+// the ingress of its app.
 func (d *Deployment) check(ingress bool) error {
 	var faults faults
 	if !validName(d.name) {

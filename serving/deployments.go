@@ -42,7 +42,7 @@ func (a *deployments) stop(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(inflight.CloseGrace, cancel) })
 	defer stop()
 	errs := make([]error, len(a.order))
-	var waits sync.WaitGroup // wait for all at the same time, so that a deployment that hangs does not use up the time of the others
+	var waits sync.WaitGroup // all waits run at the same time, so that no deployment uses up the time of another
 	for i, d := range a.order {
 		waits.Go(func() { errs[i] = d.replicas().Wait(ctx, late) })
 	}

@@ -69,6 +69,6 @@ type QueueFullError = cause.QueueFullError
 // deployment and returns it passes the 503 on.
 //
 // App and Deployment are names, Tries is the number of failed starts, and Reason the
-// error of the last one. The text is Ray's. It has neither Tries nor Reason, because
-// clients see it.
+// error of the last one. The text is Ray's. The text has neither Tries nor Reason,
+// because clients see the text.
 type DeploymentUnavailableError = cause.DeploymentUnavailableError

@@ -19,7 +19,7 @@ type method struct {
 	name   string // "" is __call__
 	set    bool   // a function was set
 	stream bool   // the function returns a stream
-	// in and out are the types of its argument and its results.
+	// in and out are the types of the argument and the results.
 	in, out reflect.Type
 	// serve runs the function for another process.
 	serve func(*router.Assignment, *callserver.Exchange) error

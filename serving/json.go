@@ -101,8 +101,7 @@ func JSONStream[In, Out any](f func(context.Context, In) iter.Seq2[Out, error], 
 	})
 }
 
-// acceptsEvents reports whether the headers name the media type that an EventSource asks
-// for.
+// acceptsEvents reports whether the header Accept names text/event-stream.
 func acceptsEvents(h http.Header) bool {
 	for _, accept := range h["Accept"] {
 		for part := range strings.SplitSeq(accept, ",") {

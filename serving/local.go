@@ -92,9 +92,9 @@ type HealthChecker interface {
 	CheckHealth(ctx context.Context) error
 }
 
-// Stopper is a value of [PerReplica] that releases its resources when its replica stops:
-// the replica has no call any more, and gets none. Values are stopped in the reverse
-// order of their construction. The context ends with the timeout of
+// Stopper is a value of [PerReplica] that releases its resources when its replica stops.
+// Stop is called when the replica has no call any more, and gets none. Values are stopped
+// in the reverse order of their construction. The context ends with the timeout of
 // [WithGracefulShutdown]; the replica does not wait longer. An error is logged.
 //
 // If the server is shut down with too little time for the replica's calls, Stop is not

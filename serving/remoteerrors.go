@@ -12,10 +12,11 @@ var ErrReplicaLost = cause.ErrReplicaLost
 
 // RemoteError is the error of a function in another process.
 //
-// Text is its text, and Type the name of its Go type there. Wrapped are the errors that
-// it wraps, as far as they can be sent: the runtime's errors, errors of package context,
-// statuses of gRPC, panics, and the errors of [WithErrors] and [WithErrorType]. An error
-// that is itself in this list arrives as it is, and not as a RemoteError.
+// Text is the text of the error, and Type is the name of its Go type in the other
+// process. Wrapped has the wrapped errors that can be sent: the runtime's errors, errors
+// of package context, statuses of gRPC, panics, and the errors of [WithErrors] and
+// [WithErrorType]. An error that is itself in this list arrives as it is, and not as a
+// RemoteError.
 type RemoteError = cause.RemoteError
 
 // WithErrors names errors that functions of the deployment return, or wrap. A caller in

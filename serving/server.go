@@ -112,7 +112,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// deploy builds the router of a deployment, and its replicas unless other processes run
+// deploy builds the router of a deployment, and the replicas unless other processes run
 // them. It does nothing for a deployment that is absent.
 func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	at := s.calls.places[d]

@@ -48,7 +48,7 @@ const (
 // of their limits.
 type DeploymentStatus = router.DeploymentStatus
 
-// ReplicaStatus is the state of a replica at one moment. ID is its unique id, and Since
-// the time at which it entered State. Ongoing is the number of its requests. Models are
-// the ids of the models that it holds or loads.
+// ReplicaStatus is the state of a replica at one moment. ID is the unique id of the
+// replica, and Since is the time at which the replica entered State. Ongoing is the
+// number of its requests. Models are the ids of the models that it holds or loads.
 type ReplicaStatus = router.ReplicaStatus

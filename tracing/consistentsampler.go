@@ -21,10 +21,10 @@ const (
 )
 
 // consistentSampler samples a share of the traces by OpenTelemetry's rule of consistent
-// probability. It samples a trace if its randomness is not below a threshold. The
-// randomness is the explicit value "rv", or else the last 56 bits of the trace id. All
-// samplers with this rule and the same share sample the same traces. If the sampler is
-// parent based, a span inherits the decision of its parent, as with
+// probability. It samples a trace if the randomness of the trace is not below a
+// threshold. The randomness is the explicit value "rv", or else the last 56 bits of the
+// trace id. All samplers with this rule and the same share sample the same traces. If the
+// sampler is parent based, a span inherits the decision of its parent, as with
 // [sdktrace.ParentBased].
 //
 // At shares between 0 and 1 it writes the threshold as "th" into the "ot" member of the

@@ -20,15 +20,15 @@ const (
 	LogSpanID     = "span_id"  // 16 hexadecimal digits
 )
 
-// NewLogHandler returns a handler that adds the ids of the request and the trace to
-// each line of next: request_id, app, deployment, replica, trace_id and span_id, as far
-// as the line's context has them. Code of a replica outside of a request (its start,
-// its health checks, its end) gets app, deployment and replica. Lines must be logged
-// with a context, as by [slog.InfoContext]. The span is the current span of the
+// NewLogHandler returns a handler that adds the ids of the request and the trace to each
+// line of next: request_id, app, deployment, replica, trace_id and span_id, as far as the
+// line's context has them. Code of a replica outside of a request (the start, the health
+// checks and the stop of the replica) gets app, deployment and replica. Lines must be
+// logged with a context, as by [slog.InfoContext]. The span is the current span of the
 // context; span_id is omitted if it is not sampled. replica is omitted in a proxy.
 //
-// The keys are added at the top level, even if the logger has open groups. A key that
-// the line or its logger already has keeps its value. Lines without any of these ids
+// The keys are added at the top level, even if the logger has open groups. If the line or
+// its logger already has a key, the key keeps its value. Lines without any of these ids
 // are unchanged. The handler is safe for concurrent use if next is.
 func NewLogHandler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
 
@@ -53,7 +53,7 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if len(attrs) == 0 {
 		return h
 	}
-	attrs = slices.Clone(attrs) // the caller may change them, and replay keeps them
+	attrs = slices.Clone(attrs) // the caller may change attrs, and replay keeps attrs
 	with := h.apply(func(n slog.Handler) slog.Handler { return n.WithAttrs(attrs) })
 	if h.ungrouped == nil {
 		for _, a := range attrs {

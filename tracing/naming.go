@@ -42,7 +42,7 @@ func optIn(list, group string) (mode string) {
 	for word := range strings.SplitSeq(list, ",") {
 		switch strings.TrimSpace(word) {
 		case group + "/dup":
-			return SemconvDup // it has priority over the word without "/dup"
+			return SemconvDup // this word has priority over the word without "/dup"
 		case group:
 			mode = SemconvStable
 		}

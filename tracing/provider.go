@@ -123,10 +123,10 @@ func (p *Provider) ForceFlush(ctx context.Context) error {
 }
 
 // Shutdown stops making spans and shuts every processor down, in order, until ctx ends.
-// It does so even if ctx has already ended, so that each processor can release its
-// resources. Call it after the last request: spans that end later are lost. The error
-// joins the errors of the processors. Later calls wait for the first call and return
-// its error.
+// It shuts them down even if ctx has already ended, so that each processor can release
+// its resources. Call it after the last request: spans that end later are lost. The error
+// joins the errors of the processors. Later calls wait for the first call and return its
+// error.
 func (p *Provider) Shutdown(ctx context.Context) error {
 	if p.sdk == nil {
 		return nil

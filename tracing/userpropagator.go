@@ -30,7 +30,7 @@ func (p userPropagator) Extract(ctx context.Context, carrier propagation.TextMap
 	here, found := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(out)
 	if !found.Equal(here) { // the carrier has another span context
 		if !found.Equal(trace.SpanContextFromContext(r.Inbound)) {
-			return out // it is the context of another caller
+			return out // the carrier has the context of another caller
 		}
 		if here.IsValid() && !here.IsRemote() {
 			out = trace.ContextWithSpan(out, trace.SpanFromContext(ctx))
@@ -47,7 +47,7 @@ func (userPropagator) keepBaggage(ctx, out, inbound context.Context) context.Con
 	merged := here
 	for _, m := range found.Members() {
 		if m.String() == in.Member(m.Key()).String() {
-			continue // it is unchanged since the request arrived, and ctx may have changed or deleted it
+			continue // the member is unchanged since the request arrived, and ctx may have changed or deleted it
 		}
 		merged, _ = merged.SetMember(m) // fails only for a member without data
 	}

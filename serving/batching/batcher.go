@@ -69,7 +69,7 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	return it.out, it.err
 }
 
-// call runs the function for the items and stores its outputs in them.
+// call runs the function for the items, and stores the outputs in the items.
 func (b *Batcher[In, Out]) call(ctx context.Context, items []*item[In, Out]) error {
 	ins := make([]In, len(items))
 	for i, it := range items {
@@ -97,7 +97,8 @@ type core[In, Out any] struct {
 	buffer     int
 	patience   time.Duration
 	optErr     error // error of invalid options
-	// execute runs the function for the items. It owns the slice until it returns.
+	// execute runs the function for the items. execute owns the slice until execute
+	// returns.
 	execute func(context.Context, []*item[In, Out]) error
 
 	maxSize atomic.Int64

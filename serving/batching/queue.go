@@ -267,7 +267,7 @@ func (q *queue[In, Out]) sizeOf(ctx context.Context, ins []In) (size int, err er
 	return q.core.size(ins), nil
 }
 
-// failLocked removes a waiting item from its group and answers it with an error.
+// failLocked removes a waiting item from its group, and gives its caller an error.
 func (q *queue[In, Out]) failLocked(it *item[In, Out], err error) {
 	q.waiting.remove(it)
 	it.settleLocked(err)

@@ -20,8 +20,8 @@ type StreamBatcher[In, Out any] struct {
 	f func(context.Context, []*Request[In, Out]) error
 }
 
-// Request is one request of a batch of streams: its input and the stream to its
-// consumer. The batched function must not use it after it has returned.
+// Request is one request of a batch of streams: its input and the stream to its consumer.
+// The batched function must not use a Request after the function has returned.
 type Request[In, Out any] struct {
 	// In is the input.
 	In In
@@ -45,8 +45,8 @@ type Request[In, Out any] struct {
 // with its error or panic if there is one.
 //
 // In Ray Serve such a function yields a list per step, with an entry for each request,
-// and a sentinel for a finished request. Here a request needs no entry once it has
-// finished or its consumer has left.
+// and a sentinel for a finished request. Here a finished request, or a request without a
+// consumer, needs no entry.
 func NewStream[In, Out any](name string, f func(ctx context.Context, batch []*Request[In, Out]) error, opts ...Option) *StreamBatcher[In, Out] {
 	b := &StreamBatcher[In, Out]{f: f}
 	b.init(name, opts)
@@ -159,7 +159,7 @@ func (r *Request[In, Out]) sendSlowly(out Out) bool {
 // sent before. Use End for a request that finishes before the rest of its batch.
 // Outputs sent after it are dropped. Only the first End counts.
 func (r *Request[In, Out]) End(err error) {
-	r.queue.markAnswered(r.item) // before finish, so that the consumer is not counted as gone
+	r.queue.markAnswered(r.item) // before finish, so that a consumer that then leaves does not count as gone
 	r.finish(err)
 }
 

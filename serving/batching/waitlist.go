@@ -15,8 +15,8 @@ type state uint8
 const (
 	waiting   state = iota // in a group
 	running                // in a batch
-	answered               // its answer is ready
-	abandoned              // its caller has returned, or is about to
+	answered               // the answer of the item is ready
+	abandoned              // the caller of the item has returned, or is about to return
 )
 
 // item is the input and the answer of one request.
@@ -24,7 +24,7 @@ type item[In, Out any] struct {
 	ctx     context.Context
 	in      In
 	arrived time.Time
-	request *Request[In, Out] // nil unless it is a stream
+	request *Request[In, Out] // nil if the item belongs to a Batcher and not to a StreamBatcher
 	done    chan struct{}     // closed when the answer is ready; streams do not use it
 	out     Out               // written before done is closed
 	err     error             // written before done is closed
@@ -134,8 +134,8 @@ func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
 	return nil
 }
 
-// take forms a batch of the first items of the group. It returns nil if all of them
-// have left, or if their size must be measured again.
+// take forms a batch of the first items of the group. It returns nil if the callers of
+// all these items have left, or if the size must be measured again.
 func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *batch[In, Out] {
 	most := limit
 	if w.sized {

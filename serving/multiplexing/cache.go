@@ -52,7 +52,7 @@ const (
 	gone
 )
 
-// entry is one model, from the first request for it until it is unloaded.
+// entry is one model, from the first request for the model until the model is unloaded.
 type entry[M any] struct {
 	id   string
 	done chan struct{} // closed when the load has succeeded or failed
@@ -210,7 +210,7 @@ func (c *cache[M]) waitForRoom(ctx context.Context, e *entry[M]) error {
 }
 
 // shrinkLocked unloads unused models while too many are held, or all unused models once
-// the cache has stopped. It reports whether it unloaded any.
+// the cache has stopped. It reports whether it has unloaded a model.
 func (c *cache[M]) shrinkLocked() (changed bool) {
 	for c.stopped || c.models.max > 0 && c.held > c.models.max {
 		var oldest *entry[M]
@@ -288,7 +288,7 @@ func (c *cache[M]) finishLoad(e *entry[M], err error) {
 		}
 		c.uses.touch(e)
 		if c.entries[e.id] != e {
-			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for its place in memory
+			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for the memory of e
 		}
 		e.unwanted = false
 		c.shrinkLocked()

@@ -55,10 +55,10 @@ func WithUnload[M any](f func(ctx context.Context, id string, model M)) Option {
 }
 
 // New returns a cache of models. load returns the model with the given id. The id is
-// never empty; it comes from clients, so load must treat it as an untrusted name. The
-// context carries the values of the first request that asked, and has no deadline. It
-// ends when no request waits for the model any more, or when the replica stops. Loads
-// of different models may run concurrently.
+// never empty. Clients choose the id, so load must treat it as an untrusted name. The
+// context of a load carries the values of the first request for the model, and has no
+// deadline. The context ends when no request waits for the model any more, or when the
+// replica stops. Loads of different models may run concurrently.
 func New[M any](load func(ctx context.Context, id string) (M, error), opts ...Option) *Models[M] {
 	s := settings{max: defaultMaxModels}
 	for _, o := range opts {

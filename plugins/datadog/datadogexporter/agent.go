@@ -67,8 +67,8 @@ func newAgent(address *url.URL, timeout time.Duration) *agent {
 
 var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// checkReachable returns nil if an agent answers with a status below 500. The tracer would
-// start even without an agent.
+// checkReachable returns nil if an agent answers with a status below 500. The tracer does
+// not check this, because it starts even without an agent.
 func (a *agent) checkReachable(ctx context.Context) error {
 	status, _, err := a.call(ctx, http.MethodGet, infoPath, nil, nil)
 	if status > 0 && status < http.StatusInternalServerError {

@@ -226,7 +226,7 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 		case p.chunks != nil:
 			d.taken = true
 			if strings.HasPrefix(string(body), "{") {
-				n.rates.Store(&body) // the tracer's next payload is answered with them
+				n.rates.Store(&body) // the tracer's next payload is answered with these rates
 			}
 		}
 		d.payloads = d.payloads[1:]

@@ -12,8 +12,8 @@ import (
 )
 
 // tracerLog passes dd-trace-go's log to the host's log. It logs texts that differ only in
-// numbers once. After maxTexts texts it forgets them, at most once a minute, and reports
-// the number of lines that were left out until then.
+// numbers once. After maxTexts texts it forgets all texts, at most once a minute, and
+// reports the number of lines that were left out until then.
 type tracerLog struct {
 	log *slog.Logger
 

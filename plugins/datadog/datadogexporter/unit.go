@@ -11,7 +11,7 @@ import (
 // unit has the spans of a batch that become one chunk of Datadog. These are all spans of a
 // trace below the same missing parent, or all roots of a trace with the spans below them.
 type unit struct {
-	outer spanKey // the missing parent; its span id is zero for roots
+	outer spanKey // the missing parent; the span id is zero for roots
 	// spans are sorted: each parent comes before its children.
 	spans []unitSpan
 }

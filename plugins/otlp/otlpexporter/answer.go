@@ -114,7 +114,8 @@ func (e *coded) Error() string { return e.status.Message() }
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
 // success returns the result of a successful answer, which may be partial. An answer that
-// is not OTLP still means delivered, because of its status, except if it is a web page.
+// is not OTLP still means that the spans are delivered, because of its status. A web page
+// does not mean this.
 func (a *answers) success(r reply, server string) error {
 	if r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<") {
 		// A server that answers a POST of spans with a web page has not accepted them.

@@ -25,8 +25,8 @@ type endpoint struct {
 	// asIs reports that nothing was appended to the URL.
 	asIs   bool
 	target string
-	// host is the machine, with its port if it has one, as in a URL. It is empty for a Unix
-	// socket.
+	// host is the machine, with the port if there is a port, as in a URL. It is empty for a
+	// Unix socket.
 	host string
 	// authorization is the header with the URL's user and password, or "".
 	authorization string

@@ -90,8 +90,8 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 //
 // Invalid values and unusable files are returned as [pluginsdk.ConfigError]s, all at
 // once, each with the variable or the path in the configuration. NewWith does not wait
-// for the network. The exporter is safe for concurrent use. An error of its Export is
-// final if OTLP defines it so, and never contains a header's value.
+// for the network. The exporter is safe for concurrent use. An error of Export is final
+// if OTLP defines the error as final. It never contains a header's value.
 //
 // NewWith disables the internal log of OpenTelemetry's API in this process
 // (otel.SetLogger).
@@ -153,7 +153,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 		return e.adviser.slow(c, within, setting)
 	case c.fault != nil:
 		return errors.New(e.adviser.explained(c.fault.Error(), c.at))
-	default: // the client ended the call before the transport got it
+	default: // the client ended the call before it used the transport
 		return errors.New(e.adviser.explained(err.Error(), nil))
 	}
 }

@@ -86,7 +86,7 @@ func checkHeader(protocol, name, text string) error {
 		return errors.New("the name has characters that are not allowed in a header's name")
 	}
 	if protocol == protocolGRPC && strings.HasSuffix(strings.ToLower(name), "-bin") {
-		return nil // it is sent in base64
+		return nil // gRPC sends the value in base64
 	}
 	if !httpguts.ValidHeaderFieldValue(text) {
 		return errors.New("the value has control characters, such as the end of a line")

@@ -23,8 +23,8 @@ const maxRedirects = 3
 // newHTTP returns a client for HTTP. The client encodes requests; the transport does
 // everything else.
 //
-// Each option overrides a variable that the client would read itself. With our HTTP
-// client it ignores its own timeout and TLS configuration.
+// Each option overrides a variable that the client would read itself. Because the client
+// gets our HTTP client, it ignores its own timeout and TLS configuration.
 func newHTTP(c settings) (connection, error) {
 	t := &transport{answers: answers{adviser: adviser{c}}}
 	if err := t.renew(nil); err != nil {
@@ -70,7 +70,7 @@ var _ http.RoundTripper = (*transport)(nil)
 // maxAnswer bytes.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
-	c.answered, c.fault = false, nil // after a redirect, they have the values of the first answer
+	c.answered, c.fault = false, nil // after a redirect, these fields have the values of the first answer
 	defer func() { _ = req.Body.Close() }()
 	out, err := t.outgoing(c, req)
 	if err != nil {

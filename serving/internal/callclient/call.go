@@ -18,9 +18,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// answerTimeout bounds the wait for the answer to an offer. A process answers at once. If
-// it does not, it is frozen, overloaded or disconnected, and the call goes to another
-// process.
+// answerTimeout bounds the wait for the answer to an offer. A process answers at once.
+// Without an answer, the process is frozen, overloaded or disconnected, and the call goes
+// to another process.
 const answerTimeout = 2 * time.Second
 
 var errNoAnswer = errors.New("no answer in time")
@@ -32,7 +32,7 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.AcceptedCall, 
 	late := time.AfterFunc(answerTimeout, func() { x.stream.cancel(errNoAnswer) })
 	err := x.begin(o)
 	if !late.Stop() {
-		x.stream.cancel(errNoAnswer) // the timer does it, too, but maybe later
+		x.stream.cancel(errNoAnswer) // the timer also cancels the stream, but maybe later
 		if err == nil {
 			err = &router.RefusedError{Err: errNoAnswer}
 		}

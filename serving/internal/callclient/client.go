@@ -113,6 +113,6 @@ func (p *Pool) release(addr string, c *conn) {
 	}
 	p.mu.Unlock()
 	if last {
-		_ = c.Close() // it carries no call
+		_ = c.Close() // the connection carries no call
 	}
 }

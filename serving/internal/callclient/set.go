@@ -162,7 +162,8 @@ func (s *Set) Unready() string {
 	return fmt.Sprintf("Deployment(name='%s', app='%s') has no process at %s that takes requests yet.", s.name, s.app, s.cfg.Target)
 }
 
-// Status implements [router.Replicas]. Its replicas are the processes, by their addresses.
+// Status implements [router.Replicas]. The replicas in the status are the processes, with
+// their addresses as ids.
 func (s *Set) Status() router.DeploymentStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +236,8 @@ type peer struct {
 	since       time.Time
 	capacity    int
 	models      []string
-	unavailable error // reason for which its replicas do not start
-	fault       error // reason for which it cannot be reached
+	unavailable error // reason for which the replicas of the process do not start
+	fault       error // reason for which the process cannot be reached
 }
 
 func newPeer(s *Set, addr string) *peer {

@@ -10,7 +10,7 @@ import (
 )
 
 // stream carries calls, one after another, because a new stream for each call would cost
-// more than twice as much.
+// more than twice as much as a call on an existing stream.
 type stream struct {
 	grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse] // nil until open
 

@@ -177,7 +177,7 @@ func refusalOf(err error) *servev1.Refused {
 type Exchange struct {
 	ctx    context.Context // of the call
 	stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]
-	first  *servev1.CallRequest // nil once Recv has returned it
+	first  *servev1.CallRequest // first message of the call; nil once Recv has read it
 	errors *callwire.Errors
 
 	ended    error // error of the call

@@ -21,8 +21,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Errors are the errors of user code that keep their identity in another process. The zero
-// value has none. It does not change once a server uses it.
+// Errors are the errors of user code that keep their identity in another process. The
+// zero value has none. An Errors does not change once a server uses it.
 type Errors struct {
 	// Known are errors for errors.Is, by their text.
 	Known []error
@@ -57,8 +57,8 @@ func TypeOf[E error]() ErrorType {
 	}
 }
 
-// wellKnown are the errors of the runtime and the standard library that keep their identity
-// in another process, with their names in messages.
+// wellKnown are the errors of the runtime and the standard library that keep their
+// identity in another process, each with its name in messages.
 var wellKnown = []struct {
 	name string
 	err  error

@@ -80,8 +80,9 @@ func (e *QueueFullError) ErrorType() string { return "*serving.QueueFullError" }
 // DeploymentUnavailableError is documented in package serving.
 type DeploymentUnavailableError struct {
 	App, Deployment string
-	// Tries is the number of failed starts, and Reason the error of the last start. They are
-	// for operators. The error text does not contain them, because clients see it.
+	// Tries is the number of failed starts, and Reason the error of the last start. They
+	// are for operators. The error text does not contain them, because clients see the
+	// text.
 	Tries  int
 	Reason error
 }

@@ -118,7 +118,7 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) e
 }
 
 // follow lists the slices and watches them until a request fails. It calls works for each
-// watch that the API accepts, and returns the error of the request.
+// watch that the API accepts, and returns the error of the failed request.
 func (s *kubernetesSource) follow(ctx context.Context, view *sliceView, works func()) error {
 	// A new client for each list uses the present certificates.
 	client, err := s.client()

@@ -31,7 +31,7 @@ type call struct {
 
 	// Used by the proxy, for the access log.
 	ctx  context.Context   // context with the proxy span; nil without an app
-	span trace.SpanContext // context of the proxy span; zero if it does not record
+	span trace.SpanContext // context of the proxy span; zero if the span does not record
 	code codes.Code        // code of the answer to the client
 	err  error             // the reason for the end of the call, if it is not the handler's answer
 }

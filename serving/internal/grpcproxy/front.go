@@ -60,7 +60,7 @@ type Front struct {
 
 	accepting sync.WaitGroup // counts goroutines in which serving accepts connections
 	ends      sync.WaitGroup // the goroutines of Drain
-	drained   chan struct{}  // closed when the first server has no connection; Drain makes it
+	drained   chan struct{}  // closed when the first server has no connection; Drain makes the channel
 }
 
 // New returns nil if no app has gRPC services.
@@ -150,7 +150,7 @@ func (f *Front) Drain() {
 	if f.listener == nil {
 		return
 	}
-	_ = f.listener.Close() // it accepts nothing more, with or without an error
+	_ = f.listener.Close() // the listener accepts nothing more, even after an error
 	f.accepting.Wait()     // else the server would drop a connection that it has just accepted
 	f.drained = make(chan struct{})
 	f.ends.Go(func() { f.serve(f.draining, f.later) })

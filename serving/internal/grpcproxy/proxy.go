@@ -182,7 +182,8 @@ func peerOf(ctx context.Context) net.Addr {
 // returns the error that ended the call, or nil.
 //
 // The handler has its own goroutine, so that a client does not wait for a handler that
-// exceeds its time. The slot stays taken until the handler has returned.
+// runs longer than the call may take. The slot stays taken until the handler has
+// returned.
 func (p *proxy) dispatch(ctx context.Context, c *call) error {
 	assigned, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
 		Protocol:   spans.GRPC,

@@ -12,7 +12,7 @@ import (
 )
 
 // statsStream is the stream that a handler sees if there are stats handlers. It reports
-// to them the events that grpc's own server reports.
+// to these handlers the events that grpc's own server would report.
 type statsStream struct {
 	grpc.ServerStream
 

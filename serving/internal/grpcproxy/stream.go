@@ -18,11 +18,11 @@ import (
 // callStream is the [grpc.ServerStream] that the handler of one call sees, over
 // grpc's stream.
 //
-// The proxy can take the call from a handler that still runs. From then on the
-// handler's Send and Recv fail, and operations under way end with grpc's stream,
-// which ends when the proxy returns the status. Functions that a handler calls on
-// its context, such as grpc.SetTrailer, go to grpc's stream itself, which refuses
-// them by then.
+// The proxy can take the call from a handler that still runs. From then on the handler's
+// Send and Recv fail, and operations under way end with grpc's stream, which ends when
+// the proxy returns the status. Functions with the handler's context, such as
+// grpc.SetTrailer, use grpc's stream itself. After the proxy has taken the call, grpc's
+// stream refuses them.
 type callStream struct {
 	stream  grpc.ServerStream // grpc's own stream
 	info    *grpc.StreamServerInfo
@@ -42,7 +42,7 @@ type callStream struct {
 
 	mu       sync.Mutex
 	returned bool  // the handler has returned
-	taken    error // reason for which the proxy took the call from the handler; nil if it did not
+	taken    error // reason for which the proxy took the call from the handler; nil if the handler still has the call
 	refused  error // a *messageError if grpc has ended the stream with its status
 }
 

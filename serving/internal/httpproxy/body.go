@@ -19,7 +19,7 @@ type requestBody struct {
 	reads   stall.Deadline
 	stalled *atomic.Bool          // set if the client has delayed a read beyond the limit
 	ending  atomic.Pointer[error] // reason for which the proxy ends the body; nil until then
-	read    atomic.Bool           // it was read to its end; from then on net/http watches the connection
+	read    atomic.Bool           // the body was read to its end; from then on net/http watches the connection
 
 	mu  sync.Mutex
 	err error // error of later reads; nil before the body has ended

@@ -57,7 +57,7 @@ func (c *httpCall) Invoke(ctx context.Context) error {
 // End implements [router.Call].
 func (c *httpCall) End(_ context.Context, err error) (spans.ReplicaResult, error) {
 	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up its own request only, not a copy
-		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
+		_ = c.seen.MultipartForm.RemoveAll() // an error leaves only temporary files
 	}
 	status, err := c.x.completeResponse(err)
 	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: cause.ForSpan(err)}, err

@@ -23,7 +23,7 @@ type conns struct {
 type connection struct {
 	net.Conn
 
-	fresh bool // it has not sent a request; guarded by conns.mu
+	fresh bool // the client has not sent a request; guarded by conns.mu
 
 	mu    sync.Mutex
 	moved time.Time // time at which the client last read bytes of an HTTP/2 response

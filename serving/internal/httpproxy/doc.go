@@ -11,7 +11,7 @@
 //     there on a goroutine of its own, with a response that the exchange can take away.
 //  3. The exchange waits for the handler, or for the end of the request: a timeout, the
 //     stop of the server or the replica. A client that closes its side ends only the
-//     handler's context, because it may still read.
+//     handler's context, because the client may still read.
 //  4. If the handler did not answer, the proxy does. The span ends, and the request is
 //     counted and logged.
 //

@@ -41,7 +41,7 @@ type exchange struct {
 	// For the access log.
 	arrived  time.Time
 	ctx      context.Context   // context with the proxy span; nil without a route
-	span     trace.SpanContext // context of the proxy span; zero if it does not record
+	span     trace.SpanContext // context of the proxy span; zero if the span does not record
 	route    *route            // nil: no route matched
 	status   int               // status of the client's response, or 499
 	err      error             // error that ended the request; nil for an ordinary response
@@ -107,7 +107,7 @@ func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 // when the handler has returned with err. It returns the status that the handler has
 // sent, or 0, and the error that ended the request; nil for an ordinary response. A panic
 // of the handler takes precedence over the context's end, and the context's end over
-// other errors, because they are its consequences.
+// other errors, because the end causes these errors.
 func (x *exchange) completeResponse(err error) (status int, _ error) {
 	resp := &x.resp
 	if s := resp.upgrade.taken(); s != nil {
@@ -123,7 +123,7 @@ func (x *exchange) completeResponse(err error) (status int, _ error) {
 	resp.whole = err == nil && !resp.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
 	status = resp.status
 	if resp.whole && resp.phase == open {
-		resp.beginLocked(http.StatusOK) // as net/http would; if the client has left, it does not count as an answer
+		resp.beginLocked(http.StatusOK) // as net/http would; if the client has left, this response does not count as an answer
 		if why == nil {
 			status = http.StatusOK
 		}
@@ -204,10 +204,10 @@ func (x *exchange) endEarly(why error) error {
 }
 
 // takeResponse takes the response away from a handler that may still run, because the
-// request has ended; why is the cause. It returns the phase in which it found the
-// response. Afterwards the handler can no longer write, and no write is under way. The
-// connection belongs to the proxy, except if the phase is ended or hijacked. complete
-// reports that the handler had written as many bytes as its Content-Length says.
+// request has ended; why is the cause. found is the phase of the response before that.
+// Afterwards the handler can no longer write, and no write is under way. The connection
+// belongs to the proxy, except if the phase is ended or hijacked. complete reports that
+// the handler had written as many bytes as its Content-Length says.
 func (x *exchange) takeResponse(why error) (found phase, complete bool) {
 	resp := &x.resp
 	reset := false
@@ -255,7 +255,7 @@ func (x *exchange) ensureResponse() (status int, cut bool) {
 	status = resp.sent()
 	switch {
 	case x.err == nil:
-		return status, x.leftBehind && x.r.ProtoMajor == 1 // endEarly may have set deadlines on its connection
+		return status, x.leftBehind && x.r.ProtoMajor == 1 // endEarly may have set deadlines on the connection of x
 	case resp.whole:
 		return cmp.Or(status, statusClientGone), false
 	case status != 0:

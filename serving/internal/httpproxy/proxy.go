@@ -189,7 +189,8 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 // error that ended the request, nil for an ordinary response.
 //
 // The handler has its own goroutine, so that a client does not wait for a handler that
-// exceeds its time. The slot stays taken until the handler has returned.
+// runs longer than the request may take. The slot stays taken until the handler has
+// returned.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
 		Protocol:  x.protocol,
@@ -198,7 +199,7 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // it is the same value
-			return cause.Of(ctx) // names the case that the client has left
+			return cause.Of(ctx) // so that a client that has left is named as the cause
 		}
 		return err
 	}

@@ -188,10 +188,10 @@ func closeCodeOf(err error) (code int, reason string) {
 	return wsframe.CodeTryAgain, ""
 }
 
-// socketResult returns the error that ended a socket. It returns nil if a close frame, or a
-// handler without an error, ended the socket. If the connection to the client was lost, it
-// returns that error, because the handler's error follows from it. why is the cause for the
-// end of the handler's context, nil if it has not ended.
+// socketResult returns the error that ended a socket. It returns nil if a close frame, or
+// a handler without an error, ended the socket. If the connection to the client was lost,
+// it returns that error, because the loss causes the handler's error. why is the cause
+// for the end of the handler's context, nil if it has not ended.
 func socketResult(s *socket.Conn, err, why error) error {
 	switch {
 	case cause.IsPanic(err):

@@ -24,8 +24,9 @@ type Workers struct {
 	closed bool
 }
 
-// mostIdle bounds the number of waiting workers, so that a burst leaves few. The stack of
-// a waiting worker is a few KiB at most, because the garbage collector shrinks it.
+// mostIdle bounds the number of waiting workers, so that few workers stay after a burst
+// of requests. The stack of a waiting worker is a few KiB at most, because the garbage
+// collector shrinks it.
 const mostIdle = 128
 
 // Start makes a worker run a job, and does not wait for the job.
@@ -47,7 +48,7 @@ func (w *Workers) live(j Job) {
 	jobs := make(chan Job, 1) // the sender has removed the worker from the list, and must not wait
 	for ok := true; ok; j, ok = <-jobs {
 		j.Run()
-		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own
+		pprof.SetGoroutineLabels(context.Background()) // the handler may have set labels
 		if !w.wait(jobs) {
 			return
 		}

@@ -102,8 +102,8 @@ func (s *started) Run() {
 	a.err = a.Run(a.call)
 }
 
-// run runs the user's code for c. It works in deferred calls, because user code may end
-// its goroutine with runtime.Goexit.
+// run runs the user's code for c. The work after the call is deferred, because user code
+// may end the goroutine with runtime.Goexit.
 func (a *Assignment) run(c Call) (err error) {
 	r := a.member.replica
 	a.call, a.scope.Task = c, c

@@ -43,8 +43,8 @@ type Config struct {
 	RetryAfter      time.Duration
 }
 
-// Deployment is a deployment as its callers reach it: the proxies and handles. It never
-// changes after New, and is safe for concurrent use.
+// Deployment is a deployment in the view of its callers, the proxies and handles. It
+// never changes after New, and is safe for concurrent use.
 type Deployment struct {
 	App, Name string
 	Replicas  Replicas

@@ -10,8 +10,8 @@ type member struct {
 	ongoing int
 	limit   int           // number of requests at a time
 	at      int           // index in the pool of free members; -1 if it is not in the pool
-	idle    chan struct{} // set when the member is removed, and closed when it has no request
-	models  []string      // ids of models as the member announced them; the slice is never changed
+	idle    chan struct{} // set when the member is removed, and closed when the member has no request
+	models  []string      // ids of the models that the member has announced; never changed, only replaced
 	sent    []sent        // models of the running requests
 
 	trust // used only for a process

@@ -178,7 +178,7 @@ func (l *life) startFailed(err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if l.state == ReplicaStopping {
-		return // the replica was stopped before it was ready, which is no failure
+		return // a stop before the replica is ready is no failure
 	}
 	l.stopLocked()
 	s.starts.fails++

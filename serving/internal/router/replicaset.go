@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// ReplicaSet keeps the replicas of one deployment: as many as its settings want, each
-// with the user config that they want. It adds the replicas that take calls to the
-// router's list. Its methods are safe for concurrent use.
+// ReplicaSet keeps the replicas of one deployment: as many as its settings say, each with
+// the user config of the settings. It adds the replicas that take calls to the router's
+// list. Its methods are safe for concurrent use.
 //
 // After each change of its fields, reconcileLocked starts and stops replicas. Such
 // changes are: a replica has started, has failed to start, is found unhealthy or has
@@ -37,7 +37,7 @@ type ReplicaSet struct {
 
 var _ Replicas = (*ReplicaSet)(nil)
 
-// setPhase only moves forward.
+// setPhase is the phase of a set. It only moves forward.
 type setPhase int
 
 const (
@@ -140,7 +140,7 @@ func (s *ReplicaSet) remove(l *life) {
 	s.replicas.remove(l)
 }
 
-// Stop begins the stop of all replicas. Wait waits for it.
+// Stop begins the stop of all replicas. Wait waits for the end of the stop.
 func (s *ReplicaSet) Stop() {
 	s.mu.Lock()
 	defer s.unlock()

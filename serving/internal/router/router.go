@@ -33,7 +33,7 @@ type router struct {
 	ongoing   int                  // number of requests that have a slot
 	limit     int                  // number of requests that a replica runs at a time
 	maxQueued int                  // -1: no limit
-	full      cause.QueueFullError // error for a full queue, without its numbers
+	full      cause.QueueFullError // error for a full queue, without the numbers of requests
 	free      pool                 // the members with a free slot
 	waiting   list.List            // the values are *waiter, oldest first; empty unless free is empty
 	down      error                // reason for which there will be no replica; nil if there may be one
@@ -44,7 +44,7 @@ type router struct {
 // waiter is a request that waits for a slot.
 type waiter struct {
 	model string
-	since time.Time // arrival of the request; waiters are ordered by it
+	since time.Time // arrival of the request; waiters are in the order of their arrival
 	// granted gets one value: the member, or nil if the wait failed. It is buffered, so that
 	// the sender never blocks. err is set before.
 	granted chan *member
@@ -89,7 +89,7 @@ func (r *router) acquireSince(ctx context.Context, model string, since time.Time
 	r.mu.Unlock()
 	select {
 	case m = <-w.granted:
-		if err = w.err; m != nil && r.base.Err() != nil { // the slot is free because its request was cut off
+		if err = w.err; m != nil && r.base.Err() != nil { // the slot is free because another request was cut off
 			r.release(m, model)
 			err = context.Cause(r.base)
 		}

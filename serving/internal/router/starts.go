@@ -20,8 +20,8 @@ func exponential(rounds int) time.Duration {
 
 // starts records the failed starts of a set. The set's mu guards it.
 type starts struct {
-	// backoff returns the pause before the next start, after a number of failed rounds (1 or
-	// more).
+	// backoff returns the pause before the next start. rounds counts the pauses since the
+	// last success, with this pause.
 	backoff func(rounds int) time.Duration
 	everRan bool                              // a replica has taken calls at some time
 	fails   int                               // number of failed starts in a row

@@ -76,12 +76,12 @@ type DeploymentStatus struct {
 
 // ReplicaStatus is a replica at one moment.
 type ReplicaStatus struct {
-	ID    string       `json:"id"` // its unique id
+	ID    string       `json:"id"` // unique id of the replica
 	State ReplicaState `json:"state"`
-	// Since is the time at which it entered the state.
+	// Since is the time at which the replica entered the state.
 	Since time.Time `json:"since"`
 	// Ongoing is the number of requests that the replica has.
 	Ongoing int `json:"ongoing"`
-	// Models are the ids of the models that it holds or loads.
+	// Models are the ids of the models that the replica holds or loads.
 	Models []string `json:"models,omitempty"`
 }

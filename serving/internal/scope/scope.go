@@ -53,7 +53,7 @@ type Replica struct {
 	stopped context.Context // the context of Stop; nil before the call of Stop
 }
 
-// value is a value of a replica. Its first use constructs it.
+// value is a value of a replica. It is constructed when it is first used.
 type value struct {
 	mu   sync.Mutex // held while v is made
 	made bool

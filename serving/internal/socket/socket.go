@@ -40,8 +40,8 @@ type Options struct {
 	// CloseFrame returns the code and the reason of the close frame for a socket that its
 	// handler closes after Context has ended. Code 0 means no close frame. Required.
 	CloseFrame func() (code int, reason string)
-	// WebSocket reports that frames of RFC 6455 follow the head of the response. Other
-	// protocols are not scanned, and only their handler knows their end.
+	// WebSocket reports that frames of RFC 6455 follow the head of the response. Bytes of
+	// other protocols are not scanned, so only the handler knows when the protocol ends.
 	WebSocket bool
 	// Status is the status of a head that has been written; 0 if the handler
 	// writes it.
@@ -77,7 +77,7 @@ const closeGrace = 250 * time.Millisecond
 
 // Conn is the connection. Its methods are safe for concurrent use.
 type Conn struct {
-	net.Conn // the connection; some of its methods are replaced below
+	net.Conn // the connection; methods below replace some of its methods
 
 	o    Options
 	end  closing

@@ -99,19 +99,19 @@ func (d *Deadline) Expired() bool {
 }
 
 // SetOwn sets the handler's deadline. Zero means none. The error is an error of the
-// connection.
+// connection, or errOver.
 func (d *Deadline) SetOwn(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.own = t
 	if !d.ours.IsZero() && time.Now().After(d.ours) {
-		d.ours = time.Time{} // it belongs to an earlier operation
+		d.ours = time.Time{} // this deadline belongs to an earlier operation
 	}
 	return d.setLocked(d.earlierLocked())
 }
 
 // Hurry sets the deadline of the current operation, and of all later operations of the
-// handler. The error is an error of the connection.
+// handler. The error is an error of the connection, or errOver.
 func (d *Deadline) Hurry(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

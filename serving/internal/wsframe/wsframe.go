@@ -1,5 +1,5 @@
-// Package wsframe follows the frames of a web socket (RFC 6455) as they pass by,
-// to find out how it was closed.
+// Package wsframe follows the frames of a web socket (RFC 6455) to find out how the
+// socket was closed.
 //
 // The life of a [Scanner], one for each direction of a socket:
 //
