@@ -57,8 +57,8 @@ type Listener struct {
 }
 
 // New returns a Server that is not started. Requests that arrive before h is started wait
-// in its queue. New returns the error of cfg.Validate, or an error if the token cannot be
-// read.
+// in the queue of h. New returns the error of cfg.Validate, or an error if the token
+// cannot be read.
 func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay settings: %w", err)

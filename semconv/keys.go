@@ -1,6 +1,7 @@
 package semconv
 
-// Ray Serve's own attributes, in the modes "ray" and "dup".
+// Ray Serve's own attributes, in the modes "ray" and "dup". The last words of each
+// comment are the spans that have the attribute, such as "Proxy".
 const (
 	// RequestID is a string: the X-Request-ID header or the gRPC metadata key
 	// request_id of the request, or else a UUID (version 4). On all families. On a
@@ -48,8 +49,9 @@ const (
 	RequestTypeGRPC      = "grpc"
 )
 
-// HTTP and RPC attributes under Ray Serve's names, in the modes "ray" and "dup". They
-// are OpenTelemetry's names from before 2023.
+// HTTP and RPC attributes under Ray Serve's names, in the modes "ray" and "dup". They are
+// OpenTelemetry's names from before 2023. Each comment ends with the spans that have the
+// attribute.
 const (
 	// HTTPMethod is a string: the upper-case verb, "_OTHER" or "WS". On the router span
 	// it is the call method, as in Ray. HTTP only.

@@ -1,8 +1,8 @@
 package semconv
 
-// SchemaURL is the schema of OpenTelemetry's conventions for the names in this file.
-// The scope of the runtime's spans carries it in the modes "stable" and "dup". Ray's
-// names have no schema.
+// SchemaURL is the schema of OpenTelemetry's conventions for the names in this file. The
+// scope of the runtime's spans has this URL in the modes "stable" and "dup". Ray's names
+// have no schema.
 const SchemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
 // HTTP attributes under today's names, in the modes "stable" and "dup". HTTPRoute is

@@ -19,7 +19,7 @@ type App struct {
 	timeout *time.Duration // timeout of HTTP requests to the app; nil: the server's setting
 }
 
-// AppOption changes an [App] as it is built.
+// AppOption changes an [App] while it is built.
 type AppOption struct{ apply func(*App) }
 
 // WithRoutePrefix sets the path under which an app is reached; the default is

@@ -75,7 +75,7 @@ type CallConfig struct {
 	TLSIDs []string
 
 	// MaxStreams is the number of calls that one connection may carry at a time. Further
-	// calls wait in their processes. Zero: 10,000.
+	// calls wait in the processes that make them. Zero: 10,000.
 	MaxStreams int
 
 	// KubernetesAPI is the host:port of the Kubernetes API, for k8s targets. In a pod,

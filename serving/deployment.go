@@ -30,7 +30,7 @@ type Deployment struct {
 	elsewhere atomic.Bool                       // the server neither runs nor calls the deployment
 }
 
-// DeploymentOption changes a [Deployment] as it is built.
+// DeploymentOption changes a [Deployment] while it is built.
 type DeploymentOption struct{ apply func(*Deployment) }
 
 // WithReplicas sets the number of replicas that run the deployment's code, 1 or more. The

@@ -45,7 +45,7 @@ type Server struct {
 	addr net.Addr // nil before Start
 }
 
-// Option changes a [Server] as it is built.
+// Option changes a [Server] while it is built.
 type Option struct{ apply func(*options) }
 
 type options struct {

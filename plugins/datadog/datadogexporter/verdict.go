@@ -68,8 +68,8 @@ func inherited(u unit) *tracer.SpanContext {
 	return from
 }
 
-// outerContext is a parent outside of the batch, for tracer.FromGenericCtx. With a span id
-// of zero, the span becomes a root that keeps the trace id.
+// outerContext is a parent outside of the batch, for tracer.FromGenericCtx. If the span
+// id is zero, the child becomes a root span with this trace id.
 type outerContext struct {
 	key      spanKey
 	priority *int // nil: the tracer decides

@@ -51,7 +51,7 @@ func newHTTP(c settings) (connection, error) {
 	return connection{client, func() error { t.base.Load().CloseIdleConnections(); return nil }}, nil
 }
 
-// transport compresses requests, and records answers in their [call].
+// transport compresses requests, and records each answer in the [call] of the request.
 type transport struct {
 	answers answers
 

@@ -133,8 +133,8 @@ func trimPattern(pattern string) string {
 	return strings.TrimSuffix(pattern[slash:], "{$}")
 }
 
-// name returns the route for spans. If the app has a pattern for r, it is the prefix with
-// that pattern, otherwise the prefix. r is the request as the app gets it.
+// name returns the route for spans. If the app has a pattern for r, the route is the
+// prefix with that pattern, otherwise the prefix. r is the request as the app gets it.
 func (rt *route) name(r *http.Request) string {
 	if rt.pattern == nil {
 		return rt.Prefix

@@ -189,9 +189,10 @@ func closeCodeOf(err error) (code int, reason string) {
 }
 
 // socketResult returns the error that ended a socket. It returns nil if a close frame, or
-// a handler without an error, ended the socket. If the connection to the client was lost,
-// it returns that error, because the loss causes the handler's error. why is the cause
-// for the end of the handler's context, nil if it has not ended.
+// a handler without an error, ended the socket. why is the cause for the end of the
+// handler's context, nil if the context has not ended. If the client is gone, or the
+// runtime has ended the request, socketResult returns why, because why causes the
+// handler's error.
 func socketResult(s *socket.Conn, err, why error) error {
 	switch {
 	case cause.IsPanic(err):

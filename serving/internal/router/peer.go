@@ -125,7 +125,7 @@ func (m *Membership) updateLocked() {
 }
 
 // Leave takes the process off the list. Its requests continue. idle is closed when the
-// last has ended.
+// last request of the process has ended.
 func (m *Membership) Leave() (idle <-chan struct{}) {
 	r := m.router
 	r.mu.Lock()

@@ -11,8 +11,8 @@ import (
 )
 
 // stepBytes is the largest number of bytes in one write to the connection. Larger writes
-// of the handler are divided, so that a slow client differs from a client that reads
-// nothing.
+// of the handler are divided, so that the limit does not cut off a client that reads
+// slowly.
 const stepBytes = 64 << 10
 
 // outbox is the writing side of a socket. Its methods are safe for concurrent use.
