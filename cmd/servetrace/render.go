@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v4"
@@ -36,6 +37,7 @@ type rendering struct {
 	release             helm.Release
 	image, pluginsImage string
 	autoscale           string
+	prometheus          string // empty: that of the chart
 	replicas, most      int
 	values              bool
 }
@@ -80,6 +82,7 @@ func newRender(s settings) *cobra.Command {
 	flags.StringVar(&r.image, "image", "registry.example/app:1", "image of the service")
 	flags.StringVar(&r.pluginsImage, "plugins-image", "", "image with the folder /plugins, for an image volume")
 	flags.StringVar(&r.autoscale, "autoscale", "", "autoscalers to print: `hpa|keda`")
+	flags.StringVar(&r.prometheus, "prometheus", "", "with --autoscale keda, the `ADDRESS` of Prometheus (default http://prometheus-server.monitoring.svc)")
 	flags.IntVar(&r.replicas, "replicas", 2, "pods of each Deployment; with autoscalers, the least")
 	flags.IntVar(&r.most, "max-replicas", 10, "with autoscalers, the most pods of each Deployment")
 	flags.BoolVar(&r.values, "values", false, "print the values for the Helm chart instead")
@@ -97,6 +100,12 @@ func (r *rendering) check() error {
 	}
 	if r.replicas < 1 || r.most < r.replicas {
 		return fmt.Errorf("--replicas %d, --max-replicas %d: want at least 1, and no fewer at most than at least", r.replicas, r.most)
+	}
+	if r.prometheus != "" && r.autoscale != "keda" {
+		return fmt.Errorf("--prometheus %q: only the autoscalers of KEDA have it: add --autoscale keda", r.prometheus)
+	}
+	if r.prometheus != "" && !strings.HasPrefix(r.prometheus, "http://") && !strings.HasPrefix(r.prometheus, "https://") {
+		return fmt.Errorf("--prometheus %q: want an address such as http://prometheus-server.monitoring.svc", r.prometheus)
 	}
 	return nil
 }
@@ -117,11 +126,15 @@ func (r *rendering) valuesOf(m *manifest) helm.Values {
 		}
 		pods = append(pods, p)
 	}
+	autoscaling := helm.Values{"by": r.autoscale}
+	if r.prometheus != "" {
+		autoscaling["prometheus"] = r.prometheus
+	}
 	return helm.Values{
 		"image": r.image, "pluginsImage": r.pluginsImage, "serviceFile": m.file,
 		"httpPort": m.httpPort, "adminPort": m.adminPort, "grpcPort": m.grpcPort,
 		"terminationGracePeriodSeconds": m.graceSeconds,
-		"autoscaling":                   helm.Values{"by": r.autoscale},
+		"autoscaling":                   autoscaling,
 		"endpointSlices":                m.usesSlices(),
 		"deployments":                   pods,
 	}

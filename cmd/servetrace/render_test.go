@@ -17,6 +17,9 @@ func TestRenderRefuses(t *testing.T) {
 		{"", []string{"--autoscale", "vpa"}, `--autoscale "vpa": want hpa or keda`},
 		{"", []string{"--replicas", "3", "--max-replicas", "2"}, `--replicas 3, --max-replicas 2: want at least 1, and no fewer at most than at least`},
 		{"", []string{"--name", "My App"}, `--name "My App": want lower-case letters, digits and dashes, such as shop-2`},
+		{"", []string{"--prometheus", "http://p:9090"}, `--prometheus "http://p:9090": only the autoscalers of KEDA have it: add --autoscale keda`},
+		{"", []string{"--prometheus", "http://p:9090", "--autoscale", "hpa"}, `--prometheus "http://p:9090": only the autoscalers of KEDA have it: add --autoscale keda`},
+		{"", []string{"--prometheus", "p:9090", "--autoscale", "keda"}, `--prometheus "p:9090": want an address such as http://prometheus-server.monitoring.svc`},
 		{"Model=dns:///app:9100", nil, `the Service "app" is that of the pods that take requests: name another by --name, or in call_options.remote`},
 		{"Model=dns:///m.a.svc:9100, Ranker=k8s:///b/r:9100", nil, `the Service "r" is in namespace "b", and the other pods are in "a": want one namespace`},
 		{"Model=dns:///m.a.svc:9100", []string{"--namespace", "b"}, `the Service "m" is in namespace "a", and the other pods are in "b": want one namespace`},
@@ -55,6 +58,22 @@ func TestRenderWarns(t *testing.T) {
 		out, warnings, err := command(t, nil, "render", file)
 		if err != nil || warnings != want || !strings.HasPrefix(out, "---\n") {
 			t.Errorf("%s: %v\n%s, want\n%s", text, err, warnings, want)
+		}
+	}
+}
+
+func TestRenderNamesPrometheus(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "serve.yaml")
+	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for address, flags := range map[string][]string{
+		"http://prometheus-server.monitoring.svc": nil,
+		"https://p.example:9090/prom":             {"--prometheus", "https://p.example:9090/prom"},
+	} {
+		out, _, err := command(t, nil, append([]string{"render", file, "--autoscale", "keda"}, flags...)...)
+		if want := "serverAddress: \"" + address + "\"\n"; err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v: %v\n%s, want %s", flags, err, out, want)
 		}
 	}
 }

@@ -214,6 +214,13 @@ func TestPrometheusAdapter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for of, scaler := range render(t, apart, "--autoscale", "keda").kedas {
+		for _, trigger := range scaler.Spec.Triggers {
+			if address := trigger.Metadata["serverAddress"]; !strings.Contains(string(guide), "prometheus.url="+address+",prometheus.port=80\n") {
+				t.Errorf("%s asks Prometheus at %s, and docs/how-to/kubernetes.md has another address for its adapter", of, address)
+			}
+		}
+	}
 	if !strings.Contains(string(guide), "\n"+text+"```\n") {
 		t.Errorf("docs/how-to/kubernetes.md does not show\n%s", text)
 	}

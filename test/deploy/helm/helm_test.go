@@ -48,7 +48,7 @@ func TestHelmMakesTheSameManifests(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, flags := range [][]string{nil, {"--autoscale", "hpa", "--plugins-image", "registry.example/plugins:1"}, {"--autoscale", "keda"}} {
+	for _, flags := range [][]string{nil, {"--autoscale", "hpa", "--plugins-image", "registry.example/plugins:1"}, {"--autoscale", "keda"}, {"--autoscale", "keda", "--prometheus", "http://p:9090"}} {
 		args := append([]string{"render", file, "--name", "shop", "--image", "registry.example/shop:2"}, flags...)
 		want := documents(t, render(t, bin, args))
 		got := documents(t, template(t, render(t, bin, append(args, "--values"))))
