@@ -173,7 +173,7 @@ const (
 	DefaultBatchBytes    = 768 << 10
 	DefaultExportTimeout = 10 * time.Second
 	DefaultMaxAge        = 60 * time.Second
-	DefaultSpoolMaxAge   = 24 * time.Hour // with a spool
+	DefaultSpoolMaxAge   = 24 * time.Hour // default of MaxAge with a spool
 	DefaultSpoolBytes    = 1 << 30
 	DefaultStartTimeout  = 10 * time.Second
 	DefaultStopTimeout   = 5 * time.Second

@@ -107,7 +107,7 @@ func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 		}
 	}
 	if root.Kind != yaml.MappingNode {
-		return root // Decode reports it
+		return root // Decode reports the error
 	}
 	part := *root
 	part.Content = nil

@@ -58,7 +58,7 @@ type pluginLog struct {
 	// notice.
 	unsaidLines, unsaidBytes uint64
 	notice                   *time.Timer    // nil if no notice is due
-	noticing                 sync.WaitGroup // the function of the due notice
+	noticing                 sync.WaitGroup // waits for the function of the due notice
 	ended                    bool
 	writers                  []*stream
 }
@@ -379,7 +379,7 @@ func (o *pluginLog) keptStack() (string, time.Time) {
 const (
 	linesPerSecond = 100
 	bytesPerSecond = 32 << 10
-	burstLines     = 200 // at once
+	burstLines     = 200 // the largest number of lines at once
 	burstBytes     = 64 << 10
 )
 

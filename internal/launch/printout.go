@@ -51,8 +51,8 @@ type printout struct {
 	done   chan struct{} // closed when run has ended
 
 	buf     []byte        // bytes that are read and not yet written; used only by run
-	held    atomic.Uint64 // lines in buf
-	dropped atomic.Uint64 // lines
+	held    atomic.Uint64 // number of lines in buf
+	dropped atomic.Uint64 // number of lines
 }
 
 // startPrintout copies lines from the end of a pipe (from) to a file (to). The caller must

@@ -98,7 +98,7 @@ func (c oomCounter) since() oomKills {
 func widen(pipe *os.File, size int) {
 	conn, err := pipe.SyscallConn()
 	if err != nil {
-		return // closed
+		return // the pipe is closed
 	}
 	_ = conn.Control(func(fd uintptr) { // fails if the pipe is closed, which does not matter
 		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // a failure leaves the size as it is

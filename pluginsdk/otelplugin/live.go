@@ -31,7 +31,7 @@ type liveSpan struct {
 
 	mu     sync.Mutex
 	stub   tracetest.SpanStub // the recorded span, with additions after the recorded entries
-	set    sdktrace.Status    // set by processors
+	set    sdktrace.Status    // the status that processors have set
 	sealed bool
 }
 

@@ -14,7 +14,7 @@ import (
 // recorded is a span for an exporter. It replaces SpanStub.Snapshot, because each method
 // call on a snapshot copies the whole stub.
 type recorded struct {
-	sdktrace.ReadOnlySpan // nothing
+	sdktrace.ReadOnlySpan // always the variable nothing, for methods that a later SDK adds
 
 	stub tracetest.SpanStub
 }

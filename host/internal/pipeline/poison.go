@@ -89,7 +89,7 @@ func (l *Lane) Judge(e End) (v Verdict) {
 			q.againLocked(now, it, 0)
 		case e.Attached:
 			it.parked = true
-			q.againLocked(now, it, q.p.cfg.MaxAge) // until Resume
+			q.againLocked(now, it, q.p.cfg.MaxAge) // Resume ends this pause earlier
 		default:
 			l.suspectLocked(now, it, e, e.Blamed && len(list) == 1, &v)
 		}

@@ -13,7 +13,7 @@ type Stats struct {
 	Refused           map[string]uint64
 	PushedBack        uint64
 	Bytes, LimitBytes int64
-	Spool             spool.Stats // zero: there is none
+	Spool             spool.Stats // zero if there is no spool
 	Queues            map[*Queue]QueueStats
 }
 

@@ -132,7 +132,7 @@ func (s *Store) adoptFile(path string, all *contents) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seg.open = true // until register
+	seg.open = true // register sets it to false
 	s.segments[seg] = struct{}{}
 	s.bytes += seg.size
 	return nil
@@ -141,8 +141,8 @@ func (s *Store) adoptFile(path string, all *contents) error {
 // contents collects the records of segments.
 type contents struct {
 	segments []*segment
-	parts    []Found // without Settled
-	marks    []mark  // each mark has its segment
+	parts    []Found // their field Settled is not set
+	marks    []mark  // their field seg is set
 	damaged  int64
 }
 

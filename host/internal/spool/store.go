@@ -60,8 +60,8 @@ const (
 	segmentCount  = 32
 	mostSegment   = 32 << 20
 	patience      = time.Second // longest wait for one write, while the encoder waits
-	lookInterval  = time.Second // between two checks that the open file is still in its folder
-	retryInterval = time.Second // between two attempts to write to a disk that fails
+	lookInterval  = time.Second // interval of checks that the open file is still in its folder
+	retryInterval = time.Second // interval of attempts to write to a disk that fails
 )
 
 // Store is a folder of segments. It is safe for concurrent use, except that Append
