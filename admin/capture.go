@@ -77,7 +77,7 @@ func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http
 	// A server without deadlines returns an error, which does not matter.
 	extend := func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 	extend()
-	err := control.Flush() // the client knows that the capture has begun
+	err := control.Flush() // the client learns that the capture has begun
 	for written := int64(0); err == nil && missed == 0; {
 		batches := capture.Next(ctx)
 		if len(batches) == 0 {

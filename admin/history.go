@@ -46,7 +46,7 @@ func (h *history) add(at time.Time, stats host.Stats) {
 }
 
 // rate returns the spans that a plugin has finished per second, over the last ten seconds
-// or a little more, or "" if that is unknown.
+// or a little more, or "" if the rate is unknown.
 func (h history) rate(p Plugin, now time.Time) string {
 	for i := len(h) - 1; i >= 0; i-- {
 		passed := now.Sub(h[i].at)
@@ -60,7 +60,7 @@ func (h history) rate(p Plugin, now time.Time) string {
 
 // interval is the time between two samples, with the spans finished per second.
 type interval struct {
-	rate, from, to float64 // from and to are shares of historyFor
+	rate, from, to float64 // rate is in spans per second; from and to are shares of historyFor
 	lost           bool
 }
 

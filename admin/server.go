@@ -39,7 +39,7 @@ type Server struct {
 	snapshots *snapshots
 	http      *http.Server
 	done      sync.WaitGroup
-	stop      chan struct{} // ends the samples
+	stop      chan struct{} // closed to end the method sample
 	once      sync.Once     // closes stop
 
 	mu      sync.Mutex

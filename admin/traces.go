@@ -18,7 +18,7 @@ func drawTraces(requests [][]byte) template.HTML {
 	var spans []*waterfall.Span
 	var groups []*waterfall.Group
 	for _, request := range slices.Backward(requests) {
-		some, _ := waterfall.Read(request) // the host has checked it; a part is enough
+		some, _ := waterfall.Read(request) // the host has checked the request; after a fault, a part of its spans is enough
 		spans = append(spans, some...)
 		if groups = waterfall.ByTrace(spans); len(groups) >= shownTraces {
 			break

@@ -18,7 +18,7 @@ type accounting struct {
 	processor      bool   // a processor plugin, which returns the spans
 	spans, batches int    // number of spans to send, and of batches sent
 	delivered      int
-	filtered       map[string]int // by processor
+	filtered       map[string]int // number of spans by processor
 	// rejected counts spans that are lost. failed counts spans that a host would send again.
 	// Both are in the order in which the reasons occurred first.
 	rejected, failed []reason

@@ -25,11 +25,11 @@ type benchSubject struct {
 	name    string
 	cfg     host.Config
 	session *host.Session
-	batches []request // within the plugin's limits
+	batches []request // batches to send, within the plugin's limits
 	next    int       // index of the next batch
 
 	mu        sync.Mutex
-	spans     int // accepted
+	spans     int // number of spans that the plugin accepted
 	lost      int
 	failed    error // the first error of a call
 	latencies []time.Duration
@@ -127,7 +127,7 @@ func cpuOf(pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // begins with the third field
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // fields[0] is the third field of the file
 	if len(fields) < 13 {
 		return 0
 	}

@@ -90,7 +90,7 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 		if err != nil {
 			return usagef("--file: %w", err)
 		}
-		defer func() { _ = file.Close() }() // each write has reported its error
+		defer func() { _ = file.Close() }() // errors of writes were reported before
 		out = file
 	}
 	report := progress.Start(cmd.ErrOrStderr(), "capture", f.duration)
@@ -109,7 +109,7 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s%s\n", counted(got.spans, "span"), countedAs(got.batches, "batch", "batches"), rest)
 	switch {
 	case got.spans > 0 && (interrupted != nil || errors.Is(got.end, errServiceEnded)):
-		return err // the spans before the end are there
+		return err // the output has the spans up to then
 	case got.spans == 0 && got.end == nil:
 		got.end = fmt.Errorf("the plugin got no span in %v", f.duration)
 	}

@@ -19,18 +19,19 @@ func choices(f *pflag.Flag) []string {
 
 // setCompletions sets the completions of a command and of all commands below it. A flag
 // completes by the placeholder in its usage: FILE and folder from the disk, a choice with
-// its values, and any other with nothing. A command without arguments completes none.
+// its values, and any other flag with nothing. A command without arguments completes no
+// arguments.
 func setCompletions(cmd *cobra.Command) {
 	if !strings.Contains(cmd.Use, " ") && !cmd.HasSubCommands() {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch placeholder, _ := pflag.UnquoteUsage(f); placeholder {
-		case "", "FILE": // "" is of a flag without a value
+		case "", "FILE": // "" is the placeholder of a flag without a value
 		case "folder":
-			_ = cmd.MarkFlagDirname(f.Name) // cannot fail, because the flag is there
+			_ = cmd.MarkFlagDirname(f.Name) // cannot fail, because the command has the flag
 		default:
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choices(f), cobra.ShellCompDirectiveNoFileComp)) // as above
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choices(f), cobra.ShellCompDirectiveNoFileComp)) // cannot fail, because the command has the flag
 		}
 	})
 	for _, c := range cmd.Commands() {

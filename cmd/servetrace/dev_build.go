@@ -19,11 +19,11 @@ import (
 type goBuild struct {
 	folder string   // folder of the package
 	file   string   // the file to build
-	more   []string // further files to watch
+	more   []string // further files to watch for changes
 
-	watched []string // folders and files, from the last build
+	watched []string // folders and files to watch, as found at the last build
 	seen    prints   // prints of the files when the last build began
-	built   bool     // this command has built the file
+	built   bool     // this command has built the file at least once
 }
 
 // prints are the sizes and times of files.
@@ -103,7 +103,7 @@ func (b *goBuild) look() prints {
 	}
 	for _, path := range b.watched {
 		entries, err := os.ReadDir(path)
-		if err != nil { // a file, not a folder
+		if err != nil { // the path is a file, not a folder
 			info, err := os.Stat(path)
 			add(path, info, err)
 			continue

@@ -51,7 +51,7 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = environ
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = launch.DeathPact() // a process group of its own, so that Ctrl-C reaches the program only through stop
+	cmd.SysProcAttr = launch.DeathPact() // the program gets its own process group, so that Ctrl-C reaches it only through stop
 	starts := make(chan error)
 	d.running.Go(func() { // ends with the program
 		runtime.LockOSThread()
@@ -78,7 +78,7 @@ func (d *devService) stop() {
 		d.end()
 	}
 	if d.program != nil {
-		_ = d.program.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = d.program.Process.Signal(syscall.SIGTERM) // an error means that the program has ended
 		kill := time.AfterFunc(serviceGrace, func() { _ = d.program.Process.Kill() })
 		defer kill.Stop()
 	}
@@ -87,7 +87,7 @@ func (d *devService) stop() {
 
 // lastBatch is the last batch that the plugin got in the service.
 type lastBatch struct {
-	begun bool // follow was started
+	begun bool // the goroutine of follow was started
 
 	mu    sync.Mutex
 	batch []byte
@@ -103,7 +103,7 @@ func (b *lastBatch) get() []byte {
 const followPause = 500 * time.Millisecond
 
 // follow captures batches until ctx ends. It reports an error that differs from the last
-// reported error. It reports none in the first five seconds, because the service may be
+// reported error. It reports no error in the first five seconds, because the service may be
 // starting.
 func (b *lastBatch) follow(ctx context.Context, l *devLoop) {
 	said := ""

@@ -94,13 +94,13 @@ func (f doctorFlags) run(cmd *cobra.Command, s settings, environ []string) error
 
 // doctor checks a set-up, and adds its findings to a report.
 type doctor struct {
-	s       settings // with path as the service file
+	s       settings // the settings, with path as the service file
 	environ []string
-	path    string // empty without a service file
+	path    string // path of the service file; empty if there is none
 	remote  bool   // a running service is checked, too
 	ratio   string // the setting of the sampling ratio and its origin
 	report  *report
-	unused  *os.File // gets the output of plugins
+	unused  *os.File // file that gets the output of plugins
 	stderr  io.Writer
 }
 

@@ -39,7 +39,7 @@ func readLog(log []byte) (remarks []string, to address) {
 			Level, Msg, Text string
 		}
 		if json.Unmarshal(line, &record) != nil || json.Unmarshal(line, &of) != nil {
-			continue // a plugin may log an attribute of the same name and another type
+			continue // a plugin may log an attribute that has the same name and another type
 		}
 		switch record.Level {
 		case slog.LevelWarn.String(), slog.LevelError.String():
@@ -72,7 +72,7 @@ func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	}
 	f := finding{Result: failed, Text: fmt.Sprintf("%s: %v", text, err), Next: nextOfProbe(err, to)}
 	if p.trial.answer.Err == nil && p.trial.ended == "" {
-		f.Result = warned // the plugin may have another way, such as a proxy
+		f.Result = warned // the plugin may reach the back end in another way, such as a proxy
 		return f
 	}
 	if p.trial.answer.Err != nil {

@@ -30,7 +30,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 	live := host.Inspect(ctx, cfg, true, d.options(new(bytes.Buffer))...)
 	done()
 	for i := range live {
-		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // or the content of a folder has changed since the first Inspect
+		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // or the plugins in a folder have changed since the first Inspect
 			return
 		}
 		p := &pluginCheck{d: d, cfg: cfg, static: static[i], live: live[i]}
@@ -42,7 +42,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 type pluginCheck struct {
 	d            *doctor
 	cfg          host.Config
-	static, live host.Inspection // without and with a start of the plugin
+	static, live host.Inspection // results of Inspect without a start and with a start of the plugin
 	trial        trial
 }
 

@@ -42,8 +42,8 @@ type report struct {
 
 	w       io.Writer
 	marks   map[result]string
-	err     error  // of writes to w
-	command string // that the user types to run this program
+	err     error  // error of a write to w
+	command string // the command that a user types to run this program
 }
 
 // typedCommand returns the command that runs this program. first is the process's first

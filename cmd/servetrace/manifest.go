@@ -106,7 +106,7 @@ func writtenPaths(cfg servetrace.Config, data []byte) (list []string, err error)
 		}
 		var config struct{ Exporter struct{ Output string } }
 		if yaml.Unmarshal(document, &config) != nil {
-			continue // not of the console plugin
+			continue // the document is not a configuration of the console plugin
 		}
 		add("tracing_config.plugins."+name+".config.exporter.output", config.Exporter.Output)
 	}
@@ -136,8 +136,8 @@ func withoutPerPod(data []byte) (string, error) {
 	return string(data), nil
 }
 
-// portOf returns the port of an address. It returns otherwise if there is no address, or if
-// the address means any free port.
+// portOf returns the port of an address. It returns the argument otherwise if there is no
+// address, or if the address means any free port.
 func portOf(addr string, otherwise int) (int, error) {
 	if addr == "" {
 		return otherwise, nil

@@ -203,7 +203,7 @@ func extract(data []byte, name string, most int64, linked bool) ([]byte, error) 
 		}
 		link := header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink
 		if link && !linked && path.Base(header.Name) == name {
-			return extract(data, path.Base(header.Linkname), most, true) // the archive has a program with several names
+			return extract(data, path.Base(header.Linkname), most, true) // the name is a link to a program with several names
 		}
 		if header.Typeflag == tar.TypeReg && path.Base(header.Name) == name && header.Mode&0o111 != 0 {
 			return io.ReadAll(archive)

@@ -70,7 +70,7 @@ func newPluginDev(s settings, environ []string) *cobra.Command {
 			err = l.run(cmd.Context(), list[1:], environ)
 			if cmd.Context().Err() != nil && errors.Is(err, context.Cause(cmd.Context())) {
 				l.say("stopped")
-				return nil // a signal is the ordinary end
+				return nil // the command is meant to end by a signal
 			}
 			return err
 		},
@@ -135,11 +135,11 @@ type devLoop struct {
 	build  goBuild
 	config string    // file of --config, or empty
 	name   string    // name of the plugin in the service
-	fixed  []request // of --spans
+	fixed  []request // the spans of --spans, or nil
 	at     string    // address of the service's status, or empty
 	last   lastBatch // last batch of the service
-	text   string    // output of the plugin, as built last
-	ran    []request // the spans that this build got
+	text   string    // output of the last build of the plugin
+	ran    []request // the spans that the last build got
 }
 
 // say prints a line about the loop.
@@ -216,7 +216,7 @@ func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 	case len(difference) == 0:
 		l.say("the output is the same")
 	default:
-		_, difference, _ = bytes.Cut(difference, []byte("\n")) // "diff before after"
+		_, difference, _ = bytes.Cut(difference, []byte("\n")) // without the first line, "diff before after"
 		_, err = l.out.Write(difference)
 	}
 	return processor, err

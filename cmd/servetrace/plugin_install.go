@@ -168,9 +168,9 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 // source is the place of a plugin that is to be installed.
 type source struct {
 	where  string // a path or an address
-	tag    string // of an OCI layout
+	tag    string // tag in an OCI layout
 	oci    bool
-	digest string // 64 hexadecimal digits, or empty
+	digest string // digest to verify, 64 hexadecimal digits; empty if there is none
 	name   string // name of the plugin; empty if it is not known
 }
 

@@ -55,7 +55,7 @@ func newPluginPin(s settings) *cobra.Command {
 }
 
 // pathEntry returns the entry for a path. The entry has no name, because an entry for a
-// folder must have none.
+// folder must have no name.
 func pathEntry(path string) (string, error) {
 	name, entry, err := entryOf(path)
 	if err != nil {

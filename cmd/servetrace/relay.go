@@ -128,7 +128,7 @@ func (f *relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, 
 		return cfg, own, usagef("settings: %w", err)
 	}
 	if f.all.Changed("linger") {
-		own.Linger = f.linger // the variable cannot be 0
+		own.Linger = f.linger // the environment variable cannot hold 0
 	}
 	if cfg.Host.Plugins == "" {
 		return cfg, own, usagef("the relay has no plugin to send spans to: %s", settings{getenv}.off(""))
@@ -256,8 +256,8 @@ func dropNotice(cfg servetrace.Config, dropped uint64) []byte {
 // listener.
 type relayProcess struct {
 	log      *slog.Logger
-	logQueue *logqueue.Queue  // of log
-	hangups  <-chan os.Signal // SIGHUP
+	logQueue *logqueue.Queue  // the queue that log writes to
+	hangups  <-chan os.Signal // delivers SIGHUP
 	host     *host.Host
 	server   *relay.Server
 	admin    *admin.Server // nil if there is no listener
@@ -305,7 +305,7 @@ func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config, recent 
 		r.admin.ShowTraces(recent.Batches)
 	}
 	if err := errors.Join(r.admin.ShowLog(r.logQueue.Lost), r.admin.ShowRelay(r.server.Status)); err != nil {
-		return err // cannot happen: each is called once
+		return err // cannot happen, because each function is called once
 	}
 	if cfg.Capture {
 		r.admin.ServeCapture(func(plugin string) (*host.Capture, error) { return host.OpenCapture(r.host, plugin) })

@@ -46,7 +46,7 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 		PersistentPreRunE: checkChoices,
 	}, newVersion(), newStatus(settings{getenv}), newDoctor(settings{getenv}, environ), newRelay(settings{getenv}, environ), newCapture(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}, environ), newTrace(settings{getenv}), newRender(settings{getenv}), newMan())
 	setCompletions(root)
-	root.Version = versionText() // for --version
+	root.Version = versionText() // the output of --version
 	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w%s; see %s --help", err, meantFlag(cmd, err), cmd.CommandPath())

@@ -19,7 +19,7 @@ import (
 )
 
 // templates are the files of a new plugin. Files in a folder are for one kind of plugin,
-// files beside the folders for both. A file's name loses ".tmpl". Actions have the
+// files beside the folders for both kinds. A file's name loses ".tmpl". Actions have the
 // delimiters [[ and ]], because Go code has many braces.
 //
 //go:embed templates
@@ -158,7 +158,7 @@ func importsOf(files []file) []string {
 	return all
 }
 
-// create creates dir and writes the files into it. If any file exists, it writes none.
+// create creates dir and writes the files into it. If any file exists, it writes no file.
 func create(dir string, files []file) error {
 	var there []string
 	for _, f := range files {

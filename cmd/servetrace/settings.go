@@ -152,7 +152,7 @@ var escapes = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
 var escaped = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
 
 // entryOf returns a path, bare name or address as an entry of the list. The name is the
-// name of the file, as in the host, or "plugin" if that is invalid.
+// name of the file, as in the host, or "plugin" if this name is invalid.
 func entryOf(where string) (name, entry string, err error) {
 	if strings.TrimSpace(where) == "" {
 		return "", "", usagef("PATH is empty: want a path, a bare name, unix:// and the path of a socket, or python:MODULE:FUNCTION")

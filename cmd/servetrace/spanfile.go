@@ -34,7 +34,7 @@ const (
 type request struct {
 	data  []byte
 	spans int
-	trace string // the id of its only trace, if it is built in
+	trace string // the id of the only trace, if the request is built in
 	// console reports that the request is made of spans in the console exporter's JSON.
 	console bool
 }
@@ -52,7 +52,7 @@ func builtInSpan(name, service string, end time.Time) request {
 			StartTimeUnixNano: uint64(end.Add(-time.Millisecond).UnixNano()),
 			EndTimeUnixNano:   uint64(end.UnixNano()),
 		}}}},
-	}}}) // fails for texts that are not UTF-8, and for nothing else
+	}}}) // fails only for texts that are not UTF-8
 	return request{data: data, spans: 1, trace: hex.EncodeToString(ids[:16])}
 }
 
@@ -93,7 +93,7 @@ func parseJSON(text []byte) ([]request, error) {
 			return list, nil
 		}
 		if err != nil {
-			at := len(text) // it ends too early
+			at := len(text) // the text ends too early
 			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				at = int(syntax.Offset)
 			}

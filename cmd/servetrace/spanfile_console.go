@@ -159,7 +159,7 @@ func anyValue(value any) *commonpb.AnyValue {
 		if n, err := v.Int64(); err == nil {
 			return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: n}}
 		}
-		f, _ := v.Float64() // a number of JSON; a too large one is infinite
+		f, _ := v.Float64() // v is a valid number; a number that is too large becomes infinite
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: f}}
 	case []any:
 		list := &commonpb.ArrayValue{}
@@ -170,5 +170,5 @@ func anyValue(value any) *commonpb.AnyValue {
 	case map[string]any:
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: &commonpb.KeyValueList{Values: keyValues(v)}}}
 	}
-	return &commonpb.AnyValue{} // null
+	return &commonpb.AnyValue{} // the value null
 }

@@ -158,7 +158,7 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 		if last == nil || down || ctx.Err() == nil {
 			answer = last
 		}
-		if ctx.Err() != nil { // a canceled request is no answer
+		if ctx.Err() != nil { // the last request may have been canceled, which is no answer
 			return answer
 		}
 		if last != nil && !down {
@@ -173,7 +173,7 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 		}
 		if before == "" && !asJSON {
 			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err // the reader is gone
+				return err // a failed write ends the watch
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func throttled(err error) time.Duration {
 	for ; err != nil; err = errors.Unwrap(err) {
 		text, found := strings.CutPrefix(err.Error(), "Throttle (")
 		if delay, _, closed := strings.Cut(text, ")"); found && closed {
-			d, _ := time.ParseDuration(delay) // zero with an error
+			d, _ := time.ParseDuration(delay) // zero if the text is no duration
 			return d
 		}
 	}

@@ -56,7 +56,7 @@ func disableQueue(s pluginsdk.Setup, key string, cfg component.Config, part *con
 		switch {
 		case enabled == true:
 			s.Warn(key+"."+name+".enabled", "spans in the exporter's own queue count as delivered, and are lost if the plugin is killed")
-		case enabled != nil: // disabled, or no bool, which Unmarshal reports
+		case enabled != nil: // the value is false, or no bool, which Unmarshal reports
 		case part.IsSet(name) || defaults.Get(name) != nil:
 			off := confmap.NewFromStringMap(map[string]any{name: map[string]any{"enabled": false}})
 			if err := part.Merge(off); err != nil {

@@ -163,7 +163,7 @@ func (p *pipeline) Shutdown(ctx context.Context) error {
 
 // passage is one call of Export. The context of its spans carries it.
 type passage struct {
-	left []atomic.Int64 // the spans that have left each stage
+	left []atomic.Int64 // number of spans that have left each stage
 	over atomic.Bool
 }
 

@@ -23,7 +23,7 @@ const MaxPath = 103
 
 // Listen opens a socket at path, with mode 0600. It replaces a socket that a dead process
 // left. It returns an error if a process listens at path, or if path is another kind of
-// file. It locks the folder meanwhile, so that two processes do not remove each other's
+// file. During the call it locks the folder, so that two processes do not remove each other's
 // socket. Closing the listener removes the socket.
 func Listen(path string) (*net.UnixListener, error) {
 	if len(path) > MaxPath {
@@ -67,7 +67,7 @@ func removeStale(path string) error {
 		_ = conn.Close()
 		return errors.New("another process listens there: end it, or choose another path")
 	}
-	if errors.Is(err, fs.ErrNotExist) { // the process has just ended
+	if errors.Is(err, fs.ErrNotExist) { // the process has just ended and removed its socket
 		return nil
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
@@ -95,7 +95,7 @@ func lockFolder(path string) (unlock func(), err error) {
 	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPoll) {
 		err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return func() { _ = folder.Close() }, nil // which unlocks
+			return func() { _ = folder.Close() }, nil // closing the folder unlocks it
 		}
 		if time.Now().After(deadline) {
 			_ = folder.Close()

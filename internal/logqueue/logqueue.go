@@ -83,7 +83,7 @@ func (q *Queue) Write(line []byte) (int, error) {
 func (q *Queue) wakeWriter() {
 	select {
 	case q.wake <- struct{}{}:
-	default: // the goroutine will look in any case
+	default: // the goroutine was woken already
 	}
 }
 

@@ -99,7 +99,7 @@ func isPlain(kv []byte) bool {
 
 // form is the description of a kind of message.
 type form struct {
-	rules      []rule // by field number
+	rules      []rule // indexed by field number
 	isSpan     bool
 	isKeyValue bool
 	holdsSpans bool // spans are in the message, or in messages inside
@@ -107,11 +107,11 @@ type form struct {
 
 // rule is the description of a field. The zero rule is for an unknown field.
 type rule struct {
-	of      *form // form of a message, otherwise nil
+	of      *form // form of the message in the field, nil if the field is no message
 	typ     protowire.Type
 	known   bool
 	text    bool
-	idBytes uint8 // length of an id, otherwise 0
+	idBytes uint8 // length of the id, 0 if the field is no id
 }
 
 // rule returns the rule of a field.

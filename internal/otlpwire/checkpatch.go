@@ -19,7 +19,7 @@ func CheckPatched(batch, patch, result []byte) (spans int, err error) {
 // patchChecker walks a patched batch, and the same messages in the batch before the patch.
 // Both walks and the walk over the splices only move forward.
 type patchChecker struct {
-	checker // of the patched batch
+	checker // checks the patched batch
 	batch   []byte
 	splices cursor
 	// The bytes from..to of the patched batch are kept from the batch, where they begin at
@@ -105,7 +105,7 @@ func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 		return 0
 	}
 	most := min(c.to, end) - pos
-	if rest := len(was.raw) - at; !of.holdsSpans && rest <= most { // no spans to count
+	if rest := len(was.raw) - at; !of.holdsSpans && rest <= most { // no spans in this message need to be counted
 		was.more = false
 		return rest
 	}
@@ -130,7 +130,7 @@ func (c *patchChecker) field(f *cursor, of *form, depth int, was *original) erro
 				c.spans++
 			}
 			inner := original{cursor: cursor{part: part{was.raw[:was.pos], 0}, pos: was.body}}
-			was.more = was.next() // no other message is compared with this field
+			was.more = was.next() // this field is compared with no other message
 			return c.message(f.body, f.pos, r.of, depth+1, &inner)
 		}
 	}

@@ -18,7 +18,7 @@ type Decoded struct {
 	Code              int32 // code of the status
 	Message           string
 	Attributes        []attribute.KeyValue
-	Events, Links     int // their numbers
+	Events, Links     int // numbers of events and links
 	DroppedAttributes uint32
 	DroppedEvents     uint32
 	DroppedLinks      uint32

@@ -13,9 +13,8 @@
 //  3. An edit is recorded. Later reads return the edited state.
 //  4. AppendTo writes the request with its edits in one pass. Messages without edits are
 //     copied as they arrived, unknown fields included. AppendPatch writes the same
-//     result as a patch: the bytes that are inserted and the places of the others.
-//     ApplyPatch applies it, at the other end of the plugin contract, and CheckPatched
-//     checks the result.
+//     result as a patch: the bytes that are inserted and the places of the kept bytes.
+//     A plugin sends the patch to the host, which calls ApplyPatch and CheckPatched.
 //
 // A Request validates only the fields that are read: a span that is malformed inside is
 // passed on unchanged. Check validates all known fields. The package sends nothing and

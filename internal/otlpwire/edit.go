@@ -53,8 +53,8 @@ func (e *attrEdit) content(r *Request) part { return part{raw: r.encoded[e.start
 
 // An addedChild is an event or a link that was added to a span.
 type addedChild struct {
-	of         owner // the field at is the length of the request plus the child's index
-	start, end int32 // of the content in Request.encoded
+	of         owner // the field at is the length of the request plus the index in Request.added
+	start, end int32 // range of the content in Request.encoded
 	next       int32 // 1 + index of the span's next addedChild
 }
 

@@ -15,7 +15,7 @@ const (
 	FlagRemote      = 1 << 9
 )
 
-// OTLP's numbers of Ok and Error, which codes.Code has exchanged:
+// OTLP's numbers of Ok and Error. codes.Code has these two numbers exchanged:
 // https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
 const (
 	statusOK    = 1

@@ -23,8 +23,8 @@ const MaxPatched = 64 << 20
 
 // A keptRange is a part of the request that is also in the edited request.
 type keptRange struct {
-	start, end int // in the request
-	before     int // number of bytes that the whole patch inserts before it
+	start, end int // offsets in the request
+	before     int // number of bytes that the whole patch inserts before the range
 }
 
 // keptRanges lists the kept ranges of a patch, in the order of the request.
@@ -157,7 +157,7 @@ func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
 
 // splice is a decoded Splice.
 type splice struct {
-	keep, remove uint64 // uint32 values
+	keep, remove uint64 // numbers of bytes, at most 32 bits
 	insert       []byte
 }
 

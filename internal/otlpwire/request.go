@@ -12,12 +12,12 @@ import (
 )
 
 // Request is a view of the bytes of one ExportTraceServiceRequest, with the edits
-// recorded on it. Parse makes one. It is not safe for concurrent use, not even for
+// recorded on it. Parse makes a Request. It is not safe for concurrent use, not even for
 // reading. Span, Resource, Scope, Event and Link are small views into it, passed by
 // value. Two views are equal if they are of the same message of the same request.
 type Request struct {
 	raw      []byte
-	entries  [ofEvent][]entry // of resources, scopes and spans, in the order of the bytes
+	entries  [ofEvent][]entry // entries of resources, scopes and spans, in the order of the bytes
 	dropped  int              // number of dropped spans
 	released bool             // Release was called after edits; all spans then count as dropped
 
@@ -66,7 +66,7 @@ func (r *Request) Release() {
 
 // emptied returns the list cleared for reuse, or nil if it is larger than 2 MiB.
 func emptied[T any](list []T) []T {
-	const most = 2 << 20 // bytes
+	const most = 2 << 20 // limit in bytes
 	if cap(list) > most/int(reflect.TypeFor[T]().Size()) {
 		return nil
 	}

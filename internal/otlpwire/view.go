@@ -20,11 +20,11 @@ type View struct {
 // An owner identifies a message that can be edited.
 type owner struct {
 	kind kind
-	i    int32 // index of its entry; for an event or a link, of the span's entry
-	at   int32 // see childEdits and addedChild; 0 for a resource, a scope or a span
+	i    int32 // index of the message's entry; for an event or a link, index of the span's entry
+	at   int32 // offset of an event or a link, see childEdits and addedChild; otherwise 0
 }
 
-// Attribute returns the value of key, and whether there is one. If the key occurs
+// Attribute returns the value of key, and whether the message has the key. If the key occurs
 // several times, the last value counts. Text is copied.
 func (v View) Attribute(key string) (attribute.Value, bool) {
 	if e := edited(v, key); e != nil {

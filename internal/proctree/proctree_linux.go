@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRounds bounds the number of searches of Kill for processes that were forked meanwhile.
+// maxRounds bounds the number of searches in one call of Kill.
 const maxRounds = 10
 
 // Kill sends SIGKILL to every process with the mark, waits until they have ended, and
@@ -63,7 +63,7 @@ type process struct{ pid, fd int }
 
 func closeAll(list []process) {
 	for _, p := range list {
-		_ = unix.Close(p.fd) // only a handle
+		_ = unix.Close(p.fd) // a pidfd has nothing to flush
 	}
 }
 
@@ -115,12 +115,12 @@ func find(mark Mark) ([]process, error) {
 		// Another process may have got the id before PidfdOpen, so the mark is checked again.
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		if hasMark(pid, uid, mark) {
 			found = append(found, process{pid, fd})
 		} else {
-			_ = unix.Close(fd) // only a handle
+			_ = unix.Close(fd) // a pidfd has nothing to flush
 		}
 	}
 	return found, nil

@@ -15,7 +15,7 @@ import (
 const (
 	version  = 1
 	maxList  = 1 << 16 // members of a list or a map
-	maxDepth = 16      // depth of lists and maps inside the value of an attribute
+	maxDepth = 16      // levels of lists and maps in the value of an attribute
 )
 
 // Errors of Convert, besides the errors of msgp.
@@ -38,7 +38,7 @@ type Converter struct {
 	w      otlpwire.Writer
 	max    int
 	starts []int // starts of the members of the open lists, as distances from the end of the data
-	err    error // the first error; after it, nothing is read
+	err    error // the first error; after an error, nothing more is read
 }
 
 // Convert returns the batches of data, in the compact form, as an OTLP request of at most
@@ -156,7 +156,7 @@ func (c *Converter) value(r *reader, depth int) {
 		c.w.Varint(field.AnyInt, uint64(r.int())) //nolint:gosec // OTLP's two's complement
 	case msgp.UintType:
 		if v := r.uint(); v > math.MaxInt64 {
-			c.w.Text(field.AnyString, strconv.FormatUint(v, 10)) // OTLP has no such integer
+			c.w.Text(field.AnyString, strconv.FormatUint(v, 10)) // OTLP has no integer of this size
 		} else {
 			c.w.Varint(field.AnyInt, v)
 		}

@@ -73,7 +73,7 @@ func (r reader) deployment(node *yaml.Node, path string) {
 // item has the values of one item of a list. Each value has the form of an environment
 // variable.
 type item struct {
-	texts map[string]string // by key
+	texts map[string]string // values by their keys
 	place string            // position of the item's name in the file, or else of the item
 }
 

@@ -33,22 +33,22 @@ type File struct {
 
 	env     func(string) string
 	values  []value
-	plugins []plugin // below tracing_config.plugins, in the order of the file
+	plugins []plugin // plugins below tracing_config.plugins, in the order of the file
 	faults  faults
 }
 
 type value struct {
 	key    *Key
-	path   string // with the plugin's name and the indices of list items
+	path   string // path of the key, with the plugin's name and the indices of list items
 	plugin string // the plugin's name, empty for a key outside of plugins
-	text   string // in the form of the variable
+	text   string // the value, in the form of the variable
 	at     *yaml.Node
 }
 
 type plugin struct {
 	name   string
-	at     *yaml.Node // its name
-	config *yaml.Node // its configuration, nil for none
+	at     *yaml.Node // node of the plugin's name
+	config *yaml.Node // node of the plugin's configuration, nil if it has none
 }
 
 // Err returns all errors, joined in the order of the file, each a *FaultError. It returns

@@ -122,7 +122,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
 		if s.call.protocol.overHTTP() {
-			if a.naming.http.ray() { // Ray's key has the called method here; the current key would have the verb
+			if a.naming.http.ray() { // Ray writes the called method under this key; the current key is for the verb
 				a.text(semconv.HTTPMethod, s.call.method)
 			}
 			a.text(semconv.HTTPRoute, s.call.route)

@@ -20,7 +20,7 @@ const (
 	HTTP      Protocol = iota
 	WebSocket          // an upgraded HTTP request
 	GRPC               // any of gRPC's four kinds
-	Handle             // a call of a deployment by another; never in a proxy
+	Handle             // a call of a deployment by another deployment; never in a proxy
 )
 
 // String returns "http", "websocket", "grpc" or "handle". The first three are the

@@ -48,7 +48,7 @@ func (t *Tracer) NewReplica(app, deployment string) *identity.Component {
 // Span is a span of one of the families, from its start to its end. The zero value is
 // the span of an unsampled request: its methods do nothing.
 type Span struct {
-	span   trace.Span // nil if it does not record
+	span   trace.Span // nil if the span does not record
 	naming naming
 	call   call
 }
@@ -58,7 +58,7 @@ type call struct {
 	deployment, app        string
 	method, route, modelID string
 	verb                   string // HTTP verb, as the client sent it
-	rpcMethod              string // full method; gRPC only
+	rpcMethod              string // full name of the method; for gRPC only
 	protocol               Protocol
 	streaming              bool
 }

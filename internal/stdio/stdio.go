@@ -34,7 +34,7 @@ const (
 // concurrent use.
 type File struct {
 	file *os.File
-	turn chan struct{} // has one element while a goroutine writes
+	turn chan struct{} // holds one element while a goroutine writes
 }
 
 // New returns a File for f. It takes turns only with callers of the same File.

@@ -61,7 +61,7 @@ func (t *Trace) Analyse() {
 // walk finds the critical path, from the end of the trace back to its start.
 func (a *analysis) walk(t *Trace, roots []*node, whole map[*node]interval) {
 	type visit struct {
-		*node // nil: the whole trace
+		*node // nil stands for the whole trace
 		until int64
 	}
 	for stack := []visit{{until: t.end}}; len(stack) > 0; {

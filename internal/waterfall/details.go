@@ -116,7 +116,7 @@ func (t token) text() string {
 
 // details draws the lines below a span's row: errors, attributes, events and links.
 func (d *drawing) details(r row) {
-	words := d.attributes(r) // even if there is no room for them, because rows below depend on them
+	words := d.attributes(r) // called even if the words are not drawn, because rows below depend on the call
 	if d.to.Width-d.to.cells(d.margin(r)) < minDetailCells {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 // Trace is the known part of a trace, in the order of its drawing.
 type Trace struct {
 	id         trace.TraceID
-	start, end int64 // 0: unknown
+	start, end int64 // first start and last end of all spans; 0: unknown
 	service    string
 	rows       []row
 	continued  bool
@@ -72,7 +72,7 @@ type drawing struct {
 	to      *paper
 	sign    signs
 	columns columns
-	shown   inherited // attributes
+	shown   inherited // attributes that ancestors show
 }
 
 // heading draws the trace id, and further facts if the line has room for them.

@@ -28,13 +28,13 @@ type Recent struct {
 	traces map[trace.TraceID]*list.Element
 	// order has each *History, the most recently added first.
 	order list.List
-	spans int // of all traces
+	spans int // number of spans of all traces
 }
 
 // History is the remembered part of a trace. It is immutable. A nil history is empty.
 type History struct {
 	id         trace.TraceID
-	start, end int64 // of all drawn spans; 0: unknown
+	start, end int64 // first start and last end of all drawn spans; 0: unknown
 	service    string
 	spans      map[trace.SpanID]past
 }

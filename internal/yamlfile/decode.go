@@ -161,7 +161,7 @@ func syntaxError(err error) error {
 	if errors.As(err, &load) {
 		e = &Error{Line: load.Mark.Line, Column: load.Mark.Column, Text: load.Message}
 	}
-	for sign, advice := range syntaxAdvice { // at most one matches
+	for sign, advice := range syntaxAdvice { // at most one sign matches
 		if strings.Contains(e.Text, sign) {
 			e.Text += ": " + advice
 		}

@@ -16,7 +16,7 @@ type inner struct {
 	hostStdin   *io.PipeWriter
 	ended       chan struct{} // closed when pluginsdk.Run has returned
 	tap         tap
-	stdout, log buffer // Setup.Stdout, and the log
+	stdout, log buffer // text of Setup.Stdout, and of the log
 }
 
 var _ runner = (*inner)(nil)

@@ -35,7 +35,7 @@ var asHost startOptions
 type plugin struct {
 	runner
 	folder  *launch.Folder
-	sockets string // folder for its socket
+	sockets string // folder for the plugin's socket
 	out     *output
 	// exit returns nil after exit status 0, and otherwise an error with the status or
 	// signal. It must not be called before Done is closed.

@@ -31,10 +31,10 @@ type rule struct {
 type need int
 
 const (
-	process   need = 1 << iota // a binary
-	lifecycle                  // not a plain OTLP receiver
-	exporter                   // not a processor plugin
-	processor                  // a processor plugin
+	process   need = 1 << iota // the target is a binary
+	lifecycle                  // the plugin is not a plain OTLP receiver
+	exporter                   // the plugin is not a processor plugin
+	processor                  // the plugin is a processor plugin
 )
 
 // Rules that other rules build upon. Each list has only the last rules of a sequence, and

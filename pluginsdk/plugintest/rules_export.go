@@ -269,7 +269,7 @@ func checkCut(t *trial, cut cutter) {
 		call, cancel := cut(t.ctx, time.Duration(i)*2*time.Millisecond)
 		defer cancel()
 		b := t.batch(min(spans, about.maxSpans())).pad(min(size, about.maxBytes()))
-		_, _ = p.session.export(call, b) // it may be cut off, or not
+		_, _ = p.session.export(call, b) // the call may be cut off or answered
 	})
 	p.lives("calls that were cut off")
 	if t.suite.settings.has(Stuck) {

@@ -57,7 +57,7 @@ func checkOtherVersion(t *trial) {
 		}
 		return
 	}
-	if p.plugin.awaitEnd(t.ctx, t.prompt()) != nil { // it may take a moment to end
+	if p.plugin.awaitEnd(t.ctx, t.prompt()) != nil { // the plugin may take a moment to end
 		t.must(refused)
 	}
 	if p.plugin.exit() == nil {

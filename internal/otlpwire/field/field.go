@@ -74,5 +74,5 @@ const (
 	AnyBytes       = 7
 	AnyStringIndex = 8 // OTLP's profiles only: an index into a table that traces do not have
 
-	ListValues = 1 // of ArrayValue and KeyValueList
+	ListValues = 1 // field of ArrayValue and of KeyValueList
 )

@@ -51,7 +51,7 @@ type Encoder struct {
 	last      *scopeGroup // the scope of the last Append
 	lastSize  int         // size of the last span; 0: DropLast has nothing to remove
 	spans     int
-	bytes     int // bytes of the spans, and of the content of their resources and scopes
+	bytes     int // size of the spans, and of the content of their resources and scopes
 }
 
 // Append encodes s. It returns the size of the encoded span in bytes, with its field tag

@@ -22,7 +22,7 @@ type scopeGroup struct {
 	in    *resourceGroup
 	scope instrumentation.Scope
 	head  []byte // fields of the ScopeSpans except its spans
-	spans []byte // the spans, as fields
+	spans []byte // the encoded spans, each with tag and length
 	n     int    // number of spans
 }
 
@@ -60,7 +60,7 @@ func (e *Encoder) forgetIdle() {
 		r.scopes = slices.DeleteFunc(r.scopes, func(g *scopeGroup) bool { return g.n == 0 })
 	}
 	e.resources = slices.DeleteFunc(e.resources, func(r *resourceGroup) bool { return len(r.scopes) == 0 })
-	e.last = nil // it may be removed
+	e.last = nil // the scope may be removed
 }
 
 // heads returns the size of the heads that are written only because this scope has spans:

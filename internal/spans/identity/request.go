@@ -73,7 +73,7 @@ func (c *Component) ActorID() string { return c.actorID }
 func (c *Component) NewTask() string { return randomHex(taskOwnBytes) + c.actorID }
 
 // Request is the identity of a call in a component. A proxy makes a Request for each
-// request, and the replica that handles it makes another with the same ID.
+// request, and the replica that handles it makes another Request with the same ID.
 //
 // Set the fields up to Component and pass the Request to StartProxy or StartReplica of
 // package spans, which set the other exported fields. After that the Request must not

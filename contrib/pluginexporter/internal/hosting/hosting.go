@@ -74,7 +74,7 @@ func (k Keys) Config(getenv func(string) string) (host.Config, error) {
 	faults = append(faults, err)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		_, twice := k.Settings[key(name)]
-		if _, own := k.Lists[name]; !read[name] || own && twice { // then it is no key of the component
+		if _, own := k.Lists[name]; !read[name] || own && twice { // then the setting is no key of the component
 			faults = append(faults, fmt.Errorf("%s: unknown key: want %s, plugins, or a setting of the host such as max_age", key(name), k.Own))
 		}
 	}
