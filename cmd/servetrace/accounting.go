@@ -41,10 +41,10 @@ func newAccounting(is host.Inspection, requests []request) *accounting {
 	return b
 }
 
-// partialSuccess is the code of spans that an OK answer rejected, as in the host.
+// partialSuccess is the code under which the host counts spans that an OK answer rejected.
 const partialSuccess = "PARTIAL_SUCCESS"
 
-// settle adds the answer to a batch. It limits counts to the spans of the batch.
+// settle adds the answer to a batch. It never counts more spans than the batch has.
 func (b *accounting) settle(spans int, ans host.Answer) {
 	b.batches++
 	take := func(n int) int {

@@ -169,7 +169,7 @@ type captured struct {
 	end            error
 }
 
-// writeGrace is the time that a write in progress has to end after a signal.
+// writeGrace bounds the wait for a write in progress after a signal.
 const writeGrace = time.Second
 
 // copyUntil writes the batches to w until the end of the capture or of ctx. A write to a

@@ -87,14 +87,14 @@ type checked struct {
 }
 
 // reference is a reference in a plugin's configuration, such as ${env:NAME}. Missing is
-// the reason if it cannot be resolved here.
+// the reason if the reference cannot be resolved here.
 type reference struct {
 	Plugin    string `json:"plugin"`
 	Reference string `json:"reference"`
 	Missing   string `json:"missing,omitempty"`
 }
 
-// fault is an error in the file, or in the environment if it has no line.
+// fault is an error in the file, or in the environment if Line is 0.
 type fault struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
@@ -157,8 +157,9 @@ func notChecked(app servicefile.App) []string {
 	return names
 }
 
-// refer tries to resolve the references of all configurations. A failure is no error of the
-// file, because the service may run elsewhere, and starts without the plugin.
+// refer tries to resolve the references of all configurations. A failure is no error of
+// the file. The service may run on another machine, and it starts without a plugin that it
+// cannot configure.
 func (c *checked) refer(cfg host.Config) {
 	for _, plugin := range slices.Sorted(maps.Keys(cfg.PluginConfigs)) {
 		list, err := cfg.References(plugin)

@@ -75,8 +75,8 @@ func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
 const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .Replace (not .Replace.Version))}}{{$.Dir}}
 {{with .Replace}}{{.GoMod}}{{else}}{{.GoMod}}{{end}}{{end}}{{end}}{{end}}`
 
-// watch sets the watched folders: of the package, and of the packages that it imports. A
-// change since the last build counts if its folder was watched then.
+// watch sets the watched folders: the folder of the package, and the folders of packages
+// that it imports. A change since the last build counts if its folder was watched then.
 func (b *goBuild) watch(ctx context.Context) {
 	text, err := b.command(ctx, "list", "-deps", "-f", localPackages, ".")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// devService is the program that runs the plugin, and the goroutines beside it.
+// devService is the program that runs the plugin, and the goroutines of the loop.
 type devService struct {
 	running sync.WaitGroup
 	program *exec.Cmd // nil if no program was started

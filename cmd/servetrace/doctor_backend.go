@@ -31,7 +31,8 @@ type address struct {
 
 func newJSONLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
 
-// readLog returns the warnings and errors in a log of newJSONLog, and the address.
+// readLog returns the warnings and errors in a log of newJSONLog, and the address that the
+// plugin sends to.
 func readLog(log []byte) (remarks []string, to address) {
 	for line := range bytes.Lines(log) {
 		var of address
@@ -53,8 +54,8 @@ func readLog(log []byte) (remarks []string, to address) {
 	return remarks, to
 }
 
-// backEnd connects to the address of the back end. If that fails, but the plugin answered
-// the span without an error, the finding is only a warning.
+// backEnd connects to the address of the back end. If the connection fails, but the plugin
+// answered the span without an error, the finding is only a warning.
 func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	to := p.trial.address
 	if to.Endpoint == "" {

@@ -39,7 +39,8 @@ func (e lossError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitCode returns the exit code for a command's error. A signal ends ctx.
+// exitCode returns the exit code for a command's error. ctx has ended if a signal ended
+// the command.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, notReady := errors.AsType[notReadyError](err)

@@ -60,7 +60,8 @@ func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 		"it nor the working folder lies in one: name the clone with --replace DIR, or use a servetrace of a release", version)
 }
 
-// clones returns the folders that may be the clone from which this command was built.
+// clones returns the folders above this binary and the working folder. One of them may be
+// a clone.
 func (s scaffold) clones() []string {
 	var dirs []string
 	above := func(dir string) {

@@ -10,7 +10,7 @@
 //	servetrace config check | schema
 //	servetrace plugin list | info | explain | run | test | bench | dev | new | pin | install
 //
-// and its help describes the project. The command serves no application: a service is a
+// Its help describes the project. The command serves no application: a service is a
 // Go program that uses the root package, such as examples/hello.
 //
 //  1. newRoot builds the command tree (root.go).

@@ -190,8 +190,8 @@ func (m *manifest) readGroups() error {
 	return nil
 }
 
-// place sets the namespace of the release if it has none, and checks that the release
-// fits the Services.
+// place sets the namespace of the release if it has none. It checks that no Service has
+// the release's name or another namespace.
 func (m *manifest) place(release *helm.Release) error {
 	for _, g := range m.groups {
 		if g.service == release.Name {
@@ -223,7 +223,7 @@ func (m *manifest) targets(runs []string) map[string]string {
 }
 
 // ongoing returns half of the number of requests that a pod runs at a time, for the
-// deployment with the largest number. Without names it looks at the deployments that are
+// deployment with the largest number. Without runs it looks at the deployments that are
 // not remote.
 func (m *manifest) ongoing(runs ...string) int {
 	const replicas, each = 1, 5 // the defaults of a deployment

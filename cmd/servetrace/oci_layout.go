@@ -122,7 +122,7 @@ func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDes
 	return manifest.Layers, nil
 }
 
-// blob returns the bytes of a descriptor, with the digest verified.
+// blob returns the bytes that a descriptor names, and verifies their digest.
 func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
 	digest, ok := strings.CutPrefix(d.Digest, "sha256:")
 	if !ok || !pinned.MatchString("@"+d.Digest) {
@@ -166,7 +166,8 @@ func (l ociLayout) file(name string) ([]byte, error) {
 var errNotInArchive = errors.New("the archive does not have the file")
 
 // fromArchive returns the file of a name in a tar archive, compressed with gzip or zstd or
-// not. Other data is the file itself. One link is followed, to a file in the same archive.
+// not. If data is no archive, it is the file itself. One link is followed, to a file in
+// the same archive.
 func fromArchive(data []byte, name string) ([]byte, error) {
 	return extract(data, name, mostInstalled, false)
 }

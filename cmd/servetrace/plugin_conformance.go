@@ -173,7 +173,8 @@ func writeJUnit(name string, report *plugintest.Report) error {
 	return nil
 }
 
-// writeRules lists the rules. A check with an ended context starts nothing.
+// writeRules lists the rules. It gets them from a check with an ended context, which
+// starts no plugin.
 func writeRules(cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	cancel()

@@ -225,8 +225,8 @@ func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 // devSpans bounds the spans of a batch that are sent after each build.
 const devSpans = 20
 
-// spans returns the spans for a build: of --spans, of the service's last batch, or of the
-// previous build, or else a built-in span.
+// spans returns the spans for a build: the spans of --spans, of the service's last batch
+// or of the previous build, or else a built-in span.
 func (l *devLoop) spans() []request {
 	switch batch := l.last.get(); {
 	case l.fixed != nil:

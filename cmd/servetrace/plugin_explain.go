@@ -78,8 +78,8 @@ type explained struct {
 	Digest    string `json:"digest,omitempty"`
 	Pin       string `json:"pin,omitempty"`
 	Error     string `json:"error,omitempty"`
-	// Variables are in the order of their names. Lock-down keeps the variables in
-	// Withheld from the plugin.
+	// Variables are in the order of their names. Withheld names the variables that lock-down
+	// keeps from the plugin.
 	Variables   []variable `json:"variables"`
 	Withheld    []string   `json:"withheld,omitempty"`
 	EnvPatterns []string   `json:"env_patterns,omitempty"`
@@ -185,7 +185,7 @@ func writeExplained(w io.Writer, list []explained) error {
 	return nil
 }
 
-// writeRows writes the rows of a plugin that are not empty, by write.
+// writeRows calls write for each row of a plugin that is not empty.
 func (e explained) writeRows(write func(heading string, lines ...string)) {
 	add := func(heading string, lines ...string) {
 		if strings.Join(lines, "") != "" {

@@ -147,8 +147,8 @@ func limitsJSON(is host.Inspection) *limits {
 	return &limits{is.MaxBatchSpans, is.MaxBatchBytes, is.MaxConcurrency}
 }
 
-// misfitOf returns the kind of reason for which a plugin cannot be used, as one word, or
-// "".
+// misfitOf returns one word for the reason why a plugin cannot be used, or "" if it can be
+// used.
 func misfitOf(is host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](is.Err)
 	switch {

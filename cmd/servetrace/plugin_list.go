@@ -60,8 +60,8 @@ func addJSON(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
-// inspectList inspects the plugins of a list, or of the current list if plugins is empty.
-// With start, it also starts them.
+// inspectList inspects the plugins of a list, or of the configured list if plugins is
+// empty. If start is true, it also starts them.
 func inspectList(cmd *cobra.Command, s settings, plugins string, start bool) ([]host.Inspection, error) {
 	if cmd.Flags().Changed("plugins") && plugins == "" {
 		return nil, usagef("--plugins is empty: want a list in the form of %s", host.EnvPlugins)

@@ -160,8 +160,8 @@ func sendAll(ctx context.Context, session *host.Session, requests []request, acc
 	return nil
 }
 
-// batches cuts the requests to a plugin's limits. A request within the limits is unchanged,
-// with its empty messages.
+// batches cuts the requests to a plugin's limits. A request within the limits is not
+// changed, even if it has messages without spans.
 func batches(requests []request, limits host.Inspection) iter.Seq2[request, error] {
 	return func(yield func(request, error) bool) {
 		for _, r := range requests {

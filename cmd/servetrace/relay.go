@@ -162,7 +162,7 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	if err != nil {
 		return err
 	}
-	// Without a handler for SIGPIPE, a closed log would end the process.
+	// Without a handler for SIGPIPE, a write to a closed log would end the process.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -219,7 +219,7 @@ func readSettings(getenv func(string) string) {
 }
 
 // memoryLimit is the soft limit of the Go runtime for the relay's memory, in bytes. With
-// the default settings, all memory that the bounds of the relay allow fits into it.
+// the default settings, the relay's bounds together allow less memory.
 const memoryLimit = 384 << 20
 
 // limitProcs sets the relay's GOMAXPROCS to half of the CPUs, at least one. The other half

@@ -31,8 +31,8 @@ const rootExample = `  # the example service, its spans printed by the console p
   # the plugins of a running service
   servetrace status`
 
-// newRoot returns the command tree. Without a command it prints its help. getenv returns
-// a variable of the environment, and environ lists the environment.
+// newRoot returns the command tree. Without a subcommand, the root command prints its
+// help. getenv returns a variable of the environment, and environ lists the environment.
 func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	root := newGroup(&cobra.Command{
 		Use:     "servetrace",

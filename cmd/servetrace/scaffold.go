@@ -60,7 +60,7 @@ func (s scaffold) Setting() string {
 // pluginName matches the names that pluginsdk allows as Spec.Name.
 var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// longestName is the bound of the host for the name of a plugin.
+// longestName is the host's limit for the name of a plugin, in bytes.
 const longestName = 63
 
 // settle sets defaults and returns all errors at once.

@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// settings are the operator's settings: the environment, and below it the service file
+// settings are the operator's settings: the environment, which overrides the service file
 // of SERVE_CONFIG.
 type settings struct{ getenv func(string) string }
 

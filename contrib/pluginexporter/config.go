@@ -25,9 +25,8 @@ type Config struct {
 	ProcessorPlugin any `mapstructure:"processor_plugin"`
 	// Plugins has settings of single plugins, by their names in the lists.
 	Plugins map[string]Plugin `mapstructure:"plugins"`
-	// WaitForResult reports a batch as exported after every plugin has delivered it.
-	// Default: after the host has taken it in. Use it with a sending_queue that has a
-	// storage.
+	// WaitForResult reports a batch as exported after every plugin has delivered it. Default:
+	// after the host has accepted it. Use it with a sending_queue that has a storage.
 	WaitForResult bool `mapstructure:"wait_for_result"`
 	// Queue is the Collector's queue in front of the host's queue. Default: none.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`

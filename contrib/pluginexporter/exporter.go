@@ -73,7 +73,7 @@ func newTraces(ctx context.Context, set exporter.Settings, c component.Config) (
 		exporterhelper.WithQueue(cfg.Queue),
 		exporterhelper.WithRetry(cfg.Retry),
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
-		exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{Timeout: 0})) // the host has its own
+		exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{Timeout: 0})) // the host has its own timeout
 }
 
 // traces gives batches to a Host. Safe for concurrent use.

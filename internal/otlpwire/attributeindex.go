@@ -6,9 +6,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// An attributeIndex lists the places of the attributes of one message. A Request keeps the
-// index of one message only, which was searched last: most callers ask for several
-// attributes of a message, and each edit searches too.
+// An attributeIndex lists the places of the attributes of one message. A Request keeps
+// only the index of the message that was searched last, because most callers ask for
+// several attributes of a message. Each edit searches, too.
 type attributeIndex struct {
 	of     owner
 	made   bool
@@ -35,8 +35,8 @@ func (p *places) add(i int) {
 	p.last = i
 }
 
-// A message with more than manyAttributes is indexed after manySearches. So the cost of
-// its edits does not grow with the square of their number.
+// A message with more than manyAttributes is indexed by key after manySearches. Otherwise
+// each edit of a message with many attributes would compare all keys.
 const (
 	manyAttributes = 32
 	manySearches   = 16
@@ -64,8 +64,9 @@ func (r *Request) attributesOf(o owner, p part) *attributeIndex {
 	return d
 }
 
-// addPlain adds consecutive attributes from pos on, as long as they have the usual form:
-// less than 128 bytes, a key and then a value. It returns the offset after them.
+// addPlain adds consecutive attributes from pos on, up to the first that lacks the usual
+// form: less than 128 bytes, a key and then a value. It returns the offset after the added
+// attributes.
 func (d *attributeIndex) addPlain(raw []byte, pos int, tag byte) int {
 	for pos+3*plainHead <= len(raw) && raw[pos] == tag && raw[pos+1] < oneByte {
 		body := pos + plainHead
@@ -189,8 +190,8 @@ func plainKeyValue(kv []byte) (keyEnd, value int, ok bool) {
 	return keyEnd, value, value+length == len(kv)
 }
 
-// keyValue returns the key and the value of a KeyValue. If there are several keys, the last
-// counts. Several values merge.
+// keyValue returns the key and the value of a KeyValue. As in protobuf, the last of
+// several keys counts, and several values merge.
 func (r *Request) keyValue(p part) (key, value part) {
 	if keyEnd, at, ok := plainKeyValue(p.raw); ok {
 		return part{p.raw[plainHead:keyEnd:keyEnd], p.base + plainHead}, part{p.raw[at:], p.base + at}

@@ -55,7 +55,7 @@ func writeArray[T any](w *Writer, members []T, toValue func(T) attribute.Value) 
 }
 
 // ValueHeap estimates the bytes of heap that v refers to: its text, or its members with
-// their texts. Scalars do not allocate.
+// their texts. It does not allocate for scalars.
 func ValueHeap(v *attribute.Value) int {
 	const valueBytes, keyValueBytes, textBytes, wordBytes = 48, 64, 16, 8
 	n := 0

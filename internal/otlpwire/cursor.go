@@ -14,8 +14,9 @@ type part struct {
 }
 
 // join returns the content of a message that arrived in two pieces, because protobuf
-// merges messages by concatenation. It copies only if both have content: content in a
-// request has no spare capacity. p must not be used afterwards.
+// merges messages by concatenation. It copies only if both pieces have content: append
+// allocates, because content in a request has no spare capacity. p must not be used
+// afterwards.
 func (p part) join(next part) part {
 	if len(p.raw) == 0 {
 		return next

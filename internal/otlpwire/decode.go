@@ -7,7 +7,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Decoded holds the fields of a span, with the values of Span's methods of these names.
+// Decoded holds the fields of a span, as the methods of Span return them.
 type Decoded struct {
 	TraceID           [16]byte
 	SpanID, ParentID  [8]byte

@@ -86,8 +86,7 @@ const (
 
 // forms lists field numbers for each kind of message. field is the field that holds the
 // message; for a resource and a scope it is the field of its ResourceSpans or ScopeSpans.
-// The others are the fields that all kinds can read or edit, 0 if the kind has no such
-// field.
+// attributes, dropped and name are fields of the message, 0 if the kind has no such field.
 var forms = [...]struct{ field, attributes, dropped, name uint32 }{
 	ofResource: {field.RequestResourceSpans, field.ResourceAttributes, field.ResourceDroppedAttributes, 0},
 	ofScope:    {field.ResourceSpansScopeSpans, field.ScopeAttributes, field.ScopeDroppedAttributes, field.ScopeName},
@@ -174,7 +173,7 @@ func (r *Request) Spans() iter.Seq[Span] {
 	}
 }
 
-// Span returns the i-th span of the bytes. Dropped spans count.
+// Span returns the i-th span of the bytes, counted with the dropped spans.
 func (r *Request) Span(i int) Span { return Span{View{r, owner{kind: ofSpan, i: int32(i)}}} }
 
 // Resources returns the resources in the order of the bytes, one for each ResourceSpans.

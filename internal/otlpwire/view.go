@@ -39,7 +39,7 @@ func (v View) Attribute(key string) (attribute.Value, bool) {
 }
 
 // Attributes returns the attributes in order, the added ones last. A key that occurs
-// several times in the bytes is returned as often. Edits are allowed during the
+// several times in the bytes is returned as many times. Edits are allowed during the
 // iteration.
 func (v View) Attributes() iter.Seq[attribute.KeyValue] {
 	return func(yield func(attribute.KeyValue) bool) {

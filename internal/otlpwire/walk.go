@@ -20,9 +20,9 @@ func walk(p part, k kind, visit func(kind, part)) error {
 	return c.err()
 }
 
-// CountSpans returns the number of spans of an encoded ExportTraceServiceRequest. It
-// does not read inside the spans. Malformed bytes are an error that names the offset;
-// the number then counts the spans before it.
+// CountSpans returns the number of spans of an encoded ExportTraceServiceRequest. It does
+// not read inside the spans. Malformed bytes are an error that names the offset; the
+// number then counts the spans before this offset.
 func CountSpans(req []byte) (int, error) {
 	n := 0
 	err := walk(part{req, 0}, ofResource, func(k kind, _ part) {

@@ -145,7 +145,8 @@ func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	return changed
 }
 
-// Drop removes a plugin. err becomes an error, or a warning, at the plugin's name.
+// Drop removes a plugin. err becomes an error, or a warning if warn is true, at the
+// plugin's name.
 func (f *File) Drop(name string, err error, warn bool) {
 	i := slices.IndexFunc(f.plugins, func(p plugin) bool { return p.name == name })
 	if i < 0 {

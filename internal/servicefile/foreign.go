@@ -6,9 +6,9 @@ import "slices"
 // process. why is the reason, for the message.
 type foreignKeys struct {
 	why string
-	// fatal makes the keys errors, because without them clients would get other answers, or
-	// spans would be exported in another way. Other keys only cause a warning, so that a
-	// service file for a cluster can be used here.
+	// fatal makes the keys errors, because a service that ignores them would give clients
+	// other answers, or export spans in another way. Other keys only cause a warning, so that
+	// a service file for a cluster can be used here.
 	fatal bool
 	paths []string
 }

@@ -38,8 +38,8 @@ type Key struct {
 	// Path is the path of the key, "http_options.port". NAME in it is a plugin's name,
 	// and "[]" an item of a list.
 	Path string
-	// Variable is the environment variable that overrides the key. It has the same value as
-	// the key. For a configuration, it has the path of a file. Empty: there is no variable.
+	// Variable is the environment variable that overrides the key. It holds the value of the
+	// key; for a configuration, the path of a file. Empty: there is no variable.
 	Variable string
 	// Default is the value if neither the key nor the variable is set, in the form of the
 	// variable. Empty: there is none.
@@ -272,7 +272,8 @@ var keys = []Key{
 // Keys returns the table. The caller must not change it.
 func Keys() []Key { return keys }
 
-// either returns a function for Key.over. The function returns variable if it is set.
+// either returns a function for Key.over. The function returns variable if the environment
+// has it.
 func either(variable string) func(func(string) string) string {
 	return func(getenv func(string) string) string {
 		if strings.TrimSpace(getenv(variable)) == "" {

@@ -245,7 +245,8 @@ func exceptionOf(e Event) (text, kind string) {
 	return text, kind
 }
 
-// errorText draws an error message in separate lines, and its type if there is room.
+// errorText draws an error message in separate lines, and its type if enough cells are
+// free.
 func (d *drawing) errorText(r row, text, kind string) {
 	if text = strings.TrimSpace(text); text == "" {
 		text, kind = cmp.Or(strings.TrimSpace(kind), `""`), ""
@@ -268,8 +269,8 @@ func (d *drawing) errorText(r row, text, kind string) {
 	d.to.newline()
 }
 
-// attributes returns the attributes of a span that are worth showing. It omits attributes
-// that repeat the span's name, an ancestor's value or another attribute.
+// attributes returns the attributes of a span that are shown. It omits attributes that
+// repeat the span's name, an ancestor's value or another attribute.
 func (d *drawing) attributes(r row) []token {
 	s, shown := r.span, d.shown.at(r.depth)
 	values := make(map[attribute.Key]string, len(s.Attributes))

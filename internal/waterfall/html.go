@@ -52,8 +52,8 @@ func WritePage(to *bytes.Buffer, title string, traces []Trace) {
 	to.WriteString("</main>\n</body>\n</html>\n")
 }
 
-// WriteTraces appends a section of HTML for each trace, for a page that includes CSS.
-// Without values it omits attributes, error messages and events, because they may hold
+// WriteTraces appends a section of HTML for each trace, for a page that includes CSS. If
+// values is false, it omits attributes, error messages and events, because they may hold
 // secrets, and its headings are of the third level.
 func WriteTraces(to *bytes.Buffer, traces []Trace, values bool) {
 	p := &htmlPage{Buffer: to, values: values, anchors: map[Link]bool{}}

@@ -53,7 +53,8 @@ func (h *History) find(id trace.SpanID) (past, bool) {
 	return p, ok
 }
 
-// children counts the remembered children of each span, except spans that are in here.
+// children counts the remembered children of each span, except children that are in the
+// map here.
 func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil

@@ -56,7 +56,8 @@ func arrange(spans []*Span, before *History, most int) []row {
 	}
 	above := before.children(byID)
 	rows := make([]row, 0, len(nodes))
-	// An explicit stack, because a trace may be as deep as a batch has spans.
+	// An explicit stack is used, because a trace may have as many levels as a batch has
+	// spans.
 	var stack []row
 	push := func(children []*node, depth int, rails []bool) {
 		for i, n := range slices.Backward(children) {

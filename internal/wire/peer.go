@@ -48,7 +48,8 @@ func checkPeer(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 
 // Peer is the process at the other end of a Unix socket, as the kernel reports it.
 type Peer struct {
-	// UID is its user. PID is its process id, or 0 if the system does not report it.
+	// UID is the user id of the process. PID is its process id, or 0 if the system does not
+	// report it.
 	UID, PID int
 }
 

@@ -163,7 +163,7 @@ func withoutPrefix(err error, st *status.Status) error {
 	return status.ErrorProto(plain)
 }
 
-// status returns the gRPC status of e with the text of the error that wraps it.
+// status returns the gRPC status of e. text is the text of the error that wraps e.
 func (e *Error) status(text string) error {
 	text = Text(text)
 	st := status.New(codes.Unknown, text)

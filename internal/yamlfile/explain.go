@@ -99,8 +99,8 @@ func find(p place, e *Error, key bool) (place, bool) {
 	return place{}, false
 }
 
-// JoinPath returns the path of a key below path. The key is in quotes if it could affect a
-// terminal, or if it could look like several keys.
+// JoinPath returns the path of a key below path. The key is in quotes if it is empty, or
+// has a space or a character that cannot be printed.
 func JoinPath(path, key string) string {
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' }) {
 		key = quoted(key)

@@ -68,8 +68,8 @@ func (w *flowWriter) list(begin string, nodes []*yaml.Node, size int, end string
 	w.add(end)
 }
 
-// goTo writes line breaks until the writer is at the given line. It does nothing if it has
-// passed that line.
+// goTo writes line breaks until the writer is at the given line. It does nothing if the
+// writer has passed that line.
 func (w *flowWriter) goTo(line int) {
 	if w.line < line {
 		w.out = append(bytes.TrimRight(w.out, " "), strings.Repeat("\n", line-w.line)...)

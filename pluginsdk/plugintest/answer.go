@@ -25,7 +25,8 @@ type Answer struct {
 	Retryable bool
 	// RetryAfter is the pause that the back end asked for. Zero if it did not ask.
 	RetryAfter time.Duration
-	// Rejected is the number of spans of an OK batch that the back end refused finally.
+	// Rejected is the number of spans that the back end refused finally, of a batch that was
+	// answered with OK.
 	Rejected int
 	// Filtered is the number of spans that each processor dropped on purpose, by
 	// processor. Nil if there are none.

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Conformance tries every rule of the contract on the plugin, each in a subtest named
-// by the rule's id. It returns when all rules have been tried and every process has
-// ended. If the target is not an executable file, t fails at once.
+// Conformance tries every rule of the contract on the plugin, each in a subtest named by
+// the rule's id. It returns when all rules have been tried and every process has ended. If
+// the file of a [Binary] is not executable, t fails at once.
 func Conformance(t *testing.T, target Target, opts ...Option) {
 	t.Helper()
 	c, err := newChecker(target, opts)
@@ -37,11 +37,11 @@ func Conformance(t *testing.T, target Target, opts ...Option) {
 	}
 }
 
-// Check is [Conformance] without package testing, for a command line. It tries every
-// rule and returns a report with the outcome of each. It blocks until every process
-// has ended. If ctx ends earlier, the remaining rules are skipped. Check returns an
-// error if there is nothing to test, for example no such file. A plugin that breaks
-// rules is no error.
+// Check is [Conformance] without package testing, for a command line. It tries every rule
+// and returns a report with the outcome of each. It blocks until every process has ended.
+// If ctx ends earlier, the remaining rules are skipped. Check returns an error if there is
+// nothing to test, for example if the file does not exist. A plugin that breaks rules is
+// no error.
 func Check(ctx context.Context, target Target, opts ...Option) (*Report, error) {
 	c, err := newChecker(target, opts)
 	if err != nil {
@@ -118,8 +118,8 @@ func (c *checker) run(ctx context.Context) {
 	running.Wait()
 }
 
-// awaitPrerequisites waits for the rules that v builds upon. It returns true if the plugin
-// keeps all of them.
+// awaitPrerequisites waits for the rules that v builds upon. If v runs last, it waits for
+// all rules that do not. It returns true if the plugin keeps all rules that v builds upon.
 func (c *checker) awaitPrerequisites(v *verdict) bool {
 	for _, other := range c.verdicts {
 		// The table is ordered, so no rule waits for a later rule.

@@ -15,7 +15,7 @@ type observations struct {
 	diagnostics []*pluginv1.Diagnostic
 }
 
-// exportObservation is the answer to a batch with a number of spans.
+// exportObservation is an answer, with the number of spans of its batch.
 type exportObservation struct {
 	spans  int
 	answer Answer

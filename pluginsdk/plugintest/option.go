@@ -47,9 +47,9 @@ func newSettings(opts []Option) *settings {
 	return s
 }
 
-// WithEnv adds variables to the operator's environment, "KEY=value". As under a host,
-// Configure passes the variables that the plugin declares in Describe. An entry
-// without "=" has an empty value.
+// WithEnv adds variables to the operator's environment, "KEY=value". As a host does, the
+// suite passes in Configure only the variables that the plugin declares in Describe. An
+// entry without "=" has an empty value.
 func WithEnv(environ ...string) Option {
 	environ = slices.Clone(environ)
 	return func(s *settings) {
@@ -111,8 +111,8 @@ func WithRules(patterns ...string) Option {
 // produces.
 type Input string
 
-// The inputs. Rules that need one are skipped if neither [WithInput] nor [WithState]
-// gives it.
+// The inputs. A rule that needs an input is skipped if neither [WithInput] nor [WithState]
+// gives this input.
 const (
 	// Permanent is a batch that the plugin must refuse finally.
 	Permanent Input = "permanent"

@@ -172,8 +172,8 @@ func tapped(p *subject) [][]byte {
 }
 
 // keepsUnknownFields returns an error unless all kinds of messages in a batch have the
-// unknown field. It need not be in a message that a processor has added, and attributes may
-// be replaced as a whole.
+// unknown field. The field may be missing in a message that a processor has added.
+// Attributes may be replaced as a whole.
 func keepsUnknownFields(encoded []byte) error {
 	var data tracepb.TracesData
 	if err := proto.Unmarshal(encoded, &data); err != nil {

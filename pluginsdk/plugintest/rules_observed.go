@@ -96,7 +96,7 @@ func checkFiltered(t *trial) {
 	skipUnseen(t, answers, len(exports))
 }
 
-// skipUnseen skips the rule if there was no answer of its kind.
+// skipUnseen skips the rule if ofKind is 0: no answer had the part that the rule checks.
 func skipUnseen(t *trial, ofKind, answers int) {
 	if ofKind == 0 {
 		t.skipWithout("WithInput or WithState", "", "none of %d answers had any", answers)

@@ -31,8 +31,8 @@ type session struct {
 	seen      *observations
 	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
-	// processes is set for a processor plugin. export then calls Process. Written before
-	// export is called.
+	// processes is set for a processor plugin. Then export calls Process. It is written
+	// before the first call of export.
 	processes bool
 	returned  tap // the results of Process
 	// connect sets the fields below.

@@ -83,7 +83,7 @@ func (b batch) encode() ([]byte, error) {
 }
 
 // pad adds an attribute to each span of a batch of numbered spans, so that the batch has
-// about that many bytes, and not more. A batch that is larger already is unchanged.
+// about the given number of bytes, and not more. A larger batch is unchanged.
 func (b batch) pad(bytes int) batch {
 	const overhead = 64 // bytes of an attribute without its value, and of the longer lengths in the messages around it
 	missing := (bytes-proto.Size(b.request))/max(1, len(b.ids)) - overhead

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// trial is one rule that is being tried. A rule is written like a test. fatalf and skipf
-// end it, as in package testing. A method of a subject ends it if the plugin breaks an
-// expectation. In atOnce, the methods are safe for concurrent use.
+// trial is one rule that is being tried. A rule is written like a test: fatalf and skipf
+// end the rule, as in package testing. A method of a subject ends it if the plugin breaks
+// an expectation. In atOnce, the methods are safe for concurrent use.
 type trial struct {
 	ctx   context.Context
 	suite *checker

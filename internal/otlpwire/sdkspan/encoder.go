@@ -43,8 +43,8 @@ const (
 
 // Encoder collects spans for one ExportTraceServiceRequest. The zero value is ready for
 // use. It is not safe for concurrent use. When its buffers have grown and it knows the
-// resources and scopes, it allocates only for trace states and for attributes that are
-// slices, maps or bytes, which the attribute package copies.
+// resources and scopes, it allocates only for trace states and for some attributes. These
+// are slices, maps and bytes, which the attribute package copies.
 type Encoder struct {
 	w         otlpwire.Writer // the span that is being encoded
 	resources []*resourceGroup
