@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc/credentials"
 
@@ -19,6 +20,7 @@ import (
 type calls struct {
 	cfg    CallConfig // with defaults in place of zeros
 	places map[*Deployment]place
+	front  bool                             // this process runs the ingress of an app
 	creds  credentials.TransportCredentials // nil without TLS
 	pool   *callclient.Pool
 	server *callserver.Server // nil if no other process may call this process
@@ -29,7 +31,9 @@ type calls struct {
 func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 	places, err := cfg.places(apps, log)
 	faults := []error{err}
+	front := false
 	for _, a := range apps {
+		front = front || !places[a.ingress].absent
 		for _, d := range a.deployments() {
 			at := places[d]
 			if at.absent || at.target == "" && cfg.Addr == "" {
@@ -47,6 +51,7 @@ func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 	return &calls{
 		cfg:    cfg,
 		places: places,
+		front:  front,
 		creds:  creds,
 		pool:   callclient.NewPool(callclient.Settings{MaxMessageBytes: cfg.MaxMessageBytes, Credentials: creds}),
 		log:    log,
@@ -104,6 +109,10 @@ func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
 // start listens, if other processes may call this process.
 func (c *calls) start(ctx context.Context) error {
 	if c.server == nil {
+		if !c.front {
+			c.log.Warn("the process runs no ingress, and no other process can call its deployments; set "+EnvCallAddr+" to a host:port",
+				"deployments", strings.Join(c.cfg.Deployments, ","))
+		}
 		return nil
 	}
 	l, err := listen(ctx, "server for calls", c.cfg.Addr, EnvCallAddr, EnvCallAddr, "")

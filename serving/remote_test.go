@@ -244,6 +244,20 @@ func TestDiscoveryLogNamesTheDeployment(t *testing.T) {
 	}
 }
 
+// unreached is the warning for a process that neither clients nor processes can reach.
+const unreached = "the process runs no ingress, and no other process can call its deployments; set SERVE_CALL_ADDR to a host:port"
+
+// TestReachedProcessesDoNotWarn has a process with the ingress, and a process with an address.
+func TestReachedProcessesDoNotWarn(t *testing.T) {
+	for _, cfg := range []serving.CallConfig{{Deployments: []string{"A", "B"}}, {Deployments: []string{"B"}, Addr: "127.0.0.1:0"}} {
+		there, _ := echoer()
+		r := startApps(t, serving.Config{Calls: cfg}, serving.NewApp("a", serving.NewDeployment("A", noHandler), serving.WithDeployments(there)))
+		if lines := r.access.Lines(t, unreached); len(lines) > 0 {
+			t.Errorf("%+v: %v", cfg, lines)
+		}
+	}
+}
+
 // TestElsewhere: a process without the ingress takes no requests, and a call of a
 // deployment that it neither runs nor reaches says what to set.
 func TestElsewhere(t *testing.T) {
@@ -252,6 +266,9 @@ func TestElsewhere(t *testing.T) {
 	inC := serving.AddFunction(c, "", func(context.Context, int) (int, error) { return 1, nil })
 	app := serving.NewApp("a", serving.NewDeployment("A", noHandler), serving.WithDeployments(b, c))
 	r := startApps(t, serving.Config{Calls: serving.CallConfig{Deployments: []string{"B"}}}, app)
+	if line := r.access.take(t, unreached, 1)[0]; line["deployments"] != "B" {
+		t.Errorf("log: %v", line)
+	}
 	if n, err := inB.Call(t.Context(), 0); n != 1 || err != nil {
 		t.Errorf("B: %d, %v", n, err)
 	}
