@@ -49,7 +49,7 @@ func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 }
 
 // address returns a function that checks the value of a flag for an address and stores it
-// in to.
+// in *to.
 func address(to *string) func(string) error {
 	return func(value string) error {
 		if value != "" {

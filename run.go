@@ -52,7 +52,7 @@ func WithReady(f func(addr net.Addr)) Option {
 	return Option{func(o *options) { o.ready = f }}
 }
 
-// Run serves apps until ctx ends, the process gets SIGTERM or SIGINT, or the listener
+// Run serves apps until ctx ends, the process gets SIGTERM or SIGINT, or a listener
 // fails. Then it stops everything and returns. An app can be run only once.
 //
 // An invalid setting or an unavailable address is returned as an error at once. A
@@ -356,8 +356,8 @@ func (s *service) applyFile(ctx context.Context) error {
 	return s.server.Apply(ctx, configs)
 }
 
-// stop stops the started parts, the last part first. A second signal cancels the
-// context of all of them.
+// stop stops the started parts, the last part first. A second signal cancels the context
+// of all these stops.
 func (s *service) stop() error {
 	var errs []error
 	for _, closer := range slices.Backward(s.closers) {

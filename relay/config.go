@@ -65,9 +65,9 @@ type Config struct {
 	// HTTPAddr is the host:port for HTTP, or "unix://" and the path of a socket. Empty means
 	// no listener for HTTP, or DefaultHTTPAddr if no other address is set.
 	HTTPAddr string
-	// WaitForResult delays the answer to a request until the plugins have delivered it,
-	// unless the sender asks for another time. By default, the relay answers when it has
-	// accepted the request.
+	// WaitForResult delays the answer to a request until the plugins have delivered its
+	// spans, unless the sender asks for another time. By default, the relay answers when it
+	// has accepted the request.
 	WaitForResult bool
 	// Linger ends the relay if no connection was open for this time and no span waits. Zero:
 	// the relay never ends by itself.

@@ -5,10 +5,10 @@ package semconv
 // have no schema.
 const SchemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
-// HTTP attributes under today's names, in the modes "stable" and "dup". HTTPRoute is
-// the same in every mode. Addresses come from the connection itself: the headers
-// Forwarded and X-Forwarded-For are ignored, because any client can send them.
-// url.query is never set, because it may hold secrets.
+// HTTP attributes under today's names, in the modes "stable" and "dup". HTTPRoute is the
+// same in every mode. Each comment ends with the spans that have the attribute. Addresses
+// come from the connection itself: the headers Forwarded and X-Forwarded-For are ignored,
+// because any client can send them. url.query is never set, because it may hold secrets.
 //
 // Source: https://opentelemetry.io/docs/specs/semconv/http/http-spans/
 const (

@@ -116,7 +116,7 @@ func set[T any](to, from *T) {
 }
 
 // declare returns the settings of each deployment and the route prefix of each app, from
-// the code and the configs. The error has all faults, each with its place.
+// the code and the configs. The error has all faults, each with the place of the setting.
 func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings, map[*App]string, error) {
 	declared, prefixes := map[*Deployment]router.Settings{}, map[*App]string{}
 	for _, a := range apps {

@@ -86,9 +86,9 @@ type GRPCConfig struct {
 	// Zero: 60s.
 	KeepaliveTime time.Duration
 
-	// KeepaliveMinTime is the shortest time that a client must leave between two pings. It
-	// may also ping while it has no call. If pings come more often, the connection is
-	// closed. Zero: 10s.
+	// KeepaliveMinTime is the shortest time that a client must leave between two pings. A
+	// client may also ping while it has no call. If pings come more often, the connection
+	// is closed. Zero: 10s.
 	KeepaliveMinTime time.Duration
 }
 

@@ -29,7 +29,8 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	if err != nil {
 		return nil, &pluginsdk.ConfigError{Path: "exporter", Err: err}
 	}
-	// otlpexporter reads YAML, of which JSON is a part. It does not know the key "mode".
+	// otlpexporter reads YAML, of which JSON is a part. otlpexporter does not know the key
+	// "mode".
 	s.Config = rest
 	port, opens := otlpPortHTTP, "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT"
 	if fromDocument, _ := doc.Exporter.OTLP["protocol"].(string); cmp.Or(

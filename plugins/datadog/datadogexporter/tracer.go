@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// theEncoder wraps dd-trace-go. A process has only one, because dd-trace-go's tracer and
-// its settings are global.
+// theEncoder wraps dd-trace-go. A process has only one encoder, because dd-trace-go's
+// tracer and its settings are global.
 var theEncoder = &encoder{turn: make(chan struct{}, 1), captured: make(chan struct{}, 1)}
 
 // encoder converts batches to requests to the agent, with dd-trace-go. It is the
@@ -65,8 +65,9 @@ const reasonUnfit = "a Datadog agent drops spans without an id, and traces with 
 
 const reasonLost = "the Datadog tracer did not encode them"
 
-// maxChunks is the number of chunks that the tracer gets at a time. Its queue holds
-// 1,000 chunks and drops more. The queue is empty before the next chunks.
+// maxChunks is the number of chunks that the tracer gets at a time. The queue of the
+// tracer holds 1,000 chunks and drops further chunks. It is empty before the tracer gets
+// the next chunks.
 const maxChunks = 500
 
 // barrierName is the name of a span that is put into the tracer's queue after the batch. It

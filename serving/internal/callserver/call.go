@@ -115,8 +115,8 @@ func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 
 // contextOf returns the context of a call. It has the trace and the request of the call,
 // and ends when the server ends. At the deadline of the call, late gets an error. end
-// ends the context. It reports whether the stream may carry another call, because no
-// deadline has ended the context before.
+// ends the context. It returns false if the call has a deadline and the context has ended
+// before, because the stream then ends, too.
 func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart, late chan<- error) (_ context.Context, end func() bool) {
 	provider := s.cfg.Shared.Tracer.Provider
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -24,9 +24,9 @@ import (
 // Errors are the errors of user code that keep their identity in another process. The
 // zero value has none. An Errors does not change once a server uses it.
 type Errors struct {
-	// Known are errors for errors.Is, by their text.
+	// Known are errors that callers find with errors.Is, identified by their texts.
 	Known []error
-	// Types are types for errors.As.
+	// Types are types of errors that callers find with errors.As.
 	Types []ErrorType
 }
 

@@ -51,8 +51,9 @@ func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, er
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &files.Get().cert, nil
 		},
-		// VerifyConnection verifies both sides. Processes have addresses, and no names that a
-		// certificate could contain. The authorities may change.
+		// VerifyConnection verifies both sides. Processes have addresses, and no names
+		// that a certificate could contain. It reads the authorities for each connection,
+		// because they may change.
 		ClientAuth:         tls.RequireAnyClientCert,
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(c tls.ConnectionState) error {

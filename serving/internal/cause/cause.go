@@ -33,8 +33,8 @@ var (
 	ErrReplicaStopped error = &causeError{"replica was stopped", context.Canceled}
 	ErrShuttingDown   error = &causeError{"server is shutting down", context.Canceled}
 
-	// ErrSocketLeft is ErrSocketClosed if the handler closed the socket. The handler's
-	// result is still to come.
+	// ErrSocketLeft is the cause instead of ErrSocketClosed if the handler closed the
+	// socket. The handler may still run, and its result counts.
 	ErrSocketLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
 )
 

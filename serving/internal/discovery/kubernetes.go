@@ -26,8 +26,8 @@ const (
 	defaultAPI            = "kubernetes.default.svc:443"
 	defaultServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-	// listTimeout bounds the time for a list. listLimit bounds its size. A slice has at most
-	// 1,000 endpoints of some hundred bytes each.
+	// listTimeout bounds the time for a list. listLimit bounds the size of a list, in
+	// bytes. An EndpointSlice has at most 1,000 endpoints of some hundred bytes each.
 	listTimeout = 30 * time.Second
 	listLimit   = 64 << 20
 	// watchTime is the time after which the API ends a watch. The client ends a watch

@@ -83,7 +83,8 @@ const (
 	metaModelID     = "multiplexed_model_id"
 )
 
-// Texts for clients. If Ray Serve has the same case, the text is its text, unless marked.
+// Texts for clients. If Ray Serve has the same case, the text is Ray's, unless it is
+// marked.
 const (
 	textNoApplication      = "Application metadata not set. " + textListApplications
 	textApplicationUnknown = "Application '%s' not found. " + textListApplications

@@ -16,7 +16,7 @@ import (
 type phase uint8
 
 const (
-	open     phase = iota // not begun
+	open     phase = iota // the response has not begun
 	begun                 // the handler has sent status and headers
 	hijacked              // the handler has taken the connection over
 	ended                 // the handler has returned; the proxy may respond

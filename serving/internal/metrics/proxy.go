@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxOutcomes bounds the number of outcomes of an app with series of their own. Each has
-// over twenty lines in a scrape.
+// maxOutcomes bounds the number of outcomes of an app with series of their own. Each
+// outcome has over twenty lines in a scrape.
 const maxOutcomes = 1000
 
 // Proxy holds the metrics of a proxy.
