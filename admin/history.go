@@ -45,8 +45,8 @@ func (h *history) add(at time.Time, stats host.Stats) {
 	*h = append(list[:len(list):len(list)], s)
 }
 
-// rate returns the spans that a plugin has finished per second, over the last ten seconds
-// or a little more, or "" if the rate is unknown.
+// rate returns the spans per second that a plugin finished in the last ten seconds or a
+// little more. It returns "" if the rate is unknown.
 func (h history) rate(p Plugin, now time.Time) string {
 	for i := len(h) - 1; i >= 0; i-- {
 		passed := now.Sub(h[i].at)

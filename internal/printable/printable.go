@@ -33,7 +33,7 @@ func shown(text, allowed string) string {
 	}, text)
 }
 
-// ascii reports whether text has only printable ASCII characters. Most texts have.
+// ascii reports whether text has only printable ASCII characters, as most texts do.
 func ascii(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {

@@ -99,7 +99,7 @@ var (
 )
 
 // dropUnsampled reports whether a child of the span in ctx is certainly not sampled, so
-// that its name and attributes are not needed. It also does so if tracing is off. It
+// that its name and attributes are not needed. It also reports true if tracing is off. It
 // returns the context to continue with. In an unsampled trace, the first span of this
 // process is started without recording, so that outgoing calls carry a span id of this
 // process. Further spans are not started.

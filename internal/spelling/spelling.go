@@ -6,7 +6,7 @@ import "strings"
 
 // Nearest returns the word of list that differs from word by the fewest letters. It
 // returns "" if all differ by more than two letters or by more than half of the letters of
-// word. For a word of 24 letters or more, the bound is less than a sixth of its letters.
+// word. If word has 24 letters or more, it may differ by less than a sixth of them.
 func Nearest(word string, list []string) string {
 	letters := len([]rune(word))
 	best, least := "", min(max(3, letters/6), letters/2+1)

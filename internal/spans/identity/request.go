@@ -106,8 +106,8 @@ type Request struct {
 	stamp []attribute.KeyValue
 }
 
-// Continue makes r, a new Request, the request of another component for the same call
-// as outer. It copies the ID, the Route and the inbound context.
+// Continue makes r, a new Request, the request of another component for the same call as
+// outer. It copies ID, Route, Inbound and RPCMethod.
 func (r *Request) Continue(outer *Request) {
 	r.ID, r.Route = outer.ID, outer.Route
 	r.Inbound, r.RPCMethod = outer.Inbound, outer.RPCMethod
