@@ -77,3 +77,19 @@ func TestRenderNamesPrometheus(t *testing.T) {
 		}
 	}
 }
+
+// TestRenderScalesByGRPC: a service without a gRPC port has no metric of gRPC.
+func TestRenderScalesByGRPC(t *testing.T) {
+	for text, want := range map[string]int{"{}": 0, "grpc_options: {}": 0, "grpc_options: {port: 9001}": 1} {
+		file := filepath.Join(t.TempDir(), "serve.yaml")
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, by := range []string{"hpa", "keda"} {
+			out, _, err := command(t, nil, "render", file, "--autoscale", by)
+			if got := strings.Count(out, "serve_num_ongoing_grpc_requests"); err != nil || got != want {
+				t.Errorf("%s, %s: %v, %d metrics of gRPC, want %d\n%s", text, by, err, got, want, out)
+			}
+		}
+	}
+}

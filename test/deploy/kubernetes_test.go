@@ -204,9 +204,9 @@ func TestPrometheusAdapter(t *testing.T) {
 	}
 	known := regexp.MustCompile("^(?:" + name[1] + ")$")
 	for of, scaler := range render(t, apart, "--autoscale", "hpa").scalers {
-		for _, metric := range scaler.Spec.Metrics {
-			if !known.MatchString(metric.Pods.Metric.Name) {
-				t.Errorf("the autoscaler of %s reads %s, which the rule does not have", of, metric.Pods.Metric.Name)
+		for _, name := range metricsOf(scaler) {
+			if !known.MatchString(name) {
+				t.Errorf("the autoscaler of %s reads %s, which the rule does not have", of, name)
 			}
 		}
 	}

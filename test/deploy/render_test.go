@@ -135,6 +135,7 @@ func strict[T any](t *testing.T, doc, name string, to map[string]T) {
 // apart has two deployments apart, one for each kind of discovery.
 const apart = `
 http_options: {port: 8080, min_draining_period_s: 5}
+grpc_options: {port: 9001}
 call_options:
   remote:
     - Model=dns:///model.shop.svc:9100
@@ -152,6 +153,12 @@ applications:
 func TestRenderedPodsCallEachOther(t *testing.T) {
 	m := render(t, apart, "--name", "shop", "--autoscale", "hpa", "--plugins-image", "registry.example/plugins:1")
 	runs := map[string][]string{"shop": nil, "model": {"Model", "Other"}, "ranker": {"Ranker"}}
+	const ongoing = "serve_num_ongoing_"
+	metrics := map[string][]string{
+		"shop":   {ongoing + "http_requests", ongoing + "grpc_requests"},
+		"model":  {ongoing + "requests_at_replicas", ongoing + "requests_at_replicas"},
+		"ranker": {ongoing + "requests_at_replicas"},
+	}
 	for name, deployments := range runs {
 		d, ok := m.deployments[name]
 		if !ok {
@@ -170,7 +177,7 @@ func TestRenderedPodsCallEachOther(t *testing.T) {
 		if calls := deployments != nil; calls {
 			checkCalls(t, m, name, cfg.Serving.Calls.Addr)
 		}
-		if scaler := m.scalers[name]; scaler.Spec.ScaleTargetRef.Name != name || *scaler.Spec.MinReplicas != 2 || scaler.Spec.MaxReplicas != 10 || len(scaler.Spec.Metrics) != max(1, len(deployments)) {
+		if scaler := m.scalers[name]; scaler.Spec.ScaleTargetRef.Name != name || *scaler.Spec.MinReplicas != 2 || scaler.Spec.MaxReplicas != 10 || !slices.Equal(metricsOf(scaler), metrics[name]) {
 			t.Errorf("%s has the autoscaler %+v", name, scaler.Spec)
 		}
 	}
@@ -191,6 +198,14 @@ func TestRenderedPodsCallEachOther(t *testing.T) {
 	}
 }
 
+// metricsOf returns the names of the metrics that an autoscaler reads.
+func metricsOf(scaler autoscalingv2.HorizontalPodAutoscaler) (names []string) {
+	for _, metric := range scaler.Spec.Metrics {
+		names = append(names, metric.Pods.Metric.Name)
+	}
+	return names
+}
+
 // TestRenderedWholeApp renders a file without remote deployments.
 func TestRenderedWholeApp(t *testing.T) {
 	m := render(t, "grpc_options: {port: 9001}\n", "--autoscale", "keda", "--replicas", "3")
@@ -204,8 +219,14 @@ func TestRenderedWholeApp(t *testing.T) {
 		t.Errorf("calls at %q, gRPC at %q, with an account: %v", cfg.Serving.Calls.Addr, cfg.Serving.GRPC.Addr, *d.Spec.Template.Spec.AutomountServiceAccountToken)
 	}
 	keda := m.kedas["app"].Spec
-	if keda.ScaleTargetRef.Name != "app" || keda.MinReplicaCount != 3 || len(keda.Triggers) != 1 || keda.Triggers[0].Metadata["threshold"] != "3" {
-		t.Errorf("%+v", keda)
+	if keda.ScaleTargetRef.Name != "app" || keda.MinReplicaCount != 3 || len(keda.Triggers) != 2 {
+		t.Fatalf("%+v", keda)
+	}
+	for i, protocol := range []string{"http", "grpc"} {
+		query := "sum(serve_num_ongoing_" + protocol + `_requests{namespace="default", pod=~"app-.*"})`
+		if trigger := keda.Triggers[i].Metadata; trigger["query"] != query || trigger["threshold"] != "3" {
+			t.Errorf("trigger %v, want the query %s and the threshold 3", trigger, query)
+		}
 	}
 }
 
