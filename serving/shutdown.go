@@ -85,8 +85,8 @@ func (s *Server) linger(ctx context.Context) {
 	}
 }
 
-// settle waits for the proxies, and for handlers that return when their context ends, for
-// at most CloseGrace.
+// settle waits at most CloseGrace for the proxies, and for handlers that return when
+// their context ends.
 func (s *Server) settle() {
 	timer := time.NewTimer(inflight.CloseGrace)
 	defer timer.Stop()

@@ -42,10 +42,10 @@ const (
 // DeploymentStatus is the state of a deployment at one moment. Error is the last fault
 // since the deployment was healthy, or "". NumReplicas, MaxOngoingRequests and
 // MaxQueuedRequests are the settings in force. Queued is the number of requests that wait
-// for a replica. Replicas are the replicas that have not ended, oldest first. It can
-// be encoded as JSON. If other processes run the deployment, Target is their place,
-// NumReplicas is the number of processes that take calls, and MaxOngoingRequests is the sum
-// of their limits.
+// for a replica. Replicas are the replicas that have not ended, oldest first. A
+// DeploymentStatus can be encoded as JSON. If other processes run the deployment, Target
+// is the target of these processes, NumReplicas is the number of processes that take
+// calls, and MaxOngoingRequests is the sum of their limits.
 type DeploymentStatus = router.DeploymentStatus
 
 // ReplicaStatus is the state of a replica at one moment. ID is the unique id of the

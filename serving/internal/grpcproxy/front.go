@@ -52,7 +52,7 @@ type Front struct {
 	cfg     Config
 	finish  context.CancelFunc // ends the streams of builtin
 
-	// Nil until it is started.
+	// Nil until Start.
 	listener net.Listener // listener of serving
 	later    net.Listener // the same socket, for the server draining
 	serving  *grpc.Server

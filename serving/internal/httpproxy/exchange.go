@@ -66,8 +66,8 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) 
 }
 
 // await waits until the handler has returned, and returns its error. If the request must
-// end earlier, it returns the reason. A client that closes its side ends only the handler's
-// context. It may still read, so the handler's answer is sent.
+// end earlier, it returns the reason. A client that closes its side ends only the
+// handler's context. The client may still read, so the handler's answer is sent.
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	cutOff := x.assigned.CutOff()
 	if x.route.Timeout <= 0 && x.resp.upgrade == nil {

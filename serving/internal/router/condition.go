@@ -30,8 +30,8 @@ func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
 	c.lines = append(c.lines, func() { log.Warn(text, args...) })
 }
 
-// note records the state, and logs a change of it. For a deployment without constructors it
-// logs nothing, because such a deployment is always healthy.
+// note records the state, and logs each change of the state. For a deployment without
+// constructors it logs nothing, because such a deployment is always healthy.
 func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, down *cause.DeploymentUnavailableError, constructs bool) {
 	before := c.state
 	if state == before {

@@ -45,8 +45,8 @@ type router struct {
 type waiter struct {
 	model string
 	since time.Time // arrival of the request; waiters are in the order of their arrival
-	// granted gets one value: the member, or nil if the wait failed. It is buffered, so that
-	// the sender never blocks. err is set before.
+	// granted gets one value: the member, or nil if the wait failed. It is buffered, so
+	// that the sender never blocks. err is set before the value is sent.
 	granted chan *member
 	err     error
 }
