@@ -22,8 +22,9 @@ the Service; k8s:/// also needs a Role, which is printed. Pods of a static targe
 are not printed.
 
 An autoscaler aims at half of the requests that a pod runs at a time:
-num_replicas times max_ongoing_requests of the file. The environment is not read,
-except for references in the file.
+num_replicas times max_ongoing_requests of the file, by default 1 and 5. It does not
+see numbers in the code. The environment is not read, except for references in the
+file.
 
 The root file system of the pods is read-only: settings with a folder to write to,
 such as span files of the console plugin, cause a warning.`
