@@ -69,6 +69,29 @@ func TestShutdownDoesNotWaitForARefusedConfiguration(t *testing.T) {
 	}
 }
 
+// TestShutdownTriesAMendedPlugin: a plugin that refused its configuration is started once
+// more, because the cause may be removed.
+func TestShutdownTriesAMendedPlugin(t *testing.T) {
+	refused := true
+	live(t, func(int) (*fakePlugin, error) {
+		plugin := newFakePlugin(well)
+		if refused {
+			plugin.configure = status.Error(codes.InvalidArgument, "no token")
+		}
+		return plugin, nil
+	}, nil, func(l *lived) {
+		l.pass(10 * time.Second)
+		endSpans(l.Host, 3)
+		refused = false
+		if err := l.Shutdown(l.t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := l.Stats().Exporters[0].Delivered; got != 3 {
+			t.Errorf("%d spans delivered, want 3", got)
+		}
+	})
+}
+
 // TestShutdownTriesAPluginInItsPause: a plugin whose starts fail gets further starts until
 // the time for the rest of the spans ends, and none if no span waits.
 func TestShutdownTriesAPluginInItsPause(t *testing.T) {

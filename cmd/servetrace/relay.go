@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -358,6 +359,7 @@ func (r *relayProcess) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	_ = r.server.Shutdown(ctx) // the remaining requests are answered below
+	_, lostBefore := r.host.Stats().LogArgs()
 	err := r.host.Shutdown(context.Background())
 	ctx, cancel = context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -368,6 +370,9 @@ func (r *relayProcess) stop() error {
 		err = errors.Join(err, r.admin.Shutdown(ctx))
 	}
 	args, lost := r.host.Stats().LogArgs()
+	if err == nil && lost > lostBefore {
+		err = fmt.Errorf("%d during the stop", lost-lostBefore)
+	}
 	if err != nil {
 		args = append(args, "error", err)
 		err = lossError{err}

@@ -46,6 +46,28 @@ func inSpan(content []byte) []byte {
 	return w.Bytes()
 }
 
+// groups returns an unknown field of nested groups.
+func groups(depth int) (b []byte) {
+	for range depth {
+		b = protowire.AppendTag(b, 900, protowire.StartGroupType)
+		b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), 7)
+	}
+	for range depth {
+		b = protowire.AppendTag(b, 900, protowire.EndGroupType)
+	}
+	return b
+}
+
+// TestCheckTakesGroups: a span with as many groups as the stock libraries in C++ take.
+func TestCheckTakesGroups(t *testing.T) {
+	if _, _, err := Check(append(inSpan(groups(97)), groups(100)...), 1<<20); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := Check(groups(101), 1<<20); err == nil {
+		t.Error("101 groups are accepted")
+	}
+}
+
 func TestCheckFaults(t *testing.T) {
 	nested := textValue("x")
 	for range 60 {
@@ -72,6 +94,7 @@ func TestCheckFaults(t *testing.T) {
 		{"attribute that ends early", "past the end", bytesField(field.SpanAttributes, "\x0a\x05ab")},
 		{"event that ends early", "past the end", bytesField(field.SpanEvents, "\x09ab")},
 		{"deep value", "too deep", bytesField(field.SpanAttributes, string(deep))},
+		{"deep groups", "too deep", groups(98)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := Check(inSpan(c.span), 1<<20)

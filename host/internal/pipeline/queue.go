@@ -321,11 +321,11 @@ func isSettled(q *Queue, seq uint64) bool {
 	return isEmpty(q, seq)
 }
 
-// Awaits reports whether WaitSettled would wait.
+// Awaits reports whether WaitSettled would wait for a plugin that can be started.
 func (q *Queue) Awaits(seq uint64) bool {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
-	return !isSettled(q, seq) && !q.ending.unstartable()
+	return !isSettled(q, seq)
 }
 
 // errHopeless is the error of WaitSettled for a plugin that stops and cannot be started.

@@ -23,7 +23,7 @@ const (
 
 // suffix is the end of the name of a segment. The name begins with the instance, a dash
 // and a number.
-const suffix = ".spool1"
+const suffix = ".spool2"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

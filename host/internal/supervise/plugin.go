@@ -324,6 +324,7 @@ func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
 	if flush.Err() == nil && x.Queue.Awaits(seq) {
+		x.Queue.SetHopeless(false) // the cause may be removed: the next start decides
 		x.drain()
 	}
 	err := error(nil)
