@@ -30,7 +30,7 @@ The root file system of the pods is read-only: settings with a folder to write t
 such as span files of the console plugin, cause a warning.`
 
 const renderExample = `  servetrace render serve.yaml --name shop --image registry.example/shop:1 | kubectl apply -f -
-  servetrace render serve.yaml --autoscale hpa --values > values.yaml
+  servetrace render serve.yaml --name shop --image registry.example/shop:1 --autoscale hpa --values > values.yaml
   helm install shop deploy/helm/servetrace -f values.yaml`
 
 // rendering holds the flags of render.
