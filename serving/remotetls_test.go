@@ -138,7 +138,7 @@ func TestMutualTLS(t *testing.T) {
 		cfg  serving.CallConfig
 		want string
 	}{
-		{"without TLS", serving.CallConfig{}, ""},
+		{"without TLS", serving.CallConfig{}, "if the process uses TLS, set SERVE_CALL_TLS_CERT, "},
 		{"callee of another authority", other.files(t, t.TempDir(), "spiffe://test/ns/shop/sa/x"), "signed by unknown authority"},
 		{"certificate of another authority", mixed, ""},
 		{"id outside of the app", ours.files(t, t.TempDir(), "spiffe://test/ns/shopping/sa/x"), ""},
@@ -147,9 +147,9 @@ func TestMutualTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, echo := tlsCaller(t, tt.cfg, b)
 			status := func() serving.DeploymentStatus { return a.server.Status()[1] }
-			servingtest.Await(t, "the refusal", func() bool { return status().Error != "" })
-			if got := status(); !strings.Contains(got.Error, tt.want) || got.NumReplicas != 0 {
-				t.Errorf("status %+v, want an error with %q", got, tt.want)
+			servingtest.Await(t, "the refusal with "+tt.want, func() bool { return status().Error != "" && strings.Contains(status().Error, tt.want) })
+			if got := status(); got.NumReplicas != 0 {
+				t.Errorf("status %+v, want no replicas", got)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -160,18 +160,23 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestRefusedProcessesAreLogged: the callee has the reason.
+// TestRefusedProcessesAreLogged: the callee has the address of the caller and the reason.
 func TestRefusedProcessesAreLogged(t *testing.T) {
 	ours := newAuthority(t)
 	cfg := ours.files(t, t.TempDir(), "spiffe://test/a")
-	there, _ := echoer()
-	b := calleeOf(t, cfg, there)
 	mixed := newAuthority(t).files(t, t.TempDir(), "spiffe://test/b")
 	mixed.TLSCA = cfg.TLSCA
-	tlsCaller(t, mixed, b)
-	line := b.access.take(t, "another process is refused", 1)[0]
-	if text := fmt.Sprint(line["error"]); !strings.Contains(text, "signed by unknown authority") {
-		t.Errorf("log: %v", line)
+	for want, caller := range map[string]serving.CallConfig{
+		"signed by unknown authority":                     mixed,
+		"first record does not look like a TLS handshake": {},
+	} {
+		there, _ := echoer()
+		b := calleeOf(t, cfg, there)
+		tlsCaller(t, caller, b)
+		line := b.access.take(t, "another process is refused", 1)[0]
+		if text := fmt.Sprint(line["error"]); !strings.Contains(text, want) || !strings.HasPrefix(fmt.Sprint(line["address"]), "127.0.0.1:") {
+			t.Errorf("log %v, want an error with %q", line, want)
+		}
 	}
 }
 

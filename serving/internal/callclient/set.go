@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -343,6 +344,10 @@ func (p *peer) failed(err error) {
 		p.conn.end(false)
 	}
 	s := p.set
+	if s.cfg.Pool.settings.Credentials.Info().SecurityProtocol == "insecure" && strings.Contains(fmt.Sprint(err), "preface") { // a server with TLS closes the connection
+		err = status.Error(status.Code(err), status.Convert(err).Message()+
+			"; if the process uses TLS, set SERVE_CALL_TLS_CERT, SERVE_CALL_TLS_KEY and SERVE_CALL_TLS_CA here, too")
+	}
 	s.mu.Lock()
 	defer s.unlock()
 	if p.ctx.Err() != nil {

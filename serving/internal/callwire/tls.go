@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -42,8 +44,7 @@ func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, er
 	if err != nil {
 		return nil, err
 	}
-	refused := new(refusals)
-	return credentials.NewTLS(&tls.Config{
+	creds := credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return &files.Get().cert, nil
@@ -57,29 +58,49 @@ func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, er
 		ClientAuth:         tls.RequireAnyClientCert,
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(c tls.ConnectionState) error {
-			err := t.verify(c, files.Get().authorities)
-			refused.note(log, err)
-			return err
+			return t.verify(c, files.Get().authorities)
 		},
-	}), nil
+	})
+	return logged{creds, &refusals{log: log}}, nil
+}
+
+// logged writes refused callers to the log. A refused callee is an error of the client.
+type logged struct {
+	credentials.TransportCredentials
+	refusals *refusals
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (l logged) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := l.TransportCredentials.ServerHandshake(raw)
+	if err != nil && !errors.Is(err, io.EOF) { // a probe of the port closes it at once
+		l.refusals.note(raw.RemoteAddr(), err)
+	}
+	return conn, info, err
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (l logged) Clone() credentials.TransportCredentials {
+	return logged{l.TransportCredentials.Clone(), l.refusals}
 }
 
 // refusals writes refused processes to the log, at most one in a second. The other side
 // does not see the reason in TLS 1.3.
 type refusals struct {
+	log  *slog.Logger
 	mu   sync.Mutex
 	last time.Time
 }
 
-func (r *refusals) note(log *slog.Logger, err error) {
+func (r *refusals) note(addr net.Addr, err error) {
 	r.mu.Lock()
-	due := err != nil && time.Since(r.last) >= time.Second
+	due := time.Since(r.last) >= time.Second
 	if due {
 		r.last = time.Now()
 	}
 	r.mu.Unlock()
 	if due {
-		log.Warn("another process is refused", "error", err)
+		r.log.Warn("another process is refused", "address", addr.String(), "error", err)
 	}
 }
 
