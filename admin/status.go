@@ -52,7 +52,7 @@ type Status struct {
 type Sampling struct {
 	// Sampler is the name of the sampler, in the words of OTEL_TRACES_SAMPLER.
 	Sampler string `json:"sampler"`
-	// Ratio is the share of root traces that are sampled, from 0 to 1.
+	// Ratio is the share, from 0 to 1, that is sampled of the traces that begin here.
 	Ratio float64 `json:"ratio"`
 	// TrustInbound is true if the sampled flag of an inbound context decides.
 	TrustInbound bool `json:"trust_inbound"`

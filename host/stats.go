@@ -25,8 +25,8 @@ type Stats struct {
 	// Instance identifies the Host. The id of a batch, pluginsdk.Batch.ID, is Instance, a
 	// dash and a number.
 	Instance string
-	// Ended is the number of sampled spans that were passed to OnEnd, and of spans in
-	// requests that Consume and Deliver accepted.
+	// Ended is the number of sampled spans that were passed to OnEnd, plus the spans in
+	// requests for which Consume or Deliver returned no error.
 	Ended uint64
 	// Refused counts the spans that were not accepted, by reason: "queue_full",
 	// "too_large", "shutdown". It is never nil.

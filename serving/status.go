@@ -22,7 +22,7 @@ const (
 	DeploymentStopping = router.DeploymentStopping
 )
 
-// ReplicaState is the state of a replica. Its text is Ray's: "STARTING", "RUNNING",
+// ReplicaState is the state of a replica. String returns the words of Ray Serve: "STARTING", "RUNNING",
 // "UNHEALTHY" or "STOPPING".
 type ReplicaState = router.ReplicaState
 

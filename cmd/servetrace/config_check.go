@@ -172,7 +172,7 @@ func (c *checked) refer(cfg host.Config) {
 	}
 }
 
-// faultsOf returns the errors that were joined.
+// faultsOf returns a fault for each error that is joined in err.
 func faultsOf(err error) []fault {
 	var list []fault
 	for _, err := range servicefile.Leaves(err) {

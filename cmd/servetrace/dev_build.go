@@ -26,7 +26,7 @@ type goBuild struct {
 	built   bool     // this command has built the file at least once
 }
 
-// prints are the sizes and times of files.
+// prints are fingerprints of files, by path: a file has changed if its print differs.
 type prints map[string]filePrint
 
 type filePrint struct {

@@ -75,9 +75,9 @@ type Command struct {
 	// Stdout is passed to the plugin as an extra descriptor, for output that belongs on the
 	// host's standard output. If nil, Output is used.
 	Stdout *os.File
-	// Output is used if Stdout is nil: the extra descriptor is then a pipe, and its lines
-	// are copied to Output. While Output blocks, only the plugin waits. If both are nil,
-	// there is no extra descriptor.
+	// Output is used if Stdout is nil. The plugin's extra descriptor is then a pipe, and its
+	// lines are copied to Output. While Output blocks, the plugin waits, and the host does
+	// not. If both are nil, there is no extra descriptor.
 	Output *stdio.File
 	// SocketDirs are folders to try for the private folder of the socket, before the
 	// temporary folder.

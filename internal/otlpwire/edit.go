@@ -73,7 +73,8 @@ func (r *Request) editOf(o owner) *edit {
 	return r.editAt(i)
 }
 
-// editAt returns the edit for the value i of a field such as entry.edit, or nil if i is 0.
+// editAt returns an edit. i is the value of a field such as entry.edit: the edit's index
+// plus one, or 0 for no edit, for which editAt returns nil.
 func (r *Request) editAt(i int32) *edit {
 	if i == 0 {
 		return nil

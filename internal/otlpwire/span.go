@@ -88,7 +88,7 @@ func (s Span) children(k kind, yield func(View) bool) {
 	}
 }
 
-// Size returns the bytes of the span as it arrived.
+// Size returns the number of bytes of the span as it arrived.
 func (s Span) Size() int {
 	e := &s.r.entries[ofSpan][s.of.i]
 	return int(e.end - e.start)

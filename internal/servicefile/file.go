@@ -145,8 +145,8 @@ func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	return changed
 }
 
-// Drop removes a plugin. err becomes an error, or a warning if warn is true, at the
-// plugin's name.
+// Drop removes a plugin, and adds err to the faults of the file, or to its warnings if warn
+// is true. The place of err in the file is the plugin's name.
 func (f *File) Drop(name string, err error, warn bool) {
 	i := slices.IndexFunc(f.plugins, func(p plugin) bool { return p.name == name })
 	if i < 0 {
@@ -248,8 +248,8 @@ func (f *File) join(variable, own string) string {
 	return strings.Join(items, ",")
 }
 
-// names reports whether a list with items for single plugins has an item for the plugin,
-// or for all plugins.
+// names reports whether a list has an item that applies to the plugin: an item that begins
+// with the plugin's name and join, or an item without a name, which applies to all.
 func names(list, join, plugin string) bool {
 	if strings.TrimSpace(list) == "" {
 		return false

@@ -8,7 +8,7 @@ type Look struct {
 	Colour, ASCII bool
 }
 
-// style is the parameter of an SGR sequence. Empty means the terminal's default. All styles
+// style is the number in a terminal's escape sequence for colours. Empty means the default. All styles
 // use the sixteen basic colours, which the user's theme defines.
 type style string
 

@@ -56,7 +56,7 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)
 }
 
-// join returns the bytes of data in a new slice. Unlike BufferSlice.Materialize, it does
+// join returns the bytes of data in a new slice. Unlike the method of BufferSlice, it does
 // not zero the new slice before it copies.
 func join(data mem.BufferSlice) []byte {
 	pieces := make([][]byte, len(data))

@@ -244,8 +244,8 @@ func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 	}
 }
 
-// shareLocked returns the number of bytes that each plugin may have in flight or with
-// gRPC. A plugin that has left the list has a share until its connections are closed.
+// shareLocked returns the number of bytes that each plugin may have in flight, or that
+// gRPC may hold for it. A plugin that has left the list has a share until its connections are closed.
 func (p *Pipeline) shareLocked() int64 {
 	plugins := 0
 	for _, q := range p.chain.all {

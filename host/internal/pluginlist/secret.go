@@ -18,7 +18,8 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// secrets resolves the references of one plugin's configuration, and keeps the values.
+// secrets resolves references such as ${env:NAME} in one plugin's configuration. It keeps
+// the values, so that they can be redacted.
 type secrets struct {
 	// environ has the variables that references can name. withheld reports whether lock-down
 	// keeps a variable from the plugin.

@@ -55,8 +55,8 @@ type openSpan struct {
 }
 
 // replay starts and ends the spans of a unit, and returns the priority that the tracer
-// assigned. The tracer completes a chunk when all its spans have ended. So all spans
-// are started first, parents before their children.
+// assigned. The tracer sends a trace in one piece when all spans that it has started have
+// ended. So replay starts all spans, parents before their children, before it ends any.
 func (b *bridge) replay(u unit) (priority int) {
 	outer := b.verdicts.context(u)
 	contexts := make([]context.Context, 0, len(u.spans))

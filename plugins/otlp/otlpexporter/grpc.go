@@ -71,8 +71,8 @@ func dialOptions(c settings) []grpc.DialOption {
 
 type interceptor struct{ answers answers }
 
-// intercept records the answer in the [call], because the client drops a status's
-// details and turns partial success into its own error.
+// intercept records the answer in the [call], because OpenTelemetry's client, which makes
+// the call, drops a status's details and turns partial success into its own error.
 func (i *interceptor) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {

@@ -41,7 +41,8 @@ type builtin struct {
 	sent map[string]healthv1.HealthCheckResponse_ServingStatus // the last status that health got, by service
 }
 
-// newBuiltin returns the services. Their long streams end when the context over ends.
+// newBuiltin returns the services of the proxy itself. Their long streams end with the
+// context over.
 func newBuiltin(over context.Context, p *proxy) *builtin {
 	b := &builtin{
 		proxy:  p,

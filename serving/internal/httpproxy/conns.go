@@ -75,7 +75,7 @@ func (s *conns) closeFresh() {
 
 // hurry makes net/http finish its responses quickly. net/http no longer waits for the
 // rest of a body, and has inflight.CutGrace to send the end of a response. The caller
-// must call hurry when the proxy has no more requests.
+// must not call hurry before the handlers of all requests have returned.
 func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

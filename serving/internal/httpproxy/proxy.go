@@ -128,8 +128,8 @@ func (p *proxy) recordAndCut(x *exchange) {
 	}
 }
 
-// limitOwnResponse limits the time in which net/http reads the rest of the request, and
-// sends a response of the proxy itself.
+// limitOwnResponse limits two times: in which net/http reads the rest of the request, and
+// in which it sends a response that the proxy itself has made.
 func (p *proxy) limitOwnResponse(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
