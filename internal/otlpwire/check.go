@@ -33,36 +33,94 @@ type checker struct {
 	spans, tooLarge int
 }
 
-// check reads the message of a form from pos to end in the request, at a depth.
+// check reads the message of a form from pos to end in the request, at a depth. Each byte
+// of a request passes through check, so check reads known fields without a cursor.
 func (c *checker) check(pos, end int, of *form, depth int) error {
 	if of.isKeyValue && depth < maxLevels && isPlain(c.req[pos:end]) {
 		return nil
 	}
-	f := cursor{part: part{c.req[:end], 0}, pos: pos}
-	for f.next() {
-		switch r := of.rule(f.num); {
-		case !r.known:
-			if f.typ == protowire.StartGroupType && depth+nestedGroups(c.req[f.start:f.pos]) > maxLevels {
-				return faultAt(f.start, faultDepth)
+	raw, start := c.req[:end], pos
+	for pos < end {
+		start = pos
+		tag, n := uint64(raw[pos]), 1
+		if tag >= 0x80 {
+			tag, n = protowire.ConsumeVarint(raw[pos:])
+		}
+		r := &unknown
+		if num := tag >> 3; n > 0 && num < uint64(len(of.rules)) {
+			r = &of.rules[num]
+		}
+		if !r.known || r.typ != protowire.Type(tag&7) {
+			var err error
+			if pos, err = c.skip(start, end, r, depth); err != nil {
+				return err
 			}
-		case f.typ != r.typ:
-			return faultAt(f.start, faultType)
+			continue
+		}
+		pos += n
+		switch r.typ {
+		case protowire.Fixed32Type:
+			pos += 4
+			continue
+		case protowire.Fixed64Type:
+			pos += 8
+			continue
+		}
+		if pos == end {
+			return faultAt(start, faultVarint)
+		}
+		length, n := uint64(raw[pos]), 1 // the length of the content, or the number itself
+		if length >= 0x80 {
+			length, n = protowire.ConsumeVarint(raw[pos:])
+		}
+		pos += n
+		switch {
+		case n < 0:
+			return faultAt(start, faultVarint)
+		case r.typ == protowire.VarintType:
+			continue
+		case length > uint64(end-pos):
+			return faultAt(start, faultLength)
+		}
+		body := pos
+		pos += int(length)
+		switch {
 		case r.of != nil && depth == maxLevels:
-			return faultAt(f.start, faultDepth)
+			return faultAt(start, faultDepth)
 		case r.of != nil:
-			if err := c.check(f.body, f.pos, r.of, depth+1); err != nil {
+			if err := c.check(body, pos, r.of, depth+1); err != nil {
 				return err
 			}
 			if r.of.isSpan {
-				c.count(f.pos - f.body)
+				c.count(pos - body)
 			}
-		case r.text && !utf8.Valid(f.content()):
-			return faultAt(f.start, faultText)
-		case r.idBytes > 0 && f.pos > f.body && f.pos-f.body != int(r.idBytes): // an id may be empty
-			return faultAt(f.start, faultID)
+		case r.text && !utf8.Valid(raw[body:pos]):
+			return faultAt(start, faultText)
+		case r.idBytes > 0 && pos > body && pos-body != int(r.idBytes): // an id may be empty
+			return faultAt(start, faultID)
 		}
 	}
-	return f.err()
+	if pos > end { // at this point, only a number of fixed length can be too long
+		return faultAt(start, faultFixed)
+	}
+	return nil
+}
+
+// unknown is the rule of an unknown field.
+var unknown rule
+
+// skip returns the end of a field that is unknown, or has another type than its rule.
+func (c *checker) skip(start, end int, r *rule, depth int) (int, error) {
+	f := cursor{part: part{c.req[:end], 0}, pos: start}
+	switch {
+	case !f.next():
+		return 0, f.err()
+	case r.known:
+		return 0, faultAt(start, faultType)
+	case f.typ == protowire.StartGroupType && depth+nestedGroups(c.req[start:f.pos]) > maxLevels:
+		return 0, faultAt(start, faultDepth)
+	}
+	return f.pos, nil
 }
 
 // nestedGroups returns the depth of the groups in an encoded group, itself included. OTLP has
