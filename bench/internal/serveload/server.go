@@ -221,15 +221,9 @@ func startOurs(ctx context.Context, app string) (*server, error) {
 	if app == appEcho {
 		cfg.Serving.GRPC.Addr = "127.0.0.1:0"
 	}
-	// The log has the addresses of the server and, after its stop, the delivery accounting.
-	var logged sync.Map
-	log := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		logged.Store(a.Key, a.Value.Any())
-		return a
-	}})
+	log := &keepingLog{Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel})}
 	ctx, cancel := context.WithCancel(ctx)
-	up := make(chan net.Addr, 1)
-	ended := make(chan error, 1)
+	up, ended := make(chan net.Addr, 1), make(chan error, 1)
 	go func() { // ends by stop
 		ended <- servetrace.Run(ctx, cfg, []*serving.App{ourApp(app)}, servetrace.WithLogger(slog.New(log)),
 			servetrace.WithReady(func(addr net.Addr) { up <- addr }))
@@ -237,19 +231,32 @@ func startOurs(ctx context.Context, app string) (*server, error) {
 	s := &server{stop: func() (account, error) {
 		cancel()
 		err := <-ended
-		return account{Ended: get[uint64](&logged, "spans"), Delivered: get[uint64](&logged, pluginName+".delivered")}, err
+		return account{Ended: get[uint64](&log.kept, "spans"), Delivered: get[uint64](&log.kept, pluginName+".delivered")}, err
 	}}
 	select {
 	case at := <-up:
 		s.addr = at.String()
 		if app == appEcho {
-			s.addr = get[string](&logged, "grpc")
+			s.addr = get[string](&log.kept, "grpc")
 		}
 		return s, nil
 	case err := <-ended:
 		cancel()
 		return nil, err
 	}
+}
+
+// keepingLog keeps the addresses of the server and, after its stop, the delivery accounting.
+type keepingLog struct {
+	slog.Handler
+	kept sync.Map
+}
+
+func (l *keepingLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message != "request" {
+		r.Attrs(func(a slog.Attr) bool { l.kept.Store(a.Key, a.Value.Any()); return true })
+	}
+	return l.Handler.Handle(ctx, r)
 }
 
 // get returns a value, and the zero value without it.
@@ -275,8 +282,7 @@ func startThreeSpans(ctx context.Context) (*server, error) {
 		return nil, err
 	}
 	s := &threeSpans{propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
-	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(
-		sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithBlocking())))
+	s.provider = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBlocking()))
 	s.tracer = s.provider.Tracer("bench")
 	bare, err := serveHTTP(headed(s.handle))
 	if err != nil {
@@ -284,8 +290,7 @@ func startThreeSpans(ctx context.Context) (*server, error) {
 	}
 	return &server{addr: bare.addr, stop: func() (account, error) {
 		_, err := bare.stop()
-		err = errors.Join(err, s.provider.Shutdown(ctx))
-		return account{}, err
+		return account{}, errors.Join(err, s.provider.Shutdown(ctx))
 	}}, nil
 }
 
@@ -297,9 +302,7 @@ const (
 )
 
 // newTaskID returns a random task id in Ray's form.
-func newTaskID() string {
-	return strconv.FormatUint(rand.Uint64(), 16) + actorID
-}
+func newTaskID() string { return strconv.FormatUint(rand.Uint64(), 16) + actorID }
 
 // handle is the handler hello inside a proxy span, a router span and a replica span.
 // A test compares their names, kinds and attributes with our server's.
