@@ -58,12 +58,8 @@ func (c *checker) check(pos, end int, of *form, depth int) error {
 			continue
 		}
 		pos += n
-		switch r.typ {
-		case protowire.Fixed32Type:
-			pos += 4
-			continue
-		case protowire.Fixed64Type:
-			pos += 8
+		if r.size > 0 {
+			pos += int(r.size)
 			continue
 		}
 		if pos == end {
@@ -84,26 +80,35 @@ func (c *checker) check(pos, end int, of *form, depth int) error {
 		}
 		body := pos
 		pos += int(length)
-		switch {
-		case r.of != nil && depth == maxLevels:
-			return faultAt(start, faultDepth)
-		case r.of != nil:
+		if r.of != nil {
+			if depth == maxLevels {
+				return faultAt(start, faultDepth)
+			}
 			if err := c.check(body, pos, r.of, depth+1); err != nil {
 				return err
 			}
 			if r.of.isSpan {
 				c.count(pos - body)
 			}
-		case r.text && !utf8.Valid(raw[body:pos]):
-			return faultAt(start, faultText)
-		case r.idBytes > 0 && pos > body && pos-body != int(r.idBytes): // an id may be empty
-			return faultAt(start, faultID)
+		} else if fault := r.fault(raw[body:pos]); fault != faultNone {
+			return faultAt(start, fault)
 		}
 	}
 	if pos > end { // at this point, only a number of fixed length can be too long
 		return faultAt(start, faultFixed)
 	}
 	return nil
+}
+
+// fault returns the fault of a field with this content, which is no message.
+func (r *rule) fault(content []byte) fault {
+	switch {
+	case r.text && !utf8.Valid(content):
+		return faultText
+	case r.idBytes > 0 && len(content) > 0 && len(content) != int(r.idBytes): // an id may be empty
+		return faultID
+	}
+	return faultNone
 }
 
 // unknown is the rule of an unknown field.
@@ -193,6 +198,7 @@ type rule struct {
 	known   bool
 	text    bool
 	idBytes uint8 // length of the id, 0 if the field is no id
+	size    uint8 // length of a number of fixed length, else 0
 }
 
 // rule returns the rule of a field.
@@ -228,9 +234,9 @@ func formOf(message protoreflect.MessageDescriptor, known map[protoreflect.FullN
 		case protoreflect.BytesKind:
 			r.typ, r.idBytes = protowire.BytesType, idBytes[field.Name()]
 		case protoreflect.Fixed64Kind, protoreflect.DoubleKind:
-			r.typ = protowire.Fixed64Type
+			r.typ, r.size = protowire.Fixed64Type, 8
 		case protoreflect.Fixed32Kind:
-			r.typ = protowire.Fixed32Type
+			r.typ, r.size = protowire.Fixed32Type, 4
 		}
 		number := int(field.Number())
 		f.rules = append(f.rules, make([]rule, max(0, number+1-len(f.rules)))...)
