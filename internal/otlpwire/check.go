@@ -15,8 +15,9 @@ import (
 // value, and returns the number of its spans and how many of them are larger than maxSpan
 // bytes. The error names the offset of the first fault: bytes that are no protobuf, a
 // known field of another type, text that is not UTF-8, an id of the wrong length, or
-// messages or groups nested deeper than 100 levels. Servers written with the stock libraries refuse
-// a whole request because of a single such fault. Unknown fields are allowed.
+// messages or groups nested deeper than 100 levels. Servers written with the stock
+// libraries refuse a whole request because of a single such fault. Unknown fields are
+// allowed.
 func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
 	c := checker{req: req, maxSpan: maxSpan}
 	err = c.check(0, len(req), requestForm(), 0)
@@ -46,10 +47,7 @@ func (c *checker) check(pos, end int, of *form, depth int) error {
 		if tag >= 0x80 {
 			tag, n = protowire.ConsumeVarint(raw[pos:])
 		}
-		r := &unknown
-		if num := tag >> 3; n > 0 && num < uint64(len(of.rules)) {
-			r = &of.rules[num]
-		}
+		r := of.rule(tag >> 3) // of no field, if the tag cannot be read
 		if !r.known || r.typ != protowire.Type(tag&7) {
 			var err error
 			if pos, err = c.skip(start, end, r, depth); err != nil {
@@ -110,9 +108,6 @@ func (r *rule) fault(content []byte) fault {
 	}
 	return faultNone
 }
-
-// unknown is the rule of an unknown field.
-var unknown rule
 
 // skip returns the end of a field that is unknown, or has another type than its rule.
 func (c *checker) skip(start, end int, r *rule, depth int) (int, error) {
@@ -201,12 +196,15 @@ type rule struct {
 	size    uint8 // length of a number of fixed length, else 0
 }
 
-// rule returns the rule of a field.
-func (f *form) rule(num uint32) rule {
-	if num < uint32(len(f.rules)) {
-		return f.rules[num]
+// unknown is the rule of an unknown field.
+var unknown rule
+
+// rule returns the rule of a field, which must not be changed.
+func (f *form) rule(num uint64) *rule {
+	if num < uint64(len(f.rules)) {
+		return &f.rules[num]
 	}
-	return rule{}
+	return &unknown
 }
 
 // requestForm returns the form of a request. TracesData has the encoding of

@@ -110,7 +110,7 @@ func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 		return rest
 	}
 	n := was.pos - at
-	inner := of.rule(was.num).of
+	inner := of.rule(uint64(was.num)).of
 	if n > most || inner != nil && inner.holdsSpans {
 		return 0
 	}
@@ -122,7 +122,7 @@ func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 
 // field checks the field f of a message, which is not kept as a whole.
 func (c *patchChecker) field(f *cursor, of *form, depth int, was *original) error {
-	r := of.rule(f.num)
+	r := of.rule(uint64(f.num))
 	if r.of != nil && f.typ == protowire.BytesType && depth < maxLevels && c.seek(f.body, f.pos) {
 		at := c.at + max(0, f.body-c.from)
 		if was.find(at) && was.is(f.num) && was.body <= at {
