@@ -74,7 +74,7 @@ BENCH_COLLECTOR = -collector $(or $(SERVETRACE_PEERS),.tools/peers)/otelcol/otel
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-collector test-release release test-bench test-browser docs-site promtool peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries bench-python ray test-ray-export seeds test test-contrib test-collector test-release release test-bench test-browser docs-site promtool peers test-peers hazards chaos cluster run demo bench bench-quick bench-gate soak build-bench microbench size draw-comments lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -301,6 +301,9 @@ microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 
 size: ## Count the product's lines of Go that are neither blank nor comment
 	@$(GO) run ./test/size
+
+draw-comments: ## Print 60 of the product's comments, drawn by the hash of the commit, for a reader who judges them (SEED=text)
+	@$(GO) run ./test/size -draw 60 -seed $(or $(SEED),$$(git rev-parse HEAD))
 
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...

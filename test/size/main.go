@@ -2,28 +2,32 @@
 // comment. It leaves out tests, generated code, testdata, and the folders bench,
 // test and examples.
 //
-//	size [-most N] [FOLDER]
+//	size [-most N] [-draw N -seed TEXT] [FOLDER]
 //
 // It prints a line for each package, the largest first, then the sum and the share
-// of comments. With -most it exits with status 1 if the sum is larger than N.
+// of comments. With -most it exits with status 1 if the sum is larger than N. With
+// -draw it prints N comments instead, each with the code below, for a reader who
+// judges whether they are clear.
 //
-// Open main.go first; there is no other file.
+// Open main.go first; draw.go has the draw.
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"go/scanner"
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// count is of one package, or of all.
+// count has the lines of one package, or of all packages together.
 type count struct {
 	dir           string
 	code, comment int // lines
@@ -31,18 +35,26 @@ type count struct {
 
 func main() {
 	most := flag.Int("most", 0, "exit with status 1 if there are more lines of code; 0: no limit")
+	draw := flag.Int("draw", 0, "print this number of comments, drawn at random, instead of the lines")
+	seed := flag.String("seed", "", "text that decides the draw, such as the hash of a commit")
 	flag.Parse()
 	root := "."
 	if flag.NArg() > 0 {
 		root = flag.Arg(0)
 	}
-	packages, err := measure(root)
+	files, err := sources(root)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "size:", err)
 		os.Exit(1)
 	}
+	if *draw > 0 {
+		for _, c := range drawComments(files, *draw, *seed) {
+			_, _ = fmt.Fprintln(os.Stdout, c)
+		}
+		return
+	}
 	var sum count
-	for _, p := range packages {
+	for _, p := range measure(files) {
 		_, _ = fmt.Fprintf(os.Stdout, "%7d  %s\n", p.code, p.dir)
 		sum.code += p.code
 		sum.comment += p.comment
@@ -55,9 +67,15 @@ func main() {
 	}
 }
 
-// measure counts the packages below root, the largest first.
-func measure(root string) ([]count, error) {
-	found := map[string]*count{}
+// source is a Go file of the product.
+type source struct {
+	path string // relative to the root, with slashes
+	text []byte
+}
+
+// sources reads the product's Go files below root, in the order of their paths.
+func sources(root string) ([]source, error) {
+	var files []source
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -75,36 +93,41 @@ func measure(root string) ([]count, error) {
 		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") {
 			return nil
 		}
-		source, err := os.ReadFile(path)
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		code, comment, generated := lines(source)
-		if generated {
-			return nil
+		if !generated.Match(text) {
+			files = append(files, source{filepath.ToSlash(rel), text})
 		}
-		dir := filepath.Dir(rel)
+		return nil
+	})
+	return files, err
+}
+
+// generated matches the line that the Go project prescribes for generated files.
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// measure counts the lines of each package, the largest package first.
+func measure(files []source) []count {
+	found := map[string]*count{}
+	for _, f := range files {
+		dir := path.Dir(f.path)
 		if found[dir] == nil {
 			found[dir] = &count{dir: dir}
 		}
+		code, comment := lines(f.text)
 		found[dir].code += code
 		found[dir].comment += comment
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	var list []count
 	for _, c := range found {
 		list = append(list, *c)
 	}
 	slices.SortFunc(list, func(a, b count) int {
-		if a.code != b.code {
-			return b.code - a.code
-		}
-		return strings.Compare(a.dir, b.dir)
+		return cmp.Or(b.code-a.code, strings.Compare(a.dir, b.dir))
 	})
-	return list, nil
+	return list
 }
 
 // leftOut reports whether a folder, relative to the root, is not of the product.
@@ -121,7 +144,7 @@ func leftOut(rel string) bool {
 
 // lines counts the lines of a Go file that have code, and those that have a
 // comment alone. A line with both counts as code.
-func lines(source []byte) (code, comment int, generated bool) {
+func lines(source []byte) (code, comment int) {
 	set := token.NewFileSet()
 	file := set.AddFile("", set.Base(), len(source))
 	var s scanner.Scanner
@@ -138,7 +161,6 @@ func lines(source []byte) (code, comment int, generated bool) {
 		on := withCode
 		if tok == token.COMMENT {
 			on = withComment
-			generated = generated || bytes.HasPrefix([]byte(text), []byte("// Code generated "))
 		}
 		first := file.Line(pos)
 		for n, line := range strings.Split(text, "\n") {
@@ -152,5 +174,5 @@ func lines(source []byte) (code, comment int, generated bool) {
 			comment++
 		}
 	}
-	return len(withCode), comment, generated
+	return len(withCode), comment
 }

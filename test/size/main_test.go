@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,12 +28,43 @@ func TestMeasure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := measure(root)
+	files, err := sources(root)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := measure(files)
 	want := []count{{dir: "b", code: 5}, {dir: ".", code: 4, comment: 3}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(count{})); diff != "" {
 		t.Errorf("counts (-want +got)\n%s", diff)
+	}
+}
+
+// TestDraw draws from three packages, of which one is large and has four comments.
+func TestDraw(t *testing.T) {
+	large := "package large\n\n//nolint:all\n" + strings.Repeat("var _ = 0\n", 1100) +
+		"// One.\nvar a = 1\n\n// Two.\nvar b = 2 // three\n\n// Four.\nvar c = 3\n"
+	files := []source{
+		{"large/large.go", []byte(large)},
+		{"small/a.go", []byte("// Package small is.\npackage small\n\n// A\n// has two lines.\ntype A int\n")},
+		{"small/b.go", []byte("package small\n\n// B is.\ntype B int\n")},
+	}
+	drawn := drawComments(files, 4, "seed")
+	if diff := cmp.Diff(drawn, drawComments(files, 4, "seed")); diff != "" {
+		t.Errorf("the same seed drew other comments\n%s", diff)
+	}
+	inLarge := 0
+	for _, c := range drawn {
+		if strings.HasPrefix(c, "large/") {
+			inLarge++
+		}
+		if strings.Contains(c, "small/a.go:4\n") && c != "small/a.go:4\n\t// A\n\t// has two lines.\n\ttype A int\n\t\n" {
+			t.Errorf("drew %q", c)
+		}
+	}
+	if len(drawn) != 4 || inLarge < 3 {
+		t.Errorf("drew %d comments, %d of them from the large package: want 4 and at least 3", len(drawn), inLarge)
+	}
+	if all := drawComments(files, 100, ""); len(all) != 7 {
+		t.Errorf("drew %d comments of 7:\n%s", len(all), strings.Join(all, "\n"))
 	}
 }
