@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +60,9 @@ type Config struct {
 	ServiceAccount string
 }
 
+// hostName is the form of the names that a DNS server may know.
+var hostName = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
+
 // The forms of a target, for errors.
 const forms = "static:///host:port,host:port or dns:///host:port or k8s:///[namespace/]service:port"
 
@@ -80,7 +85,10 @@ func Parse(target string, cfg Config) (Source, error) {
 	if !slices.Contains([]string{"static", "dns", "k8s"}, scheme) {
 		return nil, fmt.Errorf("target %q: unknown scheme %q: write %s", target, scheme, forms)
 	}
-	authority, rest, _ := strings.Cut(rest, "/")
+	authority, rest, slash := strings.Cut(rest, "/")
+	if scheme == "dns" && authority != "" && slash && rest == "" {
+		return nil, fmt.Errorf("target %q has a DNS server and no name: write dns://%s/host:port", target, authority)
+	}
 	if authority != "" && (scheme != "dns" || rest == "") {
 		return nil, fmt.Errorf("target %q: %q stands after \"//\": write %s:///%s", target, authority, scheme, strings.TrimSuffix(authority+"/"+rest, "/"))
 	}
@@ -103,7 +111,8 @@ func Parse(target string, cfg Config) (Source, error) {
 	return source, nil
 }
 
-// splitHostPort returns the host and the port of s. The port is a number.
+// splitHostPort returns the host and the port of s in their usual form: an IP address in
+// its shortest text, and the port as a decimal number without leading zeros.
 func splitHostPort(s string) (host, port string, err error) {
 	host, port, err = net.SplitHostPort(s)
 	switch {
@@ -112,10 +121,16 @@ func splitHostPort(s string) (host, port string, err error) {
 	case host == "":
 		return "", "", fmt.Errorf("%q has no host", s)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.String()
+	} else if !hostName.MatchString(host) {
+		return "", "", fmt.Errorf("%q: host %q is neither an IP address nor a name of letters, digits, '-', '_' and '.'", s, host)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
 		return "", "", fmt.Errorf("%q: port %q is not a number from 1 to 65535", s, port)
 	}
-	return host, port, nil
+	return host, strconv.FormatUint(n, 10), nil
 }
 
 // staticSource is a fixed list.
@@ -132,7 +147,7 @@ func parseStatic(list string) (Source, error) {
 			return nil, err
 		}
 		addr = net.JoinHostPort(host, port)
-		if slices.ContainsFunc(source, func(e Endpoint) bool { return e.Addr == addr }) {
+		if slices.ContainsFunc(source, func(e Endpoint) bool { return strings.EqualFold(e.Addr, addr) }) {
 			return nil, fmt.Errorf("%q stands twice in the list", addr)
 		}
 		source = append(source, Endpoint{Addr: addr, Serving: true, Ready: true})

@@ -68,12 +68,30 @@ func TestParseRefuses(t *testing.T) {
 		"static:///a:0":             `"a:0": port "0" is not a number from 1 to 65535`,
 		"static:///a:65536":         `"a:65536": port "65536" is not a number from 1 to 65535`,
 		"static:///[::1]:9,[::1]:9": `"[::1]:9" stands twice in the list`,
+
+		"static:///h:1,h:01":         `"h:1" stands twice in the list`,
+		"static:///h:1,H:1":          `"H:1" stands twice in the list`,
+		"static:///[::1]:9,[0::1]:9": `"[::1]:9" stands twice in the list`,
+		"static:///a b:1":            `"a b:1": host "a b" is neither an IP address nor a name of letters, digits, '-', '_' and '.'`,
+		"dns:///a b:80":              `target "dns:///a b:80": "a b:80": host "a b" is neither an IP address nor a name`,
+		"dns:///a/b:80":              `target "dns:///a/b:80": "a/b:80": host "a/b" is neither an IP address nor a name`,
+		"dns://n s:53/a:80":          `DNS server: "n s:53": host "n s" is neither`,
+		"dns://ns:53/":               `target "dns://ns:53/" has a DNS server and no name: write dns://ns:53/host:port`,
 	} {
 		source, err := Parse(target, Config{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q) = %v, %v, want an error with %q", target, source, err, want)
 		}
 	}
+}
+
+// TestParseNormalises: the form of a host or a port in the target does not matter.
+func TestParseNormalises(t *testing.T) {
+	source, err := Parse("static:///10.0.0.7:09100,[FE80:0::1%eth0]:1,my_pod-0.model.svc.:2", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, watch(t, source), "10.0.0.7:9100", "[fe80::1%eth0]:1", "my_pod-0.model.svc.:2")
 }
 
 func TestStatic(t *testing.T) {
