@@ -1,6 +1,7 @@
 package callserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,7 +27,7 @@ import (
 // stream. The stream ends with the goroutine, or at the deadline of a call. Then a Send or
 // Recv that waits for the caller fails. Call never waits for user code after the end of the
 // stream.
-func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]) error {
+func (s *Server) Call(stream servev1.Calls_CallServer) error {
 	ended := make(chan error, 2) // the ends of the goroutine and of a call
 	go func() {
 		err := status.Error(codes.Aborted, cause.ErrGoexit.Error()) // unless calls returns
@@ -43,7 +44,7 @@ func (s *Server) Call(stream grpc.BidiStreamingServer[servev1.CallRequest, serve
 
 // calls runs the calls of a stream, one after another. late gets an error at the deadline
 // of a call.
-func (s *Server) calls(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], late chan<- error) (err error) {
+func (s *Server) calls(stream servev1.Calls_CallServer, late chan<- error) (err error) {
 	defer func() {
 		if v := recover(); v != nil { // grpc does not recover
 			err = status.Error(codes.Internal, s.cfg.Shared.Log.Recovered(stream.Context(), v).Error())
@@ -65,43 +66,43 @@ func (s *Server) calls(stream grpc.BidiStreamingServer[servev1.CallRequest, serv
 	}
 }
 
-// call accepts and runs a call, or refuses it, and reports whether the stream can carry
-// another call.
-func (s *Server) call(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], first *servev1.CallRequest, late chan<- error) (next bool, err error) {
+// call runs the call that begins with first, or refuses it. It reports whether the stream
+// can carry another call.
+func (s *Server) call(stream servev1.Calls_CallServer, first *servev1.CallRequest, late chan<- error) (next bool, err error) {
 	start := first.GetStart()
-	f, fault := s.find(start)
-	if fault != "" {
-		return refuse(stream, &servev1.Refused{Reason: servev1.Refused_REASON_UNKNOWN, Text: fault, Unavailable: nil})
+	f, no := s.admit(start)
+	if no != nil {
+		return refuse(stream, no)
 	}
-	counter := s.cfg.Shared.Counter
-	if err := counter.AdmitCall(false); err != nil {
-		return refuse(stream, &servev1.Refused{Reason: servev1.Refused_REASON_STOPPING, Text: err.Error(), Unavailable: nil})
-	}
-	defer counter.HandlerDone()
+	defer s.cfg.Shared.Counter.HandlerDone()
 	ctx, end := s.contextOf(stream.Context(), start, late)
-	defer func() { next = end() && next }() // after x.end
+	defer func() { next = end() && next }()
 	assigned, err := f.Deployment.Accept(ctx, start.GetModelId())
 	if err != nil {
 		return refuse(stream, refusalOf(err))
 	}
-	if err := stream.Send(&servev1.CallResponse{Value: nil, Error: nil, Replica: assigned.UniqueID(), Refused: nil, Last: false}); err != nil {
-		assigned.Abandon()
-		return false, err
-	}
 	x := &Exchange{ctx: ctx, stream: stream, first: first, errors: f.Errors}
-	defer func() { next = x.end() }() // deferred, because user code may end the goroutine
-	x.ended, x.returned = f.Serve(assigned, x), true
-	return next, nil // x.end sets it
+	return x.run(f, assigned)
+}
+
+// admit returns the function of a call, and counts the call, or returns a refusal.
+// HandlerDone of the counter must follow an admitted call.
+func (s *Server) admit(start *servev1.CallStart) (f Function, no *servev1.Refused) {
+	f, fault := s.find(start)
+	if fault != "" {
+		return f, &servev1.Refused{Reason: servev1.Refused_REASON_UNKNOWN, Text: fault, Unavailable: nil}
+	}
+	if err := s.cfg.Shared.Counter.AdmitCall(false); err != nil {
+		return f, &servev1.Refused{Reason: servev1.Refused_REASON_STOPPING, Text: err.Error(), Unavailable: nil}
+	}
+	return f, nil
 }
 
 // find returns the function of a call, or a text that describes the fault of the call.
 func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 	f, has := s.cfg.Functions[Key{start.GetApp(), start.GetDeployment(), start.GetMethod()}]
-	name := start.GetMethod()
-	if name == "" {
-		name = semconv.DefaultCallMethod
-	}
-	name += " of deployment " + start.GetDeployment() + " of app " + start.GetApp()
+	name := cmp.Or(start.GetMethod(), semconv.DefaultCallMethod) +
+		" of deployment " + start.GetDeployment() + " of app " + start.GetApp()
 	switch {
 	case !has:
 		return f, "this process does not run " + name
@@ -158,7 +159,7 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart, late c
 
 // refuse refuses a call. The stream can carry another call, unless the refusal cannot be
 // sent.
-func refuse(stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse], no *servev1.Refused) (next bool, err error) {
+func refuse(stream servev1.Calls_CallServer, no *servev1.Refused) (next bool, err error) {
 	err = stream.Send(&servev1.CallResponse{Value: nil, Error: nil, Replica: "", Refused: no, Last: false})
 	return err == nil, err
 }
@@ -176,7 +177,7 @@ func refusalOf(err error) *servev1.Refused {
 // the same time.
 type Exchange struct {
 	ctx    context.Context // of the call
-	stream grpc.BidiStreamingServer[servev1.CallRequest, servev1.CallResponse]
+	stream servev1.Calls_CallServer
 	first  *servev1.CallRequest // first message of the call; nil once Recv has read it
 	errors *callwire.Errors
 
@@ -184,6 +185,19 @@ type Exchange struct {
 	returned bool  // the call has returned
 	whole    bool  // the whole argument is received
 	last     bool  // the last result is sent
+}
+
+// run confirms to the caller that the call is accepted, and runs f on the replica of a. It
+// reports whether the stream can carry another call.
+func (x *Exchange) run(f Function, a *router.Assignment) (next bool, err error) {
+	accepted := &servev1.CallResponse{Value: nil, Error: nil, Replica: a.UniqueID(), Refused: nil, Last: false}
+	if err := x.stream.Send(accepted); err != nil {
+		a.Abandon()
+		return false, err
+	}
+	defer func() { next = x.end() }() // deferred, because user code may end the goroutine
+	x.ended, x.returned = f.Serve(a, x), true
+	return next, nil // x.end sets next
 }
 
 // Recv returns the argument, or its next item. It fails with io.EOF after the last item,
