@@ -18,10 +18,9 @@ import (
 // callByHandle is a call by handle, in this process or to another process.
 type callByHandle interface {
 	router.Call
-	// prepare encodes the argument, unless it is a stream.
+	router.Carried // to be called after prepare
+	// prepare encodes the argument for Carry, unless it is a stream.
 	prepare() (argument, error)
-	// carry sends the argument to a process, and receives the results.
-	carry(x router.AcceptedCall, arg argument) error
 	// begun reports whether the caller has already received an item of a stream.
 	begun() bool
 }
@@ -40,21 +39,12 @@ func (w *way) forward(ctx context.Context, d *router.Deployment, s spans.RouterS
 		o.Value = arg.value
 	}
 	for try := 1; ; try++ {
-		err := d.Forward(ctx, s, o, carried{c, arg})
+		err := d.Forward(ctx, s, o, c)
 		if !o.Early || try == mostTries || c.begun() || !errors.Is(err, ErrReplicaLost) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
-
-// carried is a call with its argument.
-type carried struct {
-	call callByHandle
-	arg  argument
-}
-
-// Carry implements [router.Carried].
-func (c carried) Carry(x router.AcceptedCall) error { return c.call.carry(x, c.arg) }
 
 // argument is an encoded argument, or a stream of items.
 type argument struct {
@@ -168,15 +158,18 @@ func (s *sender) wait(x router.AcceptedCall, err error) error {
 }
 
 // prepare implements [callByHandle].
-func (c *functionCall[In, Out]) prepare() (argument, error) { return encodeArgument(&c.h.way, c.in) }
+func (c *functionCall[In, Out]) prepare() (_ argument, err error) {
+	c.arg, err = encodeArgument(&c.h.way, c.in)
+	return c.arg, err
+}
 
 // begun implements [callByHandle].
 func (c *functionCall[In, Out]) begun() bool { return false }
 
-// carry implements [callByHandle].
-func (c *functionCall[In, Out]) carry(x router.AcceptedCall, arg argument) error {
+// Carry implements [router.Carried].
+func (c *functionCall[In, Out]) Carry(x router.AcceptedCall) error {
 	var s sender
-	err := s.send(&c.h.way, x, arg, c.in)
+	err := s.send(&c.h.way, x, c.arg, c.in)
 	if err == nil {
 		err = c.receive(x)
 	}
@@ -204,16 +197,19 @@ func noEOF(err error) error {
 }
 
 // prepare implements [callByHandle].
-func (c *streamCall[In, Out]) prepare() (argument, error) { return encodeArgument(&c.h.way, c.in) }
+func (c *streamCall[In, Out]) prepare() (_ argument, err error) {
+	c.arg, err = encodeArgument(&c.h.way, c.in)
+	return c.arg, err
+}
 
 // begun implements [callByHandle].
 func (c *streamCall[In, Out]) begun() bool { return c.yielded }
 
-// carry implements [callByHandle].
-func (c *streamCall[In, Out]) carry(x router.AcceptedCall, arg argument) (err error) {
+// Carry implements [router.Carried].
+func (c *streamCall[In, Out]) Carry(x router.AcceptedCall) (err error) {
 	var s sender
 	defer func() { err = s.wait(x, err) }() // deferred, because the loop's body may panic
-	if err := s.send(&c.h.way, x, arg, c.in); err != nil {
+	if err := s.send(&c.h.way, x, c.arg, c.in); err != nil {
 		return err
 	}
 	for {

@@ -102,6 +102,7 @@ func (d *Deployment) checkCrossing() error {
 type functionCall[In, Out any] struct {
 	h   *Handle[In, Out]
 	in  In
+	arg argument // the encoded form of in, for another process; set by prepare
 	out Out
 }
 
@@ -132,6 +133,7 @@ func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
 type streamCall[In, Out any] struct {
 	h     *StreamHandle[In, Out]
 	in    In
+	arg   argument              // the encoded form of in, for another process; set by prepare
 	yield func(Out, error) bool // yield of the caller's loop
 
 	last     Out  // the item that came with the error at the end of the stream
