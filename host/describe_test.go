@@ -47,7 +47,7 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 		t.Fatal(err)
 	}
 	h.Supervisor().Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
-		return describedPlugin{newFakePlugin(nil), described{data}}, nil
+		return &describedPlugin{newFakePlugin(nil), described{data}}, nil
 	}
 	i := h.InspectOnly(t.Context())
 	if i.Err != nil && len(i.Err.Error()) > 4<<10 {

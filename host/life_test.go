@@ -587,3 +587,21 @@ func TestPluginWithoutProcessHasNoChangedFile(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowEndDoesNotMakeALifeSteady: a process that was ready for nine and a half seconds
+// was not ready for ten, also if its end takes a second.
+func TestSlowEndDoesNotMakeALifeSteady(t *testing.T) {
+	short, long := newFakePlugin(well), newFakePlugin(well)
+	short.slowEnd = true
+	live(t, func(n int) (*fakePlugin, error) {
+		if n == 1 {
+			return renewed(short), nil
+		}
+		return renewed(long), nil
+	}, nil, func(l *lived) {
+		l.pass(9500 * time.Millisecond)
+		short.die()
+		l.pass(15 * time.Second)
+		wantLines(t, l.log.String(), map[string]int{"plugin is ready": 2, "plugin is steady again": 1})
+	})
+}

@@ -22,6 +22,10 @@ type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }
 
+// errStartAgain is the error of introduce if the plugin wants its variables in its start
+// environment. The plan then has these variables, and the plugin must be started again.
+var errStartAgain = errors.New("plugin wants its variables at its start")
+
 // introduce asks a plugin for its description and configures it. It does not configure a
 // plain OTLP receiver or an attached plugin. If the plugin wants its variables in its start
 // environment, introduce adds them to the plan and returns errStartAgain, once.

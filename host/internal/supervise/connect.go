@@ -95,36 +95,51 @@ func (p Plan) explain(err error) error {
 // are known.
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
-// ConnectUnsupervised starts the plugin of a plan, or attaches to it. It asks for the
-// description, and configures the plugin if configured is true. It blocks until that is
-// done, at most Settings.StartTimeout. After an error the process has ended, and the
-// description may be set.
-func (x *Plugin) ConnectUnsupervised(ctx context.Context, plan *Plan, configured bool) (p Peer, d Description, err error) {
+// open starts the plugin of a plan, or attaches to it. It asks for the description, and
+// configures the plugin if configured is true. If the plugin wants its variables in its
+// start environment, open starts it a second time. If it returns an error and a Peer, the
+// caller must end the Peer with HangUp.
+func (x *Plugin) open(start context.Context, plan *Plan, log *slog.Logger, configured bool) (p Peer, d Description, err error) {
 	cfg := &x.sup.cfg
-	ctx, cancel := cfg.startContext(ctx)
-	defer cancel()
 	for {
-		if p, err = x.sup.Connect(ctx, cfg, *plan, x.log); err != nil {
-			return nil, d, cfg.startError(ctx, err)
+		if p, err = x.sup.Connect(start, cfg, *plan, log); err != nil {
+			return nil, Description{}, cfg.startError(start, err)
 		}
+		x.output.watch(p)
 		if configured {
-			d, err = introduce(ctx, cfg, x.log, p.Conn(), plan)
+			d, err = introduce(start, cfg, log, p.Conn(), plan)
 		} else {
-			d, err = describe(ctx, cfg.Plugins, *plan, p.Conn())
+			d, err = describe(start, cfg.Plugins, *plan, p.Conn())
 		}
-		if err == nil {
-			return p, d, nil
+		if !errors.Is(err, errStartAgain) {
+			return p, d, cfg.startError(start, err)
 		}
-		ended := x.HangUp(p, EndTimeout)
-		if !errors.Is(err, errStartAgain) || ended != nil {
-			return nil, d, errors.Join(cfg.startError(ctx, err), ended)
+		log.Info("plugin is started again, with its variables in its environment")
+		if err := x.HangUp(p, EndTimeout); err != nil {
+			return nil, d, err
 		}
 	}
+}
+
+// ConnectUnsupervised starts the plugin of a plan, or attaches to it. It asks for the
+// description, and configures the plugin if configured is true. It blocks until that is
+// done, at most Settings.StartTimeout. The caller must call HangUp, unless there is an
+// error. With an error, the process has ended, and the description is set if the plugin has
+// sent it.
+func (x *Plugin) ConnectUnsupervised(ctx context.Context, plan *Plan, configured bool) (Peer, Description, error) {
+	start, cancel := x.sup.cfg.startContext(ctx)
+	defer cancel()
+	p, d, err := x.open(start, plan, x.log, configured)
+	if p != nil && err != nil {
+		return nil, d, errors.Join(err, x.HangUp(p, EndTimeout))
+	}
+	return p, d, err
 }
 
 // HangUp ends a process, or closes a connection, and frees its resources. It kills a
 // process that does not end by itself within the timeout.
 func (x *Plugin) HangUp(p Peer, timeout time.Duration) error {
+	defer x.output.unwatch(p)
 	ctx, cancel := x.ending(timeout)
 	defer cancel()
 	return p.Stop(ctx)

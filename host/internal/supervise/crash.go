@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -49,13 +48,6 @@ func mayBeToBlame(r launch.Report) bool {
 		return false
 	}
 	return true
-}
-
-// neverBecamePlugin reports whether a start failed because the program is no plugin, or did
-// not answer in time.
-func neverBecamePlugin(err error) bool {
-	failed, ok := errors.AsType[*launch.Error](err)
-	return ok && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
 }
 
 // Bounds of the log line of a crash. The file has the whole report.

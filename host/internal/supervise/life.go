@@ -17,55 +17,49 @@ import (
 
 // life is one process from launch to end, or one connection to an attached plugin.
 type life struct {
-	x      *Plugin
-	a      *attempt // the attempt that started this life
-	plan   Plan
-	files  files
-	about  Description
+	x     *Plugin
+	a     *attempt // log of the plugin's output, and of its remarks
+	plan  Plan
+	files files // the plugin's files when plan was made
+	about Description
+	// peer and sender are nil until the connection is there.
 	peer   Peer
 	sender *sender
-	// readySince is set when begin returns.
+	// readySince is the time at which begin succeeded. Zero if it has not.
 	readySince time.Time
-	// stop ends the sending, sent is closed after the last call. Both are nil before
+	// stop ends the sending, and sent is closed after the last call. Nil before
 	// startSending.
 	stop context.CancelFunc
 	sent chan struct{}
 }
 
-// begin returns a life that is ready: connected, described and configured. After an
-// error, the process has ended.
-func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
-	start, cancel := x.sup.cfg.startContext(ctx)
+// newLife returns a life that has not begun.
+func newLife(x *Plugin) *life { return &life{x: x, a: newAttempt(x)} }
+
+// begin starts the plugin or attaches to it, asks for its description and configures it.
+// If it returns an error, the process has ended.
+func (l *life) begin(ctx context.Context) error {
+	start, cancel := l.x.sup.cfg.startContext(ctx)
 	defer cancel()
-	l := &life{x: x, a: a}
-	if err := l.makePlan(start); err != nil {
-		return nil, err
-	}
-	if err := l.connect(start); err != nil {
-		return nil, err
-	}
-	err := l.introduce(start)
-	if errors.Is(err, errStartAgain) {
-		x.log.Info("plugin is started again, with its variables in its environment")
-		if err := l.end(); err != nil {
-			return nil, err
-		}
-		if err := l.connect(start); err != nil {
-			return nil, err
-		}
-		err = l.introduce(start)
-	}
+	err := l.makePlan(start)
 	if err != nil {
-		err = x.sup.cfg.startError(start, err)
+		return err
+	}
+	if l.peer, l.about, err = l.x.open(start, &l.plan, l.a.log, true); l.peer == nil {
+		return l.notConnected(err)
+	}
+	l.sender = newSender(l.x, l.peer)
+	l.sender.redactor, l.sender.limits, l.sender.plain = l.plan.Redactor, l.about.Limits, l.about.About == nil
+	if err != nil {
 		if l.gone() {
 			err = &crash{err: err, blameless: !mayBeToBlame(l.peer.Report())}
 			l.reportCrash(l.peer.Report(), err)
 		}
 		l.a.hold()
-		return nil, errors.Join(err, l.end())
+		return errors.Join(err, l.end())
 	}
 	l.readySince = time.Now()
-	return l, nil
+	return nil
 }
 
 // makePlan sets the files and the plan. It identifies the files before it reads them. So a
@@ -92,38 +86,20 @@ func (l *life) makePlan(start context.Context) error {
 	return f.err
 }
 
-// connect starts the plugin of l's plan, or attaches to it.
-func (l *life) connect(start context.Context) error {
-	x := l.x
-	var err error
-	if l.peer, err = x.sup.Connect(start, &x.sup.cfg, l.plan, l.a.log); err != nil {
-		err = x.sup.cfg.startError(start, err)
-		if neverBecamePlugin(err) {
-			c := &crash{err: err}
-			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
-				c.blameless = !mayBeToBlame(*failed.Report)
-				x.output.add(failed.Report.Suppressed, 0)
-				l.reportCrash(*failed.Report, c)
-			}
-			err = c
-		}
+// notConnected returns the error of begin if there is no connection. If the program is no
+// plugin, or did not answer in time, the error is a crash, which notConnected reports.
+func (l *life) notConnected(err error) error {
+	failed, ok := errors.AsType[*launch.Error](err)
+	if !ok || failed.Reason != launch.ReasonNotPlugin && failed.Reason != launch.ReasonTimeout {
 		return err
 	}
-	x.output.watch(l.peer)
-	l.sender = newSender(x, l.peer)
-	l.sender.redactor = l.plan.Redactor
-	return nil
-}
-
-// errStartAgain is the error of introduce if the plugin wants its variables in its start
-// environment. The plan then has these variables, and the plugin must be started again.
-var errStartAgain = errors.New("plugin wants its variables at its start")
-
-// introduce asks the plugin for its description and configures it.
-func (l *life) introduce(ctx context.Context) (err error) {
-	l.about, err = introduce(ctx, &l.x.sup.cfg, l.a.log, l.sender.conn, &l.plan)
-	l.sender.limits, l.sender.plain = l.about.Limits, l.about.About == nil
-	return err
+	c := &crash{err: err}
+	if failed.Report != nil {
+		c.blameless = !mayBeToBlame(*failed.Report)
+		l.x.output.add(failed.Report.Suppressed, 0)
+		l.reportCrash(*failed.Report, c)
+	}
+	return c
 }
 
 // gone reports whether the process or the connection has ended.
@@ -187,9 +163,15 @@ func (l *life) recordSteady() {
 	l.x.status.steady()
 }
 
-// wasSteady reports whether the process stayed ready for at least policy.steadyAfter. If
-// so, the backoff starts anew, or an attached plugin is dialled again at once.
-func (l *life) wasSteady() bool { return time.Since(l.readySince) >= policyOf(l.x.Entry).steadyAfter }
+// wasReady reports whether begin succeeded.
+func (l *life) wasReady() bool { return !l.readySince.IsZero() }
+
+// wasSteady reports whether a life that has ended was ready for at least
+// policy.steadyAfter. If so, the backoff starts anew, or an attached plugin is dialled
+// again at once.
+func (l *life) wasSteady() bool {
+	return l.wasReady() && l.sender.peerEnded.Sub(l.readySince) >= policyOf(l.x.Entry).steadyAfter
+}
 
 // checkExecutable sets in the status whether the file of the executable differs from the
 // running executable, and logs the first difference.
@@ -218,8 +200,7 @@ func (l *life) endSending() {
 
 // end ends the process, or closes the connection. Then it ends gRPC's leases of batches.
 func (l *life) end() error {
-	defer l.sender.lane.Close() // after Stop has closed the connection
-	defer l.x.output.unwatch(l.peer)
+	defer l.sender.lane.Close() // after HangUp has closed the connection
 	return l.x.HangUp(l.peer, EndTimeout)
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -91,122 +90,17 @@ func (x *Plugin) Run() {
 			<-x.retiring
 		}
 	}()
-	asked, on := []chan<- error(nil), true // asked has the calls of Reload that wait for this start
-	if most := x.sup.cfg.StartJitter; most > 0 && !x.Entry.Attached {
-		asked, on = x.pause(rand.N(most), nil, files{}) // many hosts must not start all plugins at once
-	}
-	inARow := 0 // number of failed starts and unsteady lives in a row
-	for on {
-		a := newAttempt(x)
-		x.status.set(StateStarting, "")
-		seen, _ := x.files.look(x.ctx) // zero if the disk does not answer
-		l, err := begin(x.ctx, x, a)
-		answerAll(asked, reloadError(x.Entry.Name, err))
-		if err == nil {
-			x.Queue.SetHopeless(false)
-			l, err = x.serve(l)
-			a = l.a
-		}
-		if x.ctx.Err() != nil {
-			a.end(true)
+	s := starts{x: x}
+	for due := s.awaitFirst(); due; {
+		l, err := s.live()
+		if x.ctx.Err() != nil { // the host shuts down
+			l.a.end(true)
 			if err != nil {
 				x.status.failures.SetLast(time.Now(), err.Error())
 			}
 			return
 		}
-		if l != nil && l.wasSteady() {
-			inARow = 0
-			l.recordSteady() // the first pulse may not have come yet
-			if x.Entry.Attached {
-				// A server may close connections to spread its load, or because it is replaced. If
-				// the server has ended, the log line of the next attempt shows it.
-				x.log.Info("connection to the plugin is dialled again", "cause", err)
-				asked = nil
-				continue
-			}
-		}
-		asked, on = x.awaitRetry(x.failed(l, a, err), inARow, seen)
-		if inARow++; asked != nil {
-			inARow = 0
-		}
-	}
-}
-
-// failed records the end of a life, or a failed start (l is nil), and returns the new
-// state. An end that is not the fault of the plugin's code does not count for the
-// breaker.
-func (x *Plugin) failed(l *life, a *attempt, err error) State {
-	state := stateAfter(err)
-	if c, crashed := errors.AsType[*crash](err); crashed {
-		blamed := !c.blameless && (l == nil || !l.sender.verdict.Blameless)
-		if x.status.crashed(blamed) && !x.Entry.Attached && state == StateBackingOff {
-			state = StateBroken
-		}
-	}
-	known := false // whether the log already has this cause, and the output that the plugin printed with it
-	x.status.withLogMemory(func(m *logMemory) { known = m.knows(state, err.Error()) })
-	x.status.set(state, err.Error())
-	a.end(!known)
-	x.Queue.SetHopeless(needsMending(state, err))
-	if l != nil && !l.wasSteady() {
-		x.status.withLogMemory(func(m *logMemory) { m.unsteady = true })
-	}
-	return state
-}
-
-// restartFirst is the first pause before a start. The longest is policy.mostPause.
-const restartFirst = 200 * time.Millisecond
-
-// lookEvery is the interval of looks at an incompatible or untrusted file.
-const lookEvery = 5 * time.Second
-
-// awaitRetry waits until the next start is due. inARow is the number of failures before
-// this failure. seen are the files before the last start, so that a change during that
-// start is noticed. awaitRetry returns the results of pause.
-func (x *Plugin) awaitRetry(state State, inARow int, seen files) (asked []chan<- error, on bool) {
-	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(policyOf(x.Entry).mostPause)}.Pause(inARow)
-	look := (<-chan time.Time)(nil)
-	switch {
-	case x.draining.Err() != nil:
-		wait = restartFirst
-	case state == StateBroken:
-		wait = x.sup.cfg.inTime(brokenPause)
-	case (state == StateIncompatible || state == StateUntrusted) && !x.Entry.Attached:
-		wait = 1<<63 - 1
-		ticker := time.NewTicker(lookEvery)
-		defer ticker.Stop()
-		look = ticker.C
-	}
-	return x.pause(wait, look, seen)
-}
-
-// pause waits for a duration. It returns early if Reload asks for a start, or if the files
-// differ from seen at a look. It also returns early if the host shuts down and batches wait
-// for the plugin. It returns the calls of Reload that wait for the start. on is false if no
-// start is due, because the plugin ends.
-func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (asked []chan<- error, on bool) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	draining := x.draining.Done()
-	if x.draining.Err() != nil {
-		draining = nil
-	}
-	for {
-		select {
-		case <-timer.C:
-			return nil, true
-		case <-draining:
-			return nil, x.ctx.Err() == nil
-		case <-look:
-			if now, err := x.files.look(x.ctx); err == nil && now != seen {
-				return nil, true
-			}
-		case first := <-x.reloading.asked:
-			x.status.forget()
-			return x.reloading.all(first), true
-		case <-x.ctx.Done():
-			return nil, false
-		}
+		due = s.awaitNext(l, err)
 	}
 }
 

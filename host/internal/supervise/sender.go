@@ -37,8 +37,11 @@ type sender struct {
 	trial    *trial // nil: not on probation
 	probe    probe
 	calls    openCalls
-	killed   atomic.Bool      // this host has killed the peer, which ends soon
-	verdict  pipeline.Verdict // result of Lane.Judge; set when run returns
+	killed   atomic.Bool // this host has killed the peer, which ends soon
+
+	// These are set when run returns.
+	verdict   pipeline.Verdict // result of Lane.Judge
+	peerEnded time.Time        // time of the peer's end; zero if it has not ended
 }
 
 func newSender(x *Plugin, p Peer) *sender {
@@ -59,6 +62,7 @@ func (s *sender) run(ctx context.Context) {
 	watch.Go(func() { // ends with the peer, or with ctx
 		select {
 		case <-s.peer.Done():
+			s.peerEnded = time.Now()
 			stop()
 			s.calls.wait(ctx, lastAnswers)
 			cancel()

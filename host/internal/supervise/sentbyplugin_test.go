@@ -166,8 +166,8 @@ func TestSpokenByPlugins(t *testing.T) {
 		t.Run(test.mode, func(t *testing.T) {
 			x := testPlugin(t)
 			x.Entry.Where = testplugin.Install(t, test.mode)
-			l, err := begin(t.Context(), x, newAttempt(x))
-			if err != nil {
+			l := newLife(x)
+			if err := l.begin(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = l.end() }() // one has ended by itself

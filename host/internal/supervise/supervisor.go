@@ -1,26 +1,33 @@
 // Package supervise starts each plugin, sends it the batches of its queue, checks its
-// health, starts it again, and replaces it without a loss.
+// health, starts it again after its end, and replaces it without a loss.
 //
-//  1. A Supervisor makes a Plugin for each entry of the list. Plugin.Run begins a life,
-//     sends it batches, and begins the next life, with backoff (plugin.go).
+//  1. A Supervisor makes a Plugin for each entry of the list (supervisor.go). Plugin.Run
+//     is a loop: it starts the plugin, sends it batches until it ends (plugin.go), and
+//     waits until the next start is due (starts.go).
 //  2. A life is one process, or one connection to a plugin that another program has
-//     started (life.go). It has a plan from settings and files (plan.go). It is
-//     connected (connect.go), described (describe.go) and configured (configure.go).
-//  3. The sender of a life takes items from the lane of the queue, calls the plugin,
-//     and settles each item with the answer (sender.go). A plugin that does not answer
-//     health checks is killed (health.go).
+//     started (life.go). It makes a plan from settings and files (plan.go), connects to
+//     the plugin (connect.go), asks for its description (describe.go) and configures it
+//     (configure.go).
+//  3. The sender of a life takes batches from the plugin's queue, calls the plugin, and
+//     settles each batch with the answer (sender.go). It kills a plugin that does not
+//     answer health checks (health.go).
 //  4. A crash goes to the log, and to a file if Settings.CrashDir is set (crash.go,
-//     crashfiles.go). The breaker detects a plugin that crashes too often (breaker.go).
-//     A batch that the plugin crashes on is quarantined by package pipeline.
-//  5. A Reload, or a changed file (filewatch.go), puts a new process beside the old one
-//     (reload.go, upgrade.go) and on probation (trial.go).
-//  6. pluginStatus is the only type that changes the state (state.go, status.go).
+//     crashfiles.go). Then the loop of step 1 chooses the pause before the next start
+//     (starts.go). If the plugin crashes too often, a circuit breaker opens, and the
+//     pause is long (breaker.go). If one batch causes the crashes, package pipeline
+//     quarantines it.
+//  5. A Reload, or a changed file (filewatch.go), starts a new process beside the old
+//     one (reload.go, upgrade.go). The new process is on probation until it has
+//     delivered some batches (trial.go).
+//  6. Each step reports to pluginStatus, which alone changes the plugin's state
+//     (state.go, status.go).
 //
-// The package decides when a batch is sent. Package pipeline chooses the batch and
+// This package decides when a batch is sent. Package pipeline chooses the batch and
 // keeps the accounting.
 //
-// Open plugin.go first, then life.go, sender.go, health.go, crash.go, status.go and
-// upgrade.go.
+// To follow a plugin from the list to a crash and back, open supervisor.go, plugin.go,
+// starts.go, life.go, connect.go, sender.go, health.go and crash.go in this order, and
+// after them starts.go again, from awaitNext. Then open status.go and upgrade.go.
 package supervise
 
 import (

@@ -68,15 +68,16 @@ func (u *upgrade) run() (taken bool, err error) {
 		return false, nil
 	}
 	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", u.old.peer.PID())
-	a := newAttempt(x)
-	if u.next, err = u.begin(a); err == nil {
+	l := newLife(x)
+	if err = u.begin(l); err == nil {
+		u.next = l
 		if err = u.prove(); err == nil {
 			x.log.Info("plugin is replaced: the old process answers its calls and ends", "pid", u.next.peer.PID(), "old_pid", u.old.peer.PID())
 			x.ready(u.next)
 			return true, nil
 		}
 	}
-	defer a.end(true) // the log lines of the attempt follow the cause
+	defer l.a.end(true) // the log lines of the attempt follow the cause
 	switch {
 	case x.ctx.Err() != nil:
 		return false, errStopping
@@ -97,9 +98,9 @@ func (u *upgrade) run() (taken bool, err error) {
 	return false, err
 }
 
-// begin begins the new life. If the old process ends meanwhile, the state is starting
-// until the new process is ready.
-func (u *upgrade) begin(a *attempt) (*life, error) {
+// begin begins a new life. If the old process ends meanwhile, the state is starting until
+// the new process is ready.
+func (u *upgrade) begin(l *life) error {
 	begun := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() { // ends when begin returns
@@ -109,10 +110,10 @@ func (u *upgrade) begin(a *attempt) (*life, error) {
 		case <-begun:
 		}
 	})
-	next, err := begin(u.x.ctx, u.x, a)
+	err := l.begin(u.x.ctx)
 	close(begun)
 	watch.Wait()
-	return next, err
+	return err
 }
 
 // errStopping is the answer to Reload when the host shuts down. errAgain ends a probation
