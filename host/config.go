@@ -97,8 +97,9 @@ type Config struct {
 	// because a Host drops the batches for plugins that are not in its list. Default: none,
 	// and spans are in memory only.
 	SpoolDir string
-	// SpoolBytes bounds the files of this Host in SpoolDir. Default 1 GiB, at least
-	// 8 MiB.
+	// SpoolBytes bounds the files of this Host in SpoolDir. Default 1 GiB, at least 8 MiB. If
+	// the oldest file of an ended process is larger than the bound, the Host sends the
+	// batches of this file in addition.
 	SpoolBytes int64
 	// Lockdown restricts plugins to programs and variables that the operator has named.
 	// Each entry of the list must have a pin and be an absolute path or a bare name, so

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +127,56 @@ func TestConsumeRefusesWhatNeverFitsTheSpool(t *testing.T) {
 	request := requestOf(t, "s", 7, 900_000)
 	if _, err := r.Consume(request, ""); !errors.Is(err, host.ErrTooLarge) || !strings.Contains(err.Error(), host.EnvSpoolBytes) {
 		t.Errorf("a request of %d bytes: %v, want ErrTooLarge and the setting", len(request), err)
+	}
+}
+
+// TestRequestsThatMissTheSpoolAreCounted: every request counts that is in memory only,
+// also in the second after a failure, in which no write is tried.
+func TestRequestsThatMissTheSpoolAreCounted(t *testing.T) {
+	folder := file(t, "spool", "")
+	r := startHost(t, func(c *host.Config) { c.SpoolDir = folder }, testplugin.Install(t, "record"))
+	for i := range 5 {
+		if _, err := r.Consume(requestOf(t, fmt.Sprint("s", i), 2, 10), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.flush()
+	if s := r.Stats().Spool; s.Missed != 5 || !s.Failing {
+		t.Errorf("%+v, want 5 missed requests", s)
+	}
+}
+
+// TestFileAboveALoweredBoundIsSent: the spool of an earlier process has a file that is
+// larger than the new bound. Its spans arrive, and the file is removed.
+func TestFileAboveALoweredBoundIsSent(t *testing.T) {
+	dir, path := t.TempDir(), testplugin.Install(t, "record")
+	first := startHost(t, func(c *host.Config) { c.SpoolDir = dir }, filepath.Join(dir, "missing"))
+	for i := range 10 {
+		if _, err := first.Consume(requestOf(t, fmt.Sprintf("s%d", i), 1, 900_000), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.spool2"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %q, %v; want one", files, err)
+	}
+	const bound = 8 << 20
+	if info, err := os.Stat(files[0]); err != nil || info.Size() <= bound {
+		t.Fatalf("%v, %v; want a file above the bound", info, err)
+	}
+	second := startHost(t, func(c *host.Config) { c.SpoolDir, c.SpoolBytes = dir, bound }, path)
+	second.waitReady(0)
+	second.spans("own", 1)
+	second.flush()
+	second.wantCounts(0, map[string]uint64{"delivered": 11})
+	for i := range 10 {
+		wantOnce(t, path, fmt.Sprintf("s%d", i), 1)
+	}
+	if _, err := os.Stat(files[0]); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file of the first process is still there: %v", err)
 	}
 }
 

@@ -51,8 +51,9 @@ type Stats struct {
 
 // SpoolStats is the state of a Host's files in Config.SpoolDir.
 type SpoolStats struct {
-	// Bytes is the part of LimitBytes in use, and LimitBytes is Config.SpoolBytes. A
-	// file is removed when all of its batches are settled.
+	// Bytes is the size of the files, and LimitBytes is Config.SpoolBytes. A file is removed
+	// when all of its batches are settled. Bytes exceeds LimitBytes if the Host sends the
+	// batches of a file that is larger than a lowered bound.
 	Bytes, LimitBytes int64
 	// Missed counts the batches and requests that could not be written. They were in
 	// memory only.

@@ -239,6 +239,8 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 			c.sealLocked(nil)
 			c.origin = c.p.encoder.newOriginLocked()
 		}
+	} else {
+		c.p.Spool.miss()
 	}
 	c.appendLocked(request)
 	c.spans += spans

@@ -15,7 +15,7 @@ type origin struct {
 	// is not in the spool.
 	records []*spool.Record
 	bytes   int64
-	left    int // number of deliveries that are not settled: one for each queue that the batch is in
+	open    int // number of deliveries that are not settled: one for each queue that the batch is in
 	// loads and receipt belong to the requests that the batch was made of. They are nil for
 	// spans of OnEnd. The pipeline's mutex guards them.
 	loads   []*load
@@ -50,12 +50,12 @@ type delivery struct {
 func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	if d.next == nil {
 		d.next = map[*Queue]*delivery{}
-		d.origin.left-- // the deliveries of the next queues count instead
+		d.origin.open-- // the deliveries of the next queues count instead
 	}
 	for _, queue := range to {
 		if d.next[queue] == nil {
 			d.next[queue] = &delivery{origin: d.origin, left: d.left, passed: append(slices.Clip(d.passed), q)}
-			d.origin.left++
+			d.origin.open++
 		}
 	}
 	d.left -= spans
@@ -67,7 +67,7 @@ func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 			next.settleLocked(spans-passed, false)
 		}
 	}
-	if len(to) == 0 && d.left == 0 && d.origin.left == 0 {
+	if len(to) == 0 && d.left == 0 && d.origin.open == 0 {
 		release(d.origin.loads)
 	}
 }
@@ -86,9 +86,9 @@ func (d *delivery) settleLocked(spans int, dropped bool) {
 		return
 	}
 	if d.next == nil { // else the deliveries of the next queues count instead, if there are any
-		d.origin.left--
+		d.origin.open--
 	}
-	if d.next == nil && !dropped || d.origin.left == 0 {
+	if d.next == nil && !dropped || d.origin.open == 0 {
 		release(d.origin.loads)
 	}
 }

@@ -180,7 +180,7 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	now := time.Now()
 	first := p.chain.next(nil, nil, p.seq)
 	o.receipt.expect(uint64(spans * len(first)))
-	o.left = len(first)
+	o.open = len(first)
 	if len(first) == 0 {
 		release(o.loads)
 	}

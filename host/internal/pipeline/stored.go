@@ -56,6 +56,13 @@ func newSpool(p *Pipeline) *Spool {
 // writable reports whether append is likely to work.
 func (s *Spool) writable() bool { return s.store != nil && s.store.Writable() }
 
+// miss counts a request that is in memory only, because the spool was not writable.
+func (s *Spool) miss() {
+	if s.store != nil {
+		s.store.Miss()
+	}
+}
+
 // over reports whether the spool has more than its bound.
 func (s *Spool) over() bool { return s.store != nil && s.store.Over() }
 
@@ -228,7 +235,7 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 			it := recovered(f, o, done, now)
 			it.seq = uint64(i)
 			items[q] = append(items[q], it)
-			o.left++
+			o.open++
 			p.mem.chargeBatch(unloadedBytes)
 			q.ledger.add(it)
 			q.ledger.recovered += uint64(left)

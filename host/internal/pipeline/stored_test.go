@@ -307,7 +307,7 @@ func TestSpoolThatCannotBeWritten(t *testing.T) {
 	if diff := cmp.Diff(numbered(0, 10), p.deliver("a", 20)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if s := p.Stats(); s.Spool.Missed == 0 || !s.Spool.Failing {
+	if s := p.Stats(); s.Spool.Missed != 10 || !s.Spool.Failing {
 		t.Errorf("%+v", s.Spool)
 	}
 	p.stop()

@@ -28,9 +28,10 @@ type Found struct {
 	Settled map[string]int
 }
 
-// Adopt takes over the segments of processes that have ended, up to the bound of the
-// Store, and returns their batches, ordered by time. It blocks until it has read them,
-// or until ctx ends. It is called once.
+// Adopt takes over the segments of processes that have ended, and returns their batches,
+// ordered by time. It stops at the bound of the Store. If the oldest segment alone is
+// larger than the bound, Adopt takes over this segment and no other. It blocks until it has
+// read the segments, or until ctx ends. It is called once.
 func (s *Store) Adopt(ctx context.Context) ([]Found, error) {
 	return slowdisk.Aside(ctx, func() ([]Found, error) { return s.adopt(ctx) })
 }
@@ -42,7 +43,7 @@ func (s *Store) adopt(ctx context.Context) ([]Found, error) {
 		if ctx.Err() != nil {
 			break
 		}
-		if info, err := os.Stat(path); err == nil && s.Stats().Bytes+info.Size() > s.limit {
+		if info, err := os.Stat(path); err == nil && s.Stats().Bytes+info.Size() > s.limit && (info.Size() <= s.limit || len(all.segments) > 0) {
 			s.notes.Note(slog.LevelWarn, "the spool has more than its bound: some files are left for the next process that starts", "files", len(paths)-i)
 			break
 		}
@@ -61,8 +62,8 @@ func (s *Store) register(all *contents) []Found {
 	defer s.mu.Unlock()
 	for _, f := range list {
 		for _, rec := range f.Records {
-			rec.left = len(f.Settled)
-			if rec.left > 0 {
+			rec.needs = len(f.Settled)
+			if rec.needs > 0 {
 				rec.seg.live++
 			}
 		}
@@ -135,6 +136,9 @@ func (s *Store) adoptFile(path string, all *contents) error {
 	seg.open = true // register sets it to false
 	s.segments[seg] = struct{}{}
 	s.bytes += seg.size
+	if seg.size > s.limit {
+		s.large = seg
+	}
 	return nil
 }
 

@@ -49,7 +49,7 @@ type Record struct {
 	block int64  // offset of the block in which the record begins
 	sum   uint32 // checksum of the record, which distinguishes it from other records of the block
 	size  int64
-	left  int // number of exporters that have not settled it; guarded by Store.mu
+	needs int // number of exporters that have not settled it; guarded by Store.mu
 }
 
 // Size returns the bytes of the record in the file.
@@ -76,10 +76,13 @@ type Store struct {
 	mu       sync.Mutex
 	segments map[*segment]struct{}
 	bytes    int64 // size of all segments
-	marks    []mark
-	doomed   []*segment // to be removed
-	health   health
-	closed   bool
+	// large is an adopted segment that is larger than the bound, because an operator has
+	// lowered the bound. Nil if there is none.
+	large  *segment
+	marks  []mark
+	doomed []*segment // to be removed
+	health health
+	closed bool
 }
 
 // writer is the part of a Store that only one write at a time uses.
@@ -124,7 +127,7 @@ func (s *Store) Append(b Batch, data []byte) *Record {
 	if err != nil {
 		return nil
 	}
-	rec.left = len(b.Exporters)
+	rec.needs = len(b.Exporters)
 	rec.seg.live++
 	return rec
 }
@@ -140,6 +143,13 @@ func (s *Store) mayWrite() bool {
 	}
 	s.health.tried = now
 	return true
+}
+
+// Miss counts a batch that the caller does not store, because Writable returned false.
+func (s *Store) Miss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.health.missed++
 }
 
 // Writable reports whether Append would try to write now. A disk that fails or does not
@@ -250,7 +260,7 @@ func (s *Store) Settle(records []*Record, number uint64, exporter string, from, 
 		if !last {
 			continue
 		}
-		if rec.left--; rec.left == 0 {
+		if rec.needs--; rec.needs == 0 {
 			rec.seg.live--
 			s.freeLocked(rec.seg)
 		}
@@ -262,16 +272,24 @@ func (s *Store) freeLocked(seg *segment) {
 	if _, owned := s.segments[seg]; !owned || seg.open || seg.live > 0 {
 		return
 	}
+	if seg == s.large {
+		s.large = nil
+	}
 	delete(s.segments, seg)
 	s.bytes -= seg.size
 	s.doomed = append(s.doomed, seg)
 }
 
-// Over reports whether the segments have more bytes than the bound.
+// Over reports whether the segments have more bytes than the bound. A segment that is
+// larger than the bound does not count, because all of its batches would be dropped.
 func (s *Store) Over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bytes > s.limit
+	counted := s.bytes
+	if s.large != nil {
+		counted -= s.large.size
+	}
+	return counted > s.limit
 }
 
 // Work writes the notes of Settle, removes segments, and logs. The caller must hold no
