@@ -48,22 +48,16 @@ func (s Setup) DecodeConfig(v any) error {
 // configErrors returns the errors of yamlfile as ConfigErrors, joined.
 func configErrors(err error) error {
 	if list := members(err); list != nil {
-		var all []error
-		for _, one := range list {
-			all = append(all, configErrors(one))
-		}
-		return errors.Join(all...)
+		return joinEach(list, configErrors)
 	}
 	e, ok := errors.AsType[*yamlfile.Error](err)
 	if !ok {
 		return err
 	}
 	if list := members(e.Err); list != nil {
-		var all []error
-		for _, one := range list {
-			all = append(all, configErrors(&yamlfile.Error{Path: e.Path, Line: e.Line, Text: one.Error(), Err: one}))
-		}
-		return errors.Join(all...)
+		return joinEach(list, func(one error) error {
+			return configErrors(&yamlfile.Error{Path: e.Path, Line: e.Line, Text: one.Error(), Err: one})
+		})
 	}
 	if own, ok := errors.AsType[*ConfigError](e.Err); ok { // the error of a type that decodes itself
 		path := e.Path
@@ -77,6 +71,15 @@ func configErrors(err error) error {
 		text = fmt.Sprintf("line %d: %s", e.Line, text)
 	}
 	return &ConfigError{Path: e.Path, Err: errors.New(text)}
+}
+
+// joinEach converts each error of a list, and joins the results.
+func joinEach(list []error, convert func(error) error) error {
+	var all []error
+	for _, one := range list {
+		all = append(all, convert(one))
+	}
+	return errors.Join(all...)
 }
 
 // documentReaders has the top-level keys of the document that the constructors of a plugin

@@ -103,12 +103,8 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 // configureItself does the work of Configure, with the configuration of the command line
 // and the variables of the process.
 func configureItself(ctx context.Context, p *plugin, document []byte, path, service string) error {
-	if _, err := p.calls.enter(described, configuring); err != nil {
-		return err // cannot happen, because no host has attached yet
-	}
-	defer p.calls.leave()
 	name := filepath.Base(path)
-	built, diagnostics := builder{p.spec, p.env, p.log}.build(ctx, &pluginv1.ConfigureRequest{
+	diagnostics, err := p.configure(ctx, &pluginv1.ConfigureRequest{
 		Env:    nil, // the process has the variables
 		Config: document,
 		Context: &pluginv1.StaticContext{
@@ -120,10 +116,12 @@ func configureItself(ctx context.Context, p *plugin, document []byte, path, serv
 			Terminal:      false, TerminalColumns: 0, // Setup.Stdout is a syscall.Conn
 		},
 	})
-	p.calls.configured(built)
+	if err != nil {
+		return err // cannot happen, because no host has attached yet
+	}
 	var faults []error
 	for _, d := range diagnostics {
-		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
+		if isFatal(d) {
 			faults = append(faults, &ConfigError{Path: d.GetPath(), Err: errors.New(d.GetText())})
 		} else {
 			p.log.Warn(d.GetText(), "path", d.GetPath())

@@ -93,12 +93,10 @@ func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureReques
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)
 	}
-	if _, err := l.plugin.calls.enter(described, configuring); err != nil {
+	diagnostics, err := l.plugin.configure(ctx, req)
+	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	defer l.plugin.calls.leave()
-	built, diagnostics := builder{l.plugin.spec, l.plugin.env, l.plugin.log}.build(ctx, req)
-	l.plugin.calls.configured(built)
 	return &pluginv1.ConfigureResponse{Diagnostics: diagnostics}, nil
 }
 

@@ -155,8 +155,8 @@ func TestTeeSendsAgainToThoseThatHaveItNot(t *testing.T) {
 			t.Errorf("calls of exporter %d (-want +got):\n%s", i+1, d)
 		}
 	}
-	if len(made.taken) != 0 || len(made.order) != 0 {
-		t.Errorf("%d batches are remembered that are done", len(made.taken))
+	if len(made.memory.answers) != 0 || len(made.memory.order) != 0 {
+		t.Errorf("%d batches are remembered that are done", len(made.memory.answers))
 	}
 	// Under another id it is another batch, and without one it has no history.
 	for _, id := range []string{"y", "", ""} {
@@ -178,8 +178,8 @@ func TestTeeMemoryIsBounded(t *testing.T) {
 			t.Fatal("delivered")
 		}
 	}
-	if len(made.taken) != maxTeeRecords || len(made.order) != maxTeeRecords || cap(made.order) > 4*maxTeeRecords {
-		t.Errorf("%d batches are remembered, %d in order of %d, want %d", len(made.taken), len(made.order), cap(made.order), maxTeeRecords)
+	if len(made.memory.answers) != maxTeeRecords || len(made.memory.order) != maxTeeRecords || cap(made.memory.order) > 4*maxTeeRecords {
+		t.Errorf("%d batches are remembered, %d in order of %d, want %d", len(made.memory.answers), len(made.memory.order), cap(made.memory.order), maxTeeRecords)
 	}
 	for _, id := range []int{0, batches - 1} {
 		if err := made.Export(t.Context(), teeBatch(fmt.Sprint(id), 2)); err != nil {
