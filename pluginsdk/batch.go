@@ -12,42 +12,43 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Batch is a list of finished spans, as one encoded ExportTraceServiceRequest of OTLP. The
-// spans have the order in which the host encoded them. Nothing is decoded until a reader
-// asks, so an exporter that forwards Bytes costs next to nothing. A Batch is not safe for
-// concurrent use. It is valid until the call that received it returns; slices and
-// strings that were read from it may be kept.
+// Batch is a list of finished spans, encoded as one ExportTraceServiceRequest of OTLP.
+// The spans have the order in which the host encoded them. A Batch decodes only the
+// fields that are read, so an exporter that forwards Bytes costs next to nothing. A Batch
+// is not safe for concurrent use. It may be used until the call of Export or Process that
+// got it returns. Slices and strings that were read from it may be kept.
 //
-// A malformed batch has no spans, or spans without the malformed fields. The SDK then
-// answers the host with a final error, whatever the plugin returned.
+// A malformed batch has no spans, or spans without the malformed fields. If a read found
+// malformed bytes, the SDK answers the host with a final error, even if the plugin
+// returned nil.
 type Batch struct {
 	id      string
 	attempt int
-	raw     []byte // as it arrived, or as Replace has set it
-	// replaced reports that raw is an argument of Replace.
+	raw     []byte // the bytes that arrived, or the bytes that Replace has set
+	// replaced reports that Replace has set raw.
 	replaced bool
-	// request is nil until the first read. It stays nil, and fault is set, if raw is
-	// malformed.
+	// request is the parsed batch. It is nil before the first read of a span. If raw is
+	// malformed, request stays nil and fault is set.
 	request *otlpwire.Request
 	fault   error
-	// filtered holds the counts of CountFiltered by name.
+	// filtered holds the sums of CountFiltered by name. Nil if CountFiltered was not called.
 	filtered map[string]int
 }
 
-// NewBatch returns a batch of an encoded ExportTraceServiceRequest, or of TracesData, which
-// has the same encoding. It is for tests of processors and exporters. encoded must not
-// change afterwards.
+// NewBatch returns a batch with the spans of an encoded ExportTraceServiceRequest, or of
+// an encoded TracesData, which has the same form. It is for tests of processors and
+// exporters. encoded must not change afterwards.
 func NewBatch(encoded []byte) *Batch { return &Batch{attempt: 1, raw: encoded} }
 
-// ID returns the batch's id. It is the same on every attempt and unique among all hosts.
-// It is empty if the sender is not a servetrace host.
+// ID returns the batch's id. It is the same whenever the host sends the batch again, and
+// no other batch of any host has it. It is empty if the sender is not a servetrace host.
 func (b *Batch) ID() string { return b.id }
 
-// CountFiltered records that an exporter omits spans on purpose, for example because of
-// a sampler in a back end's library. The host counts them as filtered by name instead of
-// delivered. name is as in [Named]; a count below 1 or an invalid name is ignored. The
-// counts take effect only if Export returns nil or [Partial], and not in an exporter of
-// a [Tee].
+// CountFiltered records that an exporter omits some spans on purpose, for example because
+// a back end's library samples. The host counts these spans as filtered under name, and
+// not as delivered. name has the form of [Named]. A number below 1 or an invalid name is
+// ignored. The numbers take effect only if Export returns nil or [Partial]. An exporter
+// inside of [Tee] cannot use it.
 func (b *Batch) CountFiltered(name string, spans int) {
 	if spans <= 0 || name == "" || strings.ContainsFunc(name, notInName) {
 		return
@@ -58,11 +59,11 @@ func (b *Batch) CountFiltered(name string, spans int) {
 	b.filtered[name] += spans
 }
 
-// Attempt returns the number of times that the host has sent the batch, from 1. If it is
-// above 1, some or all of the spans may have been delivered before.
+// Attempt returns how many times the host has sent the batch, counted from 1. If it is
+// above 1, spans of the batch may already have been delivered.
 func (b *Batch) Attempt() int { return b.attempt }
 
-// Len returns the number of spans, without dropped spans.
+// Len returns the number of spans in the batch. Dropped spans do not count.
 func (b *Batch) Len() int {
 	if b.request != nil {
 		return b.request.Len()
@@ -75,9 +76,10 @@ func (b *Batch) Len() int {
 	return n
 }
 
-// Bytes returns the encoded batch with the edits applied. The result may be kept, and must
-// not be changed. Without edits it is the received slice; with edits each call encodes
-// the batch again. It is empty if every span was dropped.
+// Bytes returns the encoded batch with the edits applied. The result may be kept, but
+// must not be changed. If the batch has no edits, it is the received slice. Otherwise
+// each call of Bytes encodes the batch again. The result is empty if every span was
+// dropped.
 func (b *Batch) Bytes() []byte {
 	if b.request == nil || !b.request.Edited() {
 		return b.raw
@@ -85,12 +87,12 @@ func (b *Batch) Bytes() []byte {
 	return b.AppendTo(nil)
 }
 
-// Replace makes encoded, an ExportTraceServiceRequest, the content of the batch, in place of
-// the received spans and all edits. It is for a [Processor] around a library that needs
-// whole batches; edits of spans are cheaper. Later processors may edit the new spans. It
-// returns an error, and leaves the batch as it was, if encoded is malformed or has more
-// spans than the batch. The error is final. Spans that were read earlier must not be used
-// afterwards. encoded must not change.
+// Replace replaces all spans and edits of the batch by encoded, an encoded
+// ExportTraceServiceRequest. It is for a [Processor] that wraps a library for whole
+// batches. Edits of single spans are cheaper. Later processors may edit the new spans.
+// Replace returns an error if encoded is malformed or has more spans than the batch. The
+// batch is then unchanged, and the error is final. Spans that were read before must not
+// be used afterwards. encoded must not change afterwards.
 func (b *Batch) Replace(encoded []byte) error {
 	request, err := otlpwire.Parse(encoded)
 	if err != nil {
@@ -107,9 +109,9 @@ func (b *Batch) Replace(encoded []byte) error {
 	return nil
 }
 
-// AppendTo appends the encoded batch with the edits to dst and returns the longer slice.
-// An exporter that reuses dst does not allocate for edited batches. dst must not overlap
-// a result of Bytes.
+// AppendTo appends the encoded batch, with the edits applied, to dst and returns the
+// extended slice. If an exporter reuses dst, an edited batch costs no allocation. dst
+// must not share memory with a result of Bytes.
 func (b *Batch) AppendTo(dst []byte) []byte {
 	if b.request == nil {
 		return append(dst, b.raw...)
@@ -117,8 +119,8 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 	return b.request.AppendTo(dst)
 }
 
-// Edited reports whether a processor has changed the batch or dropped spans. If not, Bytes
-// returns the received slice.
+// Edited reports whether a processor has changed the batch or dropped spans. If it
+// returns false, Bytes returns the received slice.
 func (b *Batch) Edited() bool { return b.replaced || b.request != nil && b.request.Edited() }
 
 // Spans returns the spans in order, without dropped spans. Any span may be edited during
@@ -127,19 +129,21 @@ func (b *Batch) Spans() iter.Seq[Span] {
 	return eachOf(b, (*otlpwire.Request).Spans, func(raw otlpwire.Span) Span { return Span{message{raw.View}} })
 }
 
-// Resources returns the resources in order. The same resource may occur several times.
+// Resources returns the resources of the batch in order. Two of them may have the same
+// content.
 func (b *Batch) Resources() iter.Seq[Resource] {
 	return eachOf(b, (*otlpwire.Request).Resources, func(raw otlpwire.Resource) Resource { return Resource{message{raw.View}} })
 }
 
-// Scopes returns the instrumentation scopes in order. The same scope may occur several
-// times.
+// Scopes returns the instrumentation scopes of the batch in order. Two of them may have
+// the same content.
 func (b *Batch) Scopes() iter.Seq[Scope] {
 	return eachOf(b, (*otlpwire.Request).Scopes, func(raw otlpwire.Scope) Scope { return Scope{message{raw.View}} })
 }
 
-// eachOf returns the converted messages of one kind. It parses the batch when the iteration
-// starts. It returns nothing for a malformed batch.
+// eachOf returns the spans, resources or scopes of a batch: the messages that all
+// returns, converted by convert. The iteration parses the batch first, and is empty if it
+// is malformed.
 func eachOf[Raw, V any](b *Batch, all func(*otlpwire.Request) iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		if b.parse() {
@@ -148,13 +152,13 @@ func eachOf[Raw, V any](b *Batch, all func(*otlpwire.Request) iter.Seq[Raw], con
 	}
 }
 
-// Decode returns the batch as OTLP's messages, with the edits applied, in the form that
-// an otlptrace.Client takes. The messages belong to the caller. Each call decodes the
-// whole batch again, which costs much more than reading single fields of its spans. The
-// error is final: the batch is malformed.
+// Decode returns the batch, with the edits applied, as OTLP's generated messages, which
+// an otlptrace.Client takes. The caller owns the messages. Each call decodes the whole
+// batch again, which costs much more than reading single fields of its spans. If the
+// batch is malformed, Decode returns a final error.
 func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
-	// TracesData has the encoding of ExportTraceServiceRequest, and its package does not
-	// link an HTTP gateway.
+	// TracesData has the same encoding as ExportTraceServiceRequest, but the package of
+	// ExportTraceServiceRequest would link an HTTP gateway into every plugin.
 	var data tracepb.TracesData
 	if err := proto.Unmarshal(b.Bytes(), &data); err != nil {
 		b.fault = fmt.Errorf("decode batch: %w", err)
@@ -163,16 +167,15 @@ func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 	return data.GetResourceSpans(), nil
 }
 
-// Undecoded returns the batch as OTLP's messages without decoding it, with the edits
-// applied. It is for an otlptrace.Client that only encodes and sends, such as the clients
-// of otlptracehttp and otlptracegrpc. The only content of each ResourceSpans is its
-// unknown fields, which hold the encoded bytes: proto.Marshal writes them unchanged, and
-// getters return nothing. A client that reads fields, for example to write JSON, needs
-// [Batch.Decode].
+// Undecoded returns the batch, with the edits applied, as OTLP's generated messages, but
+// does not decode it. It is for an otlptrace.Client that only encodes and sends, such as
+// the clients of otlptracehttp and otlptracegrpc. Each message holds its encoded bytes as
+// unknown fields, so proto.Marshal writes them unchanged, but getters return zero values.
+// For a client that reads fields, for example to write JSON, use [Batch.Decode].
 //
-// The result has one message for each ResourceSpans of the batch, in order; it is empty
-// if every span was dropped. It shares the memory of Bytes: it may be kept, and must not
-// be changed. The error is final: the batch is malformed.
+// The result has a message for each ResourceSpans of the batch, in order. It is empty if
+// every span was dropped. It shares memory with the batch: it may be kept, but must not
+// be changed. If the batch is malformed, Undecoded returns a final error.
 func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
 	contents, err := otlpwire.ResourceSpans(b.Bytes())
 	if err != nil {
@@ -187,7 +190,8 @@ func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
 	return list, nil
 }
 
-// parse parses the batch in the first call. It returns false if the batch is malformed.
+// parse parses the batch, unless that was done before. It returns false if the batch is
+// malformed.
 func (b *Batch) parse() bool {
 	if b.request == nil && b.fault == nil {
 		b.request, b.fault = otlpwire.Parse(b.raw)
@@ -198,8 +202,9 @@ func (b *Batch) parse() bool {
 	return b.request != nil
 }
 
-// release ends the use of the batch. An edited batch is empty afterwards, because the
-// received bytes hold the data that processors removed.
+// release returns the memory of the parsed batch to its pool, at the end of a call. It
+// also empties an edited batch, so that a plugin that keeps the batch cannot read the
+// data that processors have removed.
 func (b *Batch) release() {
 	if b.request == nil {
 		return
@@ -210,7 +215,7 @@ func (b *Batch) release() {
 	b.request.Release()
 }
 
-// malformed returns a final error if a read found malformed bytes, nil otherwise.
+// malformed returns a final error if a read has found malformed bytes, and otherwise nil.
 func (b *Batch) malformed() error {
 	fault := b.fault
 	if fault == nil && b.request != nil {

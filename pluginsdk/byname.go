@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// MainByName is [Main] for an executable with several plugins, which share their packages.
-// It runs the plugin with a Spec.Name equal to the last part of the command's path. So
-// links to the executable must have the names of the plugins. Under any other name, the
-// arguments "install FOLDER" copy the executable to a folder and make the links.
+// MainByName is [Main] for an executable that contains several plugins. It runs the
+// plugin whose Spec.Name is the last part of the path of the command. So each plugin is
+// started by a link to the executable with the plugin's name. If no plugin has the name
+// of the command, the arguments "install FOLDER" copy the executable to a folder and make
+// the links. MainByName does not return.
 func MainByName(specs ...Spec) {
 	for _, spec := range specs {
 		if len(os.Args) > 0 && filepath.Base(os.Args[0]) == spec.Name {
@@ -42,15 +43,16 @@ A link with the name of a plugin runs it. Make the links in a folder:
     %s install FOLDER`, strings.Join(names, ", "), filepath.Base(os.Args[0]))
 }
 
-// install copies this executable to a folder, under a name that hosts do not list, and
-// links the names of the plugins to it. It replaces files of an earlier installation.
+// install copies this executable to a folder, and makes a link to the copy for each
+// plugin. The copy's name begins with a dot, because hosts do not list such files as
+// plugins. install replaces the files of an earlier installation.
 func install(folder string, specs []Spec) error {
 	exe := executable()
 	src, err := os.Open(exe)
 	if err != nil {
 		return fmt.Errorf("install the plugins: %w", err)
 	}
-	defer func() { _ = src.Close() }() // read only
+	defer func() { _ = src.Close() }() // the file was only read, so Close cannot lose data
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("install the plugins: %w", err)
 	}
@@ -67,8 +69,8 @@ func install(folder string, specs []Spec) error {
 	return nil
 }
 
-// replace makes a file beside path, and renames it to path. A running plugin keeps its old
-// file.
+// replace makes a new file beside path, and renames it to path. So a plugin that runs
+// from the old file is not disturbed.
 func replace(path string, create func(path string) error) error {
 	fresh := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +82,7 @@ func replace(path string, create func(path string) error) error {
 	return os.Rename(fresh, path)
 }
 
-// copyTo writes a new executable file with mode 0755, independent of the umask.
+// copyTo copies src to a new file with mode 0755, whatever the umask is.
 func copyTo(path string, src io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

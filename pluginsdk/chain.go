@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Chain is a list of processors that work as one, in order. A constructor returns it to make
-// several processors, for example from a list in the operator's configuration. The SDK
-// replaces a Chain by its parts, nested chains too. So each part keeps its name in the
-// delivery accounting, and its [Stopper] is called. A part without a name is named after its
-// place: "processor-2.1" is the first part of a Chain that is second in the Spec. An empty
-// Chain costs nothing.
+// Chain is a list of processors that run in order, as a single [Processor]. A constructor
+// can return it to construct several processors, for example from a list in the
+// operator's configuration. The SDK replaces a Chain, also a nested Chain, by its parts.
+// So the host counts the dropped spans of each part under its own name, and the SDK shuts
+// down each part that is a [Stopper]. A part without a name is named after its place:
+// "processor-2.1" is the first part of a Chain that is second in the Spec. An empty Chain
+// costs nothing.
 //
-// The methods are for a Chain inside another processor or in a test.
+// The SDK does not call the methods of a Chain. They are for a test, and for a processor
+// that contains a Chain.
 type Chain []Processor
 
 var (
@@ -38,7 +40,8 @@ func (c Chain) Process(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// Shutdown shuts down the parts that are a [Stopper], in reverse order.
+// Shutdown shuts down each part that is a [Stopper], in reverse order. It joins their
+// errors.
 func (c Chain) Shutdown(ctx context.Context) error {
 	var faults []error
 	for i := len(c) - 1; i >= 0; i-- {
@@ -49,8 +52,9 @@ func (c Chain) Shutdown(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// unfold returns the stages of a processor: the processor itself, or the parts of a Chain.
-// place is its position, counted from 1: "2", "2.1".
+// unfold returns a stage for a processor, or a stage for each part of a Chain. place is
+// the position of the processor in the Spec, counted from 1: "2", or "2.1" inside a
+// Chain.
 func unfold(processor Processor, place string) ([]stage, error) {
 	chain, ok := processor.(Chain)
 	if !ok {
@@ -71,7 +75,7 @@ func unfold(processor Processor, place string) ([]stage, error) {
 	return stages, errors.Join(faults...)
 }
 
-// nameOf returns a processor's name in the delivery accounting.
+// nameOf returns the name under which the host counts the spans that a processor drops.
 func nameOf(processor Processor, place string) string {
 	if named, ok := processor.(Named); ok && named.Name() != "" {
 		return named.Name()
@@ -79,8 +83,9 @@ func nameOf(processor Processor, place string) string {
 	return "processor-" + place
 }
 
-// nameApart renames the second stage with the same name to "NAME-2", and so on, so that
-// names are unique in the delivery accounting. A name that a host cannot read is an error.
+// nameApart makes the names of the stages unique: it renames the second stage with the
+// same name to "NAME-2", the third to "NAME-3". It returns an error for a name that a
+// host could not read.
 func nameApart(stages []stage) error {
 	var faults []error
 	seen := map[string]bool{}
@@ -97,6 +102,6 @@ func nameApart(stages []stage) error {
 	return errors.Join(faults...)
 }
 
-// notInName reports whether a name must not have this character, because it has a meaning
-// in a gRPC trailer or in a log line.
+// notInName reports whether the name of a processor must not contain this character,
+// because the character has a meaning in a gRPC trailer or in a log line.
 func notInName(r rune) bool { return r <= ' ' || r == ',' || r == '=' || r >= 0x7f }

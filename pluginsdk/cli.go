@@ -10,8 +10,8 @@ import (
 
 const sdkName = "github.com/servetrace/servetrace/pluginsdk"
 
-// answerByHand answers a flag, or prints the usage text if no host started the plugin. It
-// returns true if the process then has nothing else to do.
+// answerByHand handles a flag such as --help, or prints the usage text if no host started
+// the plugin. It returns true if the process then has nothing else to do.
 func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	switch flagOf(env) {
 	case "--version":
@@ -35,8 +35,8 @@ func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	return true, ErrNotHosted
 }
 
-// flagOf returns the first argument if it is a flag of the SDK, otherwise "". The
-// plugin's author may define other flags.
+// flagOf returns the first argument if it is a flag that answerByHand handles, and
+// otherwise "".
 func flagOf(env Env) string {
 	if len(env.Args) < 2 {
 		return ""
@@ -48,7 +48,7 @@ func flagOf(env Env) string {
 	return ""
 }
 
-// greeting returns the usage text, with the purpose of the program.
+// greeting returns the text that describes the plugin and shows how to use it.
 func greeting(env Env, spec Spec) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", spec.Name, spec.version())
@@ -59,7 +59,7 @@ func greeting(env Env, spec Spec) string {
 	purpose := "an exporter plugin of servetrace. It does nothing on its own: a service\nstarts it, and sends it the service's spans."
 	if spec.isProcessor() {
 		purpose = "a processor plugin of servetrace. It does nothing on its own: a service\nstarts it, and exports the service's spans as it returns them."
-		list += " " + exporterVariable + "=console" // without an exporter, tracing is off
+		list += " " + exporterVariable + "=console" // a processor plugin alone does nothing, because without an exporter tracing is off
 	}
 	fmt.Fprintf(&b, `
 
@@ -71,7 +71,7 @@ This is %s Name it where the service starts:
 	return b.String()
 }
 
-// help returns the greeting, the variables and the flags.
+// help returns the output of --help: the greeting, the variables and the flags.
 func help(env Env, spec Spec) string {
 	var b strings.Builder
 	b.WriteString(greeting(env, spec))
@@ -93,7 +93,8 @@ func help(env Env, spec Spec) string {
 	return b.String()
 }
 
-// program returns the plugin's absolute path as an entry of the list of plugins.
+// program returns the absolute path of the plugin, escaped for the variable in which an
+// operator lists plugins.
 func program(env Env, spec Spec) string {
 	if len(env.Args) == 0 || env.Args[0] == "" {
 		return "./" + spec.Name
@@ -105,12 +106,14 @@ func program(env Env, spec Spec) string {
 	return escapeForList(path)
 }
 
-// escapeForList escapes the characters that have a meaning in the list of plugins.
+// escapeForList escapes the characters of a path that separate the parts of the
+// operator's list of plugins.
 func escapeForList(path string) string {
 	return strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40").Replace(path)
 }
 
-// description is the response of Describe in JSON, with the names of the contract.
+// description is the response of Describe in JSON. Its keys are the names of the fields
+// in plugin.proto.
 type description struct {
 	Name        string         `json:"name"`
 	Version     string         `json:"version"`
@@ -134,7 +137,7 @@ type limits struct {
 	MaxConcurrency int `json:"max_concurrency"`
 }
 
-// describe prints the Spec in the form of Describe's response.
+// describe writes the Spec as indented JSON, for the flag --describe.
 func describe(w io.Writer, spec Spec) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

@@ -1,8 +1,8 @@
 // Package pluginsdk is imported by the author of a plugin. A plugin is a program that a
-// servetrace host starts, feeds with finished spans, and restarts if it fails. An exporter
-// plugin delivers the spans; a processor plugin edits them before all exporters. This
-// package does everything except the plugin's own work on spans: handshake, server,
-// signals, logs, exit.
+// servetrace host starts, feeds with finished spans, and restarts if it fails. An
+// exporter plugin delivers the spans; a processor plugin edits them before all exporters.
+// This package does everything except the plugin's own work on spans: it handles the
+// handshake, the server, signals, logs and the exit.
 //
 // The smallest plugin prints the name of each span:
 //
@@ -26,7 +26,7 @@
 //		}), nil
 //	}
 //
-// Build it, and name it where the service starts:
+// Build it, and name it in the environment of the service:
 //
 //	go build -o names . && SERVE_TRACING_EXPORTER_PLUGIN=./names my-service
 //
@@ -44,30 +44,32 @@
 // The life of a plugin:
 //
 //  1. [Main] checks that a host started it; otherwise it prints a usage text. It opens a
-//     socket in the host's private folder and prints the handshake. From here on,
-//     os.Stdout is the log, so stray prints are harmless.
+//     socket in the host's private folder and prints the handshake. From then on,
+//     os.Stdout is the log, so a stray print cannot disturb the host.
 //  2. The host asks for the [Spec].
 //  3. The host sends the variables that the Spec declares and the operator's
-//     configuration. Now the constructors run, in order, the constructor of the
-//     [Exporter] last. Their errors are shown to the operator.
-//  4. For each batch the processors run in order, then the exporter. The answer to the
-//     host is the exporter's: nil means delivered, [Permanent] means never again, any
-//     other error means later. Several batches may be in progress at the same time.
-//  5. On SIGTERM, or at the host's request, calls in flight finish. Then
-//     [Flusher.Flush], [Exporter.Shutdown] and [Stopper.Shutdown] follow, all within a
-//     bound. SIGINT is ignored: a terminal sends it to host and plugin alike, and the
+//     configuration. Now the constructors run: first those of the processors, in order,
+//     and then the exporter's. The host shows their errors to the operator.
+//  4. For each batch the processors run in order, then the exporter. The exporter's error
+//     is the answer to the host: nil means delivered. After [Permanent] the host gives
+//     the batch up. After any other error it sends the batch again later. Several batches
+//     may be in progress at the same time.
+//  5. On SIGTERM, or at the host's request, calls in flight finish. Then [Flusher.Flush],
+//     [Exporter.Shutdown] and [Stopper.Shutdown] are called. All this takes at most 10 s.
+//     SIGINT is ignored, because a terminal sends it to host and plugin alike, and the
 //     host decides.
-//  6. The process exits. It also exits within a second after the host is gone: standard
-//     input ends or the parent changes.
+//  6. The process exits. It also exits within about a second after the host has ended,
+//     which it notices by the end of standard input or by a new parent process.
 //
-// With --listen a plugin runs by hand, for example under a debugger: it configures itself
-// and serves all hosts that attach, until it receives SIGINT or SIGTERM.
+// With --listen, a user starts a plugin by hand, for example under a debugger. It
+// configures itself and serves all hosts that connect, until it receives SIGINT or
+// SIGTERM.
 //
 // A plugin keeps no queue: the host holds a batch until it is answered, retries it and
 // counts the losses. The package links no OpenTelemetry SDK, starts no spans of its own,
 // reads no configuration files and opens no ports.
 //
 // Open spec.go first (declarations and interfaces), then batch.go and span.go (the data).
-// main.go, run.go and plugin.go have the life above. The way of a batch is in server.go
-// (traceService), export.go, admission.go and pipeline.go.
+// main.go, run.go and plugin.go implement the life above. A batch takes the way through
+// server.go (traceService), export.go, admission.go and pipeline.go.
 package pluginsdk

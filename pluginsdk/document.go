@@ -13,30 +13,32 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// DecodeConfig decodes [Setup.Config], a YAML or JSON document, into v, a pointer to a
-// struct or a map with the tags of go.yaml.in/yaml/v4. A field whose key is not in the
-// document keeps its value, so set defaults before the call. An empty document changes
-// nothing.
+// DecodeConfig decodes [Setup.Config], a YAML or JSON document, into v. v is a pointer to
+// a map, or to a struct with the tags of go.yaml.in/yaml/v4. A field whose key is not in
+// the document keeps its value, so set defaults before the call. An empty document
+// changes nothing.
 //
-// The constructors of a plugin share the document. DecodeConfig ignores keys at the top
-// of the document that v has no field for. After all constructors have run, the SDK
-// reports each key that no constructor decodes, except "processors" and "exporter"
-// without a value. If no constructor calls DecodeConfig, the SDK refuses a document that
-// is not empty. If v is a map, it takes all keys. In a Setup that a test has made, an
-// unknown key at the top is an error at once.
+// The constructors of a plugin share the document. So DecodeConfig ignores top-level keys
+// without a field in v, because another constructor may decode them. After all
+// constructors have run, the SDK returns an error for each top-level key that no
+// constructor has decoded. The keys "processors" and "exporter" without a value are no
+// error. If no constructor calls DecodeConfig, any document that is not empty is an
+// error. If v is a map, it takes all keys. In a Setup that a test has made, DecodeConfig
+// itself returns an error for a top-level key without a field.
 //
-// Decoding is strict: unknown keys, repeated keys and values of another type are
-// errors. DecodeConfig returns all of them joined, each a [*ConfigError] with the
-// path ("headers.x-api-key", "rules[2].name"), the line, the value seen and the
-// values allowed. Return the error unchanged, and do not use v.
+// Decoding is strict: unknown keys, repeated keys and values of a wrong type are errors.
+// DecodeConfig returns all errors joined. Each is a [*ConfigError] with the path
+// ("headers.x-api-key", "rules[2].name"), the line, the value found and the values
+// allowed. After an error, do not use v, and return the error unchanged from the
+// constructor.
 //
-// A document of more than 1 MiB, with more than 100 levels of nesting or with
-// excessive aliasing is an error. Types with a method UnmarshalYAML or
-// UnmarshalText decode themselves; DecodeConfig adds the path to their errors.
+// A document of more than 1 MiB, with more than 100 levels of nesting or with excessive
+// aliasing is an error. If a type has the method UnmarshalYAML or UnmarshalText,
+// DecodeConfig calls it, and adds the path to its errors.
 func (s Setup) DecodeConfig(v any) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
-		return fmt.Errorf("decode configuration into a %T: want a pointer that is not nil", v) // a mistake of the plugin's author
+		return fmt.Errorf("decode configuration into a %T: want a pointer that is not nil", v) // a mistake of the plugin's author, not of the operator
 	}
 	root, err := yamlfile.Parse(s.Config)
 	if err != nil || root == nil {
@@ -45,7 +47,8 @@ func (s Setup) DecodeConfig(v any) error {
 	return configErrors(yamlfile.Decode(s.readers.share(root, target.Type()), v))
 }
 
-// configErrors returns the errors of yamlfile as ConfigErrors, joined.
+// configErrors converts the errors of package yamlfile in err to ConfigErrors, joined. It
+// returns other errors unchanged.
 func configErrors(err error) error {
 	if list := members(err); list != nil {
 		return joinEach(list, configErrors)
@@ -59,7 +62,7 @@ func configErrors(err error) error {
 			return configErrors(&yamlfile.Error{Path: e.Path, Line: e.Line, Text: one.Error(), Err: one})
 		})
 	}
-	if own, ok := errors.AsType[*ConfigError](e.Err); ok { // the error of a type that decodes itself
+	if own, ok := errors.AsType[*ConfigError](e.Err); ok { // the error comes from a method UnmarshalYAML or UnmarshalText
 		path := e.Path
 		if path != "" && own.Path != "" && !strings.HasPrefix(own.Path, "[") {
 			path += "."
@@ -82,17 +85,17 @@ func joinEach(list []error, convert func(error) error) error {
 	return errors.Join(all...)
 }
 
-// documentReaders has the top-level keys of the document that the constructors of a plugin
-// decode. Safe for concurrent use. With a nil documentReaders, each constructor gets the
-// whole document.
+// documentReaders records the top-level keys of the configuration that the constructors
+// of a plugin have decoded. It is safe for concurrent use. If it is nil, each constructor
+// gets the whole document.
 type documentReaders struct {
 	mu    sync.Mutex
-	known []string // in the order of the constructors
-	all   bool     // one of the constructors accepts every key
+	known []string // keys decoded so far, in the order of the constructors
+	all   bool     // a constructor has decoded the document into a map, which accepts every key
 }
 
-// share returns the part of the document that a value of type t decodes: the keys that t
-// has. Other constructors may decode the other keys.
+// share returns the part of the document that a value of type t decodes: the top-level
+// keys for which t has a field. It records these keys as decoded.
 func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 	if r == nil {
 		return root
@@ -123,13 +126,14 @@ func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 	return &part
 }
 
-// isPlainKey reports whether a key names a field. A merge key, a list and a mapping do not.
+// isPlainKey reports whether a key of a mapping is a plain value such as a text. YAML
+// also allows merge keys, lists and mappings as keys.
 func isPlainKey(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
 }
 
-// unread returns a ConfigError for each key that no constructor decodes. It ignores the
-// keys "processors" and "exporter" if they have no value.
+// unread returns a ConfigError for each top-level key of the document that no constructor
+// has decoded. It ignores the keys "processors" and "exporter" if they have no value.
 func (r *documentReaders) unread(document []byte) error {
 	root, err := yamlfile.Parse(document)
 	r.mu.Lock()
@@ -138,11 +142,11 @@ func (r *documentReaders) unread(document []byte) error {
 	case r.all || root == nil && err == nil:
 		return nil
 	case err != nil:
-		return configErrors(err) // the constructors return the same error, which is reported once
+		return configErrors(err) // the constructors return the same error, and remarks drops the repetition
 	case len(r.known) == 0:
 		return &ConfigError{Err: errors.New("the plugin reads no configuration, so the configuration has no effect: remove it")}
 	case root.Kind != yaml.MappingNode:
-		return nil // a constructor has reported the error
+		return nil // a constructor has already returned an error about this
 	}
 	var faults []error
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -155,7 +159,7 @@ func (r *documentReaders) unread(document []byte) error {
 	return errors.Join(faults...)
 }
 
-// isEmpty reports whether a value is null, an empty list or an empty mapping.
+// isEmpty reports whether a YAML value is null, an empty list or an empty mapping.
 func isEmpty(n *yaml.Node) bool {
 	return n.ShortTag() == "!!null" || n.Kind != yaml.ScalarNode && n.Kind != yaml.AliasNode && len(n.Content) == 0
 }

@@ -11,27 +11,28 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// ErrNotHosted is returned by [Run] if Environ lacks the handshake's variable, because no
-// host started the plugin, and Args has no argument. Run has printed a usage text.
+// ErrNotHosted is returned by [Run] if no host started the plugin and Env.Args has no
+// arguments. Run recognises a host by a variable in Env.Environ. Before it returns
+// ErrNotHosted, it prints a usage text.
 var ErrNotHosted = errors.New("not started by a servetrace host")
 
-// Permanent returns err marked as final: the host drops the batch, counts it and does not
-// send it again. Use it if the back end refuses the data or the credentials. It returns
-// nil for nil.
+// Permanent marks err as final: the host counts the batch as rejected and does not send
+// it again. Use it if the back end refuses the data or the credentials. The result wraps
+// err. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	// A final gRPC code of the back end is more specific, so it is kept.
+	// If err already has a final gRPC code, that code is kept, because it is more specific.
 	if own := wire.FromStatus(err); own.Final && own.Code != "UNKNOWN" {
 		return &wire.Error{Code: own.Code, Final: true, Err: err}
 	}
 	return &wire.Error{Code: wire.CodeFinal, Final: true, Err: err}
 }
 
-// RetryAfter returns err marked as retryable after d, as requested by the back end
-// (Retry-After, RetryInfo). If d is zero or negative, the host uses its own backoff. It
-// returns nil for nil.
+// RetryAfter marks err as retryable: the host sends the batch again after d, which the
+// back end has asked for (Retry-After, RetryInfo). If d is zero or negative, the host
+// chooses the delay. The result wraps err. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -39,14 +40,14 @@ func RetryAfter(err error, d time.Duration) error {
 	return &wire.Error{Code: wire.CodeRetry, After: max(0, d), Err: err}
 }
 
-// ReadRetryAfter returns the delay in the Retry-After header of a back end's response, for
-// [RetryAfter]. The header holds seconds or a date. A date is compared with the response's
-// Date header, or with the local clock if there is none. d is 0 to 24 hours. ok is false,
-// and d 0, if the header is missing or malformed:
-// https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
+// ReadRetryAfter returns the delay in the header Retry-After of a back end's response, as
+// an argument for [RetryAfter]. The header holds seconds or a date. A date is compared
+// with the response's header Date, or with the local clock if there is none. d is between
+// 0 and 24 hours. If the header is missing or malformed, d is 0 and ok is false. The
+// header is defined at https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
 func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
 	text := strings.TrimSpace(h.Get("Retry-After"))
-	const most = 24 * time.Hour // longer than any host retries, and too short for an overflow
+	const most = 24 * time.Hour // the largest delay: longer than any host retries, and too small to overflow
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return time.Duration(min(seconds, uint64(most/time.Second))) * time.Second, true
 	}
@@ -61,10 +62,11 @@ func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
 	return min(max(0, at.Sub(now)), most), true
 }
 
-// Partial returns the error for a batch of which the back end rejected some spans. The
-// host counts that number as rejected and the rest as delivered, shows message, and
-// sends nothing again. A number above the number of spans in the batch means the whole
-// batch. It is OTLP's partial success:
+// Partial returns an error for Export to return if the back end rejected some spans and
+// accepted all others. The host counts rejected spans as rejected, and all others as
+// delivered. It shows message to the operator, and does not send the batch again. A
+// number above the number of spans in the batch means the whole batch. A negative number
+// means zero. Partial corresponds to OTLP's partial success:
 // https://opentelemetry.io/docs/specs/otlp/#partial-success
 func Partial(rejected int, message string) error {
 	return &partialError{max(0, rejected), message}
@@ -79,13 +81,12 @@ func (e *partialError) Error() string {
 	return fmt.Sprintf("%d spans rejected: %s", e.rejected, e.message)
 }
 
-// asPartial returns the Partial that err wraps. It returns nil if there is none. It also
-// returns nil if err holds another error too, because then more spans than the rejected
-// spans were not delivered. It also returns nil for a Partial inside a Permanent or a
-// RetryAfter.
+// asPartial returns the Partial that err is or wraps, and otherwise nil. It returns nil
+// if err also joins another error, because then the number of rejected spans is not
+// known. It also returns nil for a Partial inside of Permanent or RetryAfter.
 func asPartial(err error) *partialError {
 	for err != nil {
-		switch e := err.(type) { //nolint:errorlint // errors.As would also search joined errors
+		switch e := err.(type) { //nolint:errorlint // errors.As would also find a Partial that is joined with other errors
 		case *partialError:
 			return e
 		case *wire.Error:
@@ -103,16 +104,17 @@ func asPartial(err error) *partialError {
 	return nil
 }
 
-// Final reports whether err, returned by [Exporter.Export], ends the batch: the host counts
-// it as rejected and does not send it again. It is true for [Permanent] and for a gRPC
-// status with a final code. It is false for nil and for a [Partial], see [Rejected]. Both
-// functions are for an exporter that combines other exporters.
+// Final reports whether err, returned by [Exporter.Export], is final: the host counts the
+// whole batch as rejected and does not send it again. It returns true for [Permanent],
+// and for a gRPC status with a code that OTLP does not retry. It returns false for nil
+// and for [Partial]. Final and [Rejected] are for an exporter that combines other
+// exporters.
 func Final(err error) bool {
 	return err != nil && asPartial(err) == nil && wire.FromStatus(wire.ToStatus(err)).Final
 }
 
-// Rejected returns the arguments of the [Partial] in err. ok is false, and the rest zero,
-// if err is not a Partial or holds another error beside it.
+// Rejected returns the arguments of the [Partial] that err is or wraps. If err is no
+// Partial, or also joins another error, ok is false and the other results are zero.
 func Rejected(err error) (spans int, message string, ok bool) {
 	partial := asPartial(err)
 	if partial == nil {
@@ -121,16 +123,17 @@ func Rejected(err error) (spans int, message string, ok bool) {
 	return partial.rejected, partial.message, true
 }
 
-// ConfigError is the error of a constructor about one setting.
+// ConfigError is an error about one setting of the operator. Constructors return it.
 type ConfigError struct {
 	// Path is the name of a variable, or a path in the configuration ("headers.x-api-key").
 	// It is empty if the error is about the whole configuration.
 	Path string
-	// Err states the value seen and the values allowed. Required.
+	// Err describes the value that was found and the values that are allowed. It is
+	// required.
 	Err error
 }
 
-// Error returns Path and the text of Err.
+// Error returns Path, a colon and the text of Err, or only the text if Path is empty.
 func (e *ConfigError) Error() string {
 	if e.Path == "" {
 		return e.Err.Error()

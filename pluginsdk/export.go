@@ -15,7 +15,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// export serves one Export call. It takes OTLP bytes and returns OTLP's answer.
+// export answers one Export call of a host. in is an encoded ExportTraceServiceRequest of
+// OTLP, and the result is an encoded ExportTraceServiceResponse.
 func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
 	if p.spec.isProcessor() {
 		return nil, wrongKind(p.spec.Name, "a processor plugin, which exports no spans", processorVariable)
@@ -23,7 +24,8 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 	return p.call(ctx, in.Data, answerOf)
 }
 
-// process serves one Process call of a processor plugin.
+// process answers one Process call of a host: it returns the edits of a processor plugin
+// to a batch.
 func (p *plugin) process(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
 	if !p.spec.isProcessor() {
 		return nil, wrongKind(p.spec.Name, "an exporter plugin, which returns no spans", exporterVariable)
@@ -35,13 +37,14 @@ func (p *plugin) process(ctx context.Context, in *wire.Incoming) (*wire.Outgoing
 	return p.call(ctx, encoded, resultOf)
 }
 
-// The variables in which a host lists its plugins.
+// The environment variables in which an operator lists the plugins of a host.
 const (
 	exporterVariable  = "SERVE_TRACING_EXPORTER_PLUGIN"
 	processorVariable = "SERVE_TRACING_PROCESSOR_PLUGIN"
 )
 
-// wrongKind returns the final error for a host that uses a plugin as the other kind.
+// wrongKind returns the error for a host that uses an exporter plugin as a processor
+// plugin, or the reverse. The error is final and names the right variable.
 func wrongKind(plugin, kind, variable string) error {
 	return wire.ToStatus(&wire.Error{
 		Code: codeUnimplemented, Final: true,
@@ -49,7 +52,8 @@ func wrongKind(plugin, kind, variable string) error {
 	})
 }
 
-// call runs the pipeline with an encoded batch. answer makes the response from the result.
+// call passes an encoded batch to the processors and the exporter. answer makes the
+// response from the batch and the error of the pipeline.
 func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, error) (*wire.Outgoing, error)) (*wire.Outgoing, error) {
 	batch := incomingBatch(ctx, encoded)
 	defer batch.release()
@@ -74,18 +78,18 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	// The counts are sent only with OK: after an error, the host counts the whole batch
-	// itself.
+	// The numbers of filtered spans are sent only with OK, because after an error the host
+	// counts the whole batch itself.
 	if len(filtered) > 0 {
 		if err := grpc.SetTrailer(ctx, filtered); err != nil {
-			return nil, fmt.Errorf("name filtered spans: %w", err) // can only happen outside of a call
+			return nil, fmt.Errorf("name filtered spans: %w", err) // cannot happen inside of a gRPC call
 		}
 	}
 	return out, nil
 }
 
-// callContext returns the context for the work of a call. With --debug this context does
-// not end.
+// callContext returns the context for the work of a call. With --debug it has no deadline
+// and is never cancelled, so that a breakpoint does not end the call.
 func (p *plugin) callContext(ctx context.Context) context.Context {
 	if p.listening != nil && p.listening.debug {
 		return context.WithoutCancel(ctx)
@@ -93,8 +97,9 @@ func (p *plugin) callContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// slot waits for a slot among the plugin's concurrent calls. Each host obeys the
-// Spec's limit, but several hosts do not coordinate.
+// slot waits until the number of concurrent calls is below the Spec's limit. Each host
+// obeys the limit, but several hosts together may exceed it. The caller must call free at
+// the end of the call.
 func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 	if p.slots == nil {
 		return func() {}, nil
@@ -107,8 +112,8 @@ func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// within returns ctx with the timeout of a request, if there is one. With --debug there is
-// no bound.
+// within returns a context for a call of Flush or Shutdown: ctx with the timeout of the
+// request, if there is one. With --debug the context never ends.
 func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
 	if p.callContext(ctx) != ctx || timeout.AsDuration() <= 0 {
 		return context.WithCancel(p.callContext(ctx))
@@ -116,12 +121,13 @@ func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (cont
 	return context.WithTimeout(ctx, timeout.AsDuration())
 }
 
-// mostForAnswer bounds the part of a call's time that is reserved for its answer.
+// mostForAnswer bounds the time before a call's deadline that is reserved for sending the
+// answer.
 const mostForAnswer = 500 * time.Millisecond
 
-// inTimeToAnswer returns ctx with a deadline that is earlier by a tenth of the remaining
-// time, at most by mostForAnswer. So the plugin can report that its back end does not
-// answer, before the host ends the call without a reason.
+// inTimeToAnswer returns a context that ends before the deadline of ctx: earlier by a
+// tenth of the remaining time, but at most by mostForAnswer. So a plugin whose back end
+// does not answer can still send the reason to the host.
 func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -143,21 +149,23 @@ func incomingBatch(ctx context.Context, encoded []byte) *Batch {
 	return batch
 }
 
-// answerOf returns OTLP's answer for the result of pipeline.run, or an error.
+// answerOf returns the encoded response to an Export call, from the batch and the error
+// of pipeline.run. A partial success is a response, any other error is returned.
 func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	if malformed := batch.malformed(); malformed != nil {
 		return nil, malformed
 	}
 	partial := asPartial(err)
 	if partial == nil {
-		return &wire.Outgoing{}, err // an empty ExportTraceServiceResponse
+		return &wire.Outgoing{}, err // an ExportTraceServiceResponse without fields means that all spans are delivered
 	}
 	rejected := min(partial.rejected, batch.Len())
 	return outgoing(otlpwire.PartialSuccess(rejected, wire.Sent(partial.message))), nil
 }
 
-// resultOf returns the ProcessResponse for the result of pipeline.run, or an error. The
-// response is empty if the batch is unchanged.
+// resultOf returns the encoded response to a Process call, from the batch and the error
+// of pipeline.run: a patch, or the whole batch after Batch.Replace. The response is empty
+// if the batch is unchanged.
 func resultOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	if malformed := batch.malformed(); malformed != nil {
 		return nil, malformed
@@ -173,7 +181,8 @@ func resultOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	return outgoing(wire.ProcessHead(wire.ResponsePatch, len(patch)), patch), nil
 }
 
-// outgoing returns a message in several pieces.
+// outgoing returns an encoded message that consists of several pieces. It does not copy
+// them.
 func outgoing(pieces ...[]byte) *wire.Outgoing {
 	var buffers mem.BufferSlice
 	for _, piece := range pieces {

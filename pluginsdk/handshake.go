@@ -34,8 +34,9 @@ func checkHost(env Env, log *slog.Logger) error {
 	return nil
 }
 
-// shake writes the handshake line in go-plugin's form: core version, protocol version,
-// network, address, protocol, and an empty certificate.
+// shake writes the handshake, one line in the form of go-plugin: core version, protocol
+// version, network, address, protocol, and an empty certificate. It then calls
+// env.shaken.
 func shake(env Env, s *socket) error {
 	line := fmt.Sprintf("%d|%d|unix|%s|grpc|", wire.CoreProtocolVersion, wire.ProtocolVersion, s.path)
 	if env.lookup(wire.EnvMultiplex) != "" {

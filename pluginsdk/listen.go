@@ -20,16 +20,19 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// listening holds the flags of a plugin that runs by hand with --listen, for hosts that
-// attach, for example under a debugger. It configures itself, and no host ends it.
+// listening holds the flags of a plugin that a user starts by hand with --listen, for
+// example under a debugger. Such a plugin configures itself, serves all hosts that
+// connect, and is not ended by a host.
 type listening struct {
 	address string
-	config  string // path of the configuration; empty if there is none
-	// debug disables the deadlines of calls, so that a breakpoint does not cancel them.
+	config  string // path of the file with the configuration; empty if there is none
+	// debug disables the deadlines of calls, so that a call does not end while it is stopped
+	// at a breakpoint.
 	debug bool
 }
 
-// debugDrainTimeout is drainTimeout with --debug, when a user may step through the end.
+// debugDrainTimeout replaces drainTimeout with --debug, because a user may step through
+// the end of the plugin in a debugger.
 const debugDrainTimeout = time.Hour
 
 func wantsListen(env Env) bool {
@@ -38,7 +41,7 @@ func wantsListen(env Env) bool {
 	})
 }
 
-// listenFlags parses the command line of a plugin that listens.
+// listenFlags parses the command line of a plugin that runs with --listen.
 func listenFlags(env Env) (listening, error) {
 	var l listening
 	flags := flag.NewFlagSet("plugin", flag.ContinueOnError)
@@ -56,7 +59,8 @@ func listenFlags(env Env) (listening, error) {
 	return l, nil
 }
 
-// serveListening runs the plugin until ctx ends, for any number of hosts.
+// serveListening runs a plugin with --listen until ctx ends. It serves any number of
+// hosts.
 func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	l, err := listenFlags(env)
 	if errors.Is(err, flag.ErrHelp) {
@@ -100,20 +104,20 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	})
 }
 
-// configureItself does the work of Configure, with the configuration of the command line
-// and the variables of the process.
+// configureItself runs the constructors, as a call of Configure by a host would. The
+// configuration is document, and the variables are those of the process.
 func configureItself(ctx context.Context, p *plugin, document []byte, path, service string) error {
 	name := filepath.Base(path)
 	diagnostics, err := p.configure(ctx, &pluginv1.ConfigureRequest{
-		Env:    nil, // the process has the variables
+		Env:    nil, // the variables come from the process's environment
 		Config: document,
 		Context: &pluginv1.StaticContext{
-			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // they may differ between hosts
+			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // several hosts may connect, with different values
 			ServiceName: service,
-			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host would name it
+			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host would name a plugin at this path
 
 			SamplingRatio: 0,
-			Terminal:      false, TerminalColumns: 0, // Setup.Stdout is a syscall.Conn
+			Terminal:      false, TerminalColumns: 0, // plugins look for a terminal at Setup.Stdout, which is a syscall.Conn
 		},
 	})
 	if err != nil {
@@ -130,7 +134,8 @@ func configureItself(ctx context.Context, p *plugin, document []byte, path, serv
 	return errors.Join(faults...)
 }
 
-// line returns the setting with which a service uses this plugin, and a newline.
+// line returns the setting that makes a service use this plugin, in the syntax of a
+// shell, and a newline.
 func (l listening) line(spec Spec, path string) string {
 	line := spec.listVariable() + "=" + shellWord("unix://"+escapeForList(path))
 	if l.debug {
@@ -161,8 +166,8 @@ func readDocument(path string) ([]byte, error) {
 	return document, nil
 }
 
-// socketPath returns the absolute path in the address of --listen: an address in the form
-// of an entry in the list of plugins, or a path.
+// socketPath returns the absolute path of the socket for the argument of --listen, which
+// is a path or unix:///PATH.
 func socketPath(address string) (string, error) {
 	path, isURL := strings.CutPrefix(address, "unix://")
 	switch {
@@ -176,8 +181,9 @@ func socketPath(address string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// environByHand returns the variables that a host would grant. So a variable that the
-// author forgot to declare is missing even without a host.
+// environByHand returns only the variables that a host would send to the plugin. So if
+// the author forgot to declare a variable, it is missing also in a plugin that runs by
+// hand.
 func environByHand(environ, declared []string) []string {
 	var granted []string
 	for _, entry := range environ {
@@ -189,8 +195,8 @@ func environByHand(environ, declared []string) []string {
 	return granted
 }
 
-// errListening is the final answer to an attached host that calls a method which only the
-// starting host may call.
+// errListening is the answer to a host that calls Configure or Shutdown, although a user
+// has started the plugin by hand. The host must not repeat the call.
 var errListening = &wire.Error{
 	Code: codeUnready, Final: true,
 	Err: errors.New("plugin was started by hand, with --listen: it has configured itself, and ends on SIGINT or SIGTERM"),

@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// newLogger returns a logger that writes JSON lines with the field names of hclog.
-// go-plugin's client and ours parse them.
+// newLogger returns a logger that writes a line of JSON for each record, with the field
+// names of hclog. A servetrace host and go-plugin's client parse these lines.
 func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(&logHandler{Handler: slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: hclogNames})})
 }
 
-// hclogTime is the only format of time that go-plugin's client reads.
+// hclogTime is the time format of hclog, the only one that go-plugin's client can parse.
 const hclogTime = "2006-01-02T15:04:05.000000Z07:00"
 
-// hclogNames renames the fields that slog adds to a line. logHandler ensures that no other
-// top-level field has one of these keys.
+// hclogNames renames the fields for time, level and message from slog's names to hclog's.
+// logHandler ensures that no other top-level field has one of these names.
 func hclogNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -51,8 +51,9 @@ func levelName(level slog.Level) string {
 	return "error"
 }
 
-// logHandler keeps the author's keys distinct from the keys of the line. Otherwise
-// go-plugin's client could panic, because it expects "@message" to be a string.
+// logHandler renames attributes of the plugin's author that have the key of a field that
+// each line has. Otherwise go-plugin's client could panic, because it expects "@message"
+// to be a string.
 type logHandler struct {
 	slog.Handler
 	grouped bool
@@ -85,8 +86,8 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &logHandler{h.Handler.WithAttrs(safe), h.grouped}
 }
 
-// WithGroup returns a handler that puts later attributes into a group. Their keys cannot
-// clash with the keys of the line.
+// WithGroup returns a handler that puts later attributes into a group. There, every key
+// is safe, because only top-level keys can clash.
 func (h *logHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
@@ -94,9 +95,9 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return &logHandler{h.Handler.WithGroup(safeKey(slog.Group(name)).Key), true}
 }
 
-// safeKey returns the attribute with an underscore before its key, if the line uses this
-// key itself. The members of a group without a name are at the top level, so they are
-// renamed, too.
+// safeKey puts an underscore before the key of an attribute, if each line has a field
+// with this key. slog writes the members of a group without a name at the top level, so
+// safeKey renames them, too.
 func safeKey(a slog.Attr) slog.Attr {
 	if a.Key == "" && a.Value.Kind() == slog.KindGroup {
 		members := a.Value.Group()
@@ -113,7 +114,8 @@ func safeKey(a slog.Attr) slog.Attr {
 	return a
 }
 
-// sharedWriters returns both writers made safe for concurrent use, with the defaults of Env.
+// sharedWriters returns writers for Env.Stdout and Env.Stderr that are safe for
+// concurrent use. It applies the defaults for nil that Env documents.
 func sharedWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	if stderr == nil {
 		stderr = io.Discard
@@ -125,11 +127,11 @@ func sharedWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	return &sharedWriter{w: stdout}, stderr
 }
 
-// sharedWriter allows one Write at a time. It is a syscall.Conn if w is a file, so that a
-// plugin can detect a terminal.
+// sharedWriter calls Write of w for one caller at a time. If w is a file, its descriptor
+// is available, so that a plugin can detect a terminal.
 type sharedWriter struct {
 	w  io.Writer
-	mu sync.Mutex // held while w is written
+	mu sync.Mutex // held during each Write of w
 }
 
 var (
@@ -137,15 +139,15 @@ var (
 	_ syscall.Conn = (*sharedWriter)(nil)
 )
 
-// Write writes b under the lock, so that writes do not mix.
+// Write passes b to w in a single Write, so that the output of two callers does not mix.
 func (s *sharedWriter) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.w.Write(b)
 }
 
-// SyscallConn returns the descriptor of w. It is for inspection only, not for writes.
-// The error is errors.ErrUnsupported if w has none.
+// SyscallConn gives access to the descriptor of w, for inspection and not for writes. It
+// returns errors.ErrUnsupported if w has no descriptor.
 func (s *sharedWriter) SyscallConn() (syscall.RawConn, error) {
 	if file, ok := s.w.(syscall.Conn); ok {
 		return file.SyscallConn()

@@ -23,15 +23,15 @@ import (
 // Main runs the plugin as this process and does not return. The exit status is 0 after a
 // clean end, 1 otherwise.
 //
-// Main owns signals, standard input and standard output. It handles the flags --version,
-// --describe, --help, and --listen with --debug and --config. Call it first in main; only
-// code that the Spec needs may come before it.
+// Main handles signals, standard input and standard output, and the flags --version,
+// --describe, --help, --listen, --debug and --config. Call it first in main. Only code
+// that computes the Spec may come before it.
 //
-// Under a host, file descriptor 1 is the log after the handshake, for Go code and any other
-// code. A plugin's output belongs to Setup.Stdout.
+// If a host started the plugin, everything that is written to file descriptor 1 after the
+// handshake goes to the log. Write the plugin's output to Setup.Stdout.
 func Main(spec Spec) { os.Exit(runProcess(spec)) }
 
-// runProcess is Main without the exit. It returns the exit status.
+// runProcess does the work of Main, and returns the exit status.
 func runProcess(spec Spec) int {
 	env := Env{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
 	if len(os.Args) > 0 {
@@ -56,7 +56,8 @@ func runProcess(spec Spec) int {
 	defer stop()
 	// A terminal sends SIGINT to the host's whole process group. A write to the log fails
 	// with SIGPIPE after the host has ended. Neither signal must cancel a call in flight.
-	// Notify is used because children would inherit Ignore.
+	// signal.Notify is used and not signal.Ignore, because child processes would inherit
+	// that.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
 
 	log := newLogger(os.Stderr)
@@ -74,9 +75,9 @@ func runProcess(spec Spec) int {
 	return exitCode(err)
 }
 
-// executable returns the path of this process's file. If argument 0 is a path, it is
-// returned unchanged: it may be a link with the name of the plugin, or the only path of
-// a plugin that runs from memory because of its digest pin.
+// executable returns the path of this process's file. It returns argument 0 if that is a
+// path: it may be a link with the name of the plugin, or the only path of a plugin that
+// the host runs from memory.
 func executable() string {
 	if path, err := os.Executable(); err == nil && !strings.Contains(os.Args[0], "/") {
 		return path
@@ -91,9 +92,10 @@ func exitCode(err error) int {
 	return 0
 }
 
-// takeDescriptors sets up standard input and output of a hosted process. The handshake goes
-// to the original standard output, later prints go to the log, and Setup.Stdout goes to the
-// descriptor that the host shares.
+// takeDescriptors sets up standard input and output of a process that a host started. The
+// handshake goes to the original standard output. All later output on descriptor 1 goes
+// to the log. Setup.Stdout writes to the descriptor that the host shares for this
+// purpose.
 func takeDescriptors(env *Env, log *slog.Logger) error {
 	fd, err := unix.FcntlInt(uintptr(syscall.Stdout), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -104,19 +106,19 @@ func takeDescriptors(env *Env, log *slog.Logger) error {
 		return fmt.Errorf("point standard output at the log: %w", err)
 	}
 	env.Handshake = handshake
-	env.shaken = func() { _ = handshake.Close() } // so that the host reads the end of the output
+	env.shaken = func() { _ = handshake.Close() } // so that the host reads to the end of the original standard output
 	env.Log = os.Stderr
 	env.Stdout = openStdout(env, log)
-	// Only a pipe or a socket is watched: neither a terminal, nor /dev/null, which a shell
-	// gives to a background process.
+	// Only the end of a pipe or a socket means that the host has ended. A terminal is not
+	// watched, nor /dev/null, which a shell gives to a background process.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
 		env.Stdin = struct{ io.Reader }{os.Stdin} // not closed, because a blocked read would block Close
 	}
 	return nil
 }
 
-// openStdout returns the file of the descriptor that the host shares for its standard
-// output, or nil if there is no usable descriptor.
+// openStdout opens the descriptor on which the host takes the plugin's output. It returns
+// nil if the host shares none, or if it cannot be used.
 func openStdout(env *Env, log *slog.Logger) io.Writer {
 	value := env.lookup(wire.EnvStdoutFD)
 	if value == "" {
@@ -130,7 +132,8 @@ func openStdout(env *Env, log *slog.Logger) io.Writer {
 	return f
 }
 
-// openDescriptor returns the file of a descriptor. Children do not inherit it.
+// openDescriptor returns a file for a descriptor, whose number is the text value. Child
+// processes do not inherit the descriptor.
 func openDescriptor(value, name string) (*os.File, error) {
 	fd, err := strconv.Atoi(value)
 	if err != nil {
@@ -146,22 +149,25 @@ func openDescriptor(value, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Intervals at which the parent process is checked. The check is needed if neither the
-// kernel's death signal nor the end of standard input comes.
+// Times for the check of the parent process. The plugin checks it because neither the
+// kernel's signal at the death of the parent nor the end of standard input is certain.
 const (
-	// parentPoll is the interval if the end of the parent cannot be awaited.
+	// parentPoll is the interval of the checks on a system that cannot wait for the end of
+	// the parent.
 	parentPoll = 500 * time.Millisecond
-	// parentGrace is the time for which a dying host may still be the parent: the kernel
-	// first closes the host's files and sends Pdeathsig, for one thread after another.
+	// parentGrace is the time for which a dying host may still be the parent. The kernel
+	// first closes the host's files and sends the death signal, for one thread after
+	// another.
 	parentGrace = 200 * time.Millisecond
 )
 
-// watchParent returns a context that ends when the parent process has changed. The watch
-// lasts as long as the process. It avoids wake-ups, so that an idle plugin costs nothing.
+// watchParent returns a context that ends when the parent process has changed. Its
+// goroutine runs as long as the process. If the system can wait for the parent's end, the
+// goroutine sleeps until then, so that an idle plugin costs nothing.
 func watchParent(parent int) context.Context {
 	ctx, gone := context.WithCancel(context.Background())
-	// This call comes before Getppid. If the parent is still the same after the call, its
-	// process id was not reused.
+	// processEnd is called before Getppid: if the parent is still the same afterwards,
+	// processEnd has opened the parent, and no other process with a reused id.
 	awaitEnd := processEnd(parent)
 	go func() {
 		defer gone()
@@ -177,17 +183,18 @@ func watchParent(parent int) context.Context {
 	return ctx
 }
 
-// childTimeout bounds the end of the plugin's children after SIGKILL.
+// childTimeout bounds the time for which killChildren waits until the killed processes
+// have ended.
 const childTimeout = 500 * time.Millisecond
 
-// killChildren kills the plugin's children if the host has ended and cannot kill them. It
-// finds children outside of the process group by the socket folder in their environment.
-// Then it removes the folder. It ignores a folder that no servetrace host has made,
-// because other processes may share it. At the end it kills the process group, this
-// process included, if the plugin leads it.
+// killChildren kills the plugin's child processes if the host has ended, because the host
+// can no longer kill them. It finds them by the socket folder in their environment, and
+// then removes the folder. It skips both for a folder that no servetrace host has made,
+// because other processes may share it. At last it kills the plugin's own process group,
+// this process included, if the plugin leads it.
 func killChildren(parent int, why ending, socketDir string) {
 	grace := time.Duration(0)
-	if why == hostGone || why == signalled { // the kernel may have sent the signal
+	if why == hostGone || why == signalled { // the kernel may have sent the signal because the host is dying
 		grace = parentGrace
 	}
 	for deadline := time.Now().Add(grace); os.Getppid() == parent; time.Sleep(parentGrace / 20) {
@@ -195,10 +202,11 @@ func killChildren(parent int, why ending, socketDir string) {
 			return
 		}
 	}
-	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host has made it for this plugin only
+	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a servetrace host has made it for this plugin only
 		ctx, cancel := context.WithTimeout(context.Background(), childTimeout)
 		defer cancel()
-		// A child that cannot be killed stays. No host is left to which it could be reported.
+		// A child that cannot be killed is left running, because there is no host to which it
+		// could be reported.
 		_, _ = proctree.Kill(ctx, proctree.Mark{
 			Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == socketDir },
 		})

@@ -6,13 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dup2 calls dup3, because arm64 has no dup2.
+// dup2 makes descriptor to a copy of descriptor from. It calls dup3, because Linux on
+// arm64 has no dup2.
 func dup2(from, to int) error { return unix.Dup3(from, to, 0) }
 
-// processEnd returns a function that blocks until the process has ended. It waits in the
-// runtime's poller, on a descriptor of the process. If there is no such descriptor, it
-// returns at once. This is so with a kernel before 5.3, in a sandbox that forbids the call,
-// and if the parent is in another PID namespace (its id is 0).
+// processEnd returns a function that blocks until the process has ended. The function
+// waits in Go's network poller, on a descriptor of the process. If the kernel gives no
+// such descriptor, the function returns at once. This happens with a kernel before 5.3,
+// in a sandbox that forbids the call, and for a process of another PID namespace (its id
+// is 0).
 func processEnd(pid int) (await func()) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

@@ -13,22 +13,24 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// pipeline holds the processors and the exporter that the constructors have made. exporter
-// is nil in a processor plugin.
+// pipeline holds the processors and the exporter that the constructors have returned.
+// exporter is nil in a processor plugin.
 type pipeline struct {
 	log      *slog.Logger
 	stages   []stage
 	exporter Exporter
 }
 
-// stage is a processor with its name in the delivery accounting.
+// stage is a processor, with the name under which the host counts the spans that it
+// drops.
 type stage struct {
 	name      string
 	processor Processor
 }
 
-// run runs the processors and the exporter over the batch. It returns the
-// numbers of filtered spans as metadata. A batch without spans goes no further.
+// run passes the batch to each processor and then to the exporter. It stops at the first
+// error, or when no span is left. It returns the numbers of dropped spans as trailing
+// metadata for the host, with an element for each processor.
 func (p *pipeline) run(ctx context.Context, batch *Batch) (metadata.MD, error) {
 	filtered := metadata.MD{}
 	count := func(name string, spans int) {
@@ -40,7 +42,7 @@ func (p *pipeline) run(ctx context.Context, batch *Batch) (metadata.MD, error) {
 		before := batch.Len()
 		err := guard(p.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
 		if asPartial(err) != nil {
-			// A partial success would acknowledge a batch that no exporter has received.
+			// A partial success would make the host forget a batch that no exporter has received.
 			err = Permanent(fmt.Errorf("%w: only an exporter can deliver in part", err))
 		}
 		if err != nil {
@@ -73,7 +75,7 @@ func (p *pipeline) flush(ctx context.Context) error {
 	return guard(p.log, "flush exporter", func() error { return flusher.Flush(ctx) })
 }
 
-// close releases the exporter and the processors, in reverse order.
+// close shuts down the exporter, and then the processors in reverse order.
 func (p *pipeline) close(ctx context.Context) error {
 	var faults []error
 	if p.exporter != nil {
@@ -89,8 +91,9 @@ func (p *pipeline) close(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// guard calls code of the author, and adds the name of the operation to its error. A panic
-// becomes a final error, because a retry would panic again.
+// guard calls f, which is code of the plugin's author, and puts the name of the operation
+// before its error. If f panics, guard logs the stack and returns a final error, because
+// a retry would probably panic again.
 func guard(log *slog.Logger, operation string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

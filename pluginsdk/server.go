@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // senders compress if a plugin listens
+	_ "google.golang.org/grpc/encoding/gzip" // a sender may compress requests to a plugin that runs with --listen
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -16,12 +16,13 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// streamWorkers is the number of goroutines that gRPC keeps for calls. Further calls start
-// goroutines, and their stacks must grow.
+// streamWorkers is the number of goroutines that gRPC keeps for calls, because a new
+// goroutine costs time to grow its stack. It is the host's default number of concurrent
+// calls.
 const streamWorkers = 4
 
-// newServer returns a server of all services that a host, or go-plugin's client in a
-// host, calls. MaxRecvMsgSize bounds a compressed message after decompression, too.
+// newServer returns a gRPC server with all services that a host or go-plugin's client
+// calls. MaxRecvMsgSize also bounds the size of a message after decompression.
 func newServer(p *plugin) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(wire.PeerCredentials()),
@@ -36,7 +37,7 @@ func newServer(p *plugin) *grpc.Server {
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)
 	server.RegisterService(&processService, p)
-	if p.listening == nil { // a host must not end a plugin that it has not started
+	if p.listening == nil { // a host that did not start the plugin must not be able to end it
 		server.RegisterService(&controllerService, p)
 		server.RegisterService(&stdioService, p)
 	}
@@ -46,11 +47,12 @@ func newServer(p *plugin) *grpc.Server {
 	return server
 }
 
-// checkOnly is a health server without Watch. Hosts call Check, and a graceful stop of the
-// server would wait for the streams of Watch.
+// checkOnly is a health server whose method Watch fails, because a graceful stop of the
+// server would wait for the streams of Watch. Hosts call only Check.
 type checkOnly struct{ *health.Server }
 
-// Watch returns UNIMPLEMENTED. A client then uses the connection without health checks.
+// Watch returns UNIMPLEMENTED. A gRPC client then uses the connection without health
+// checks.
 func (checkOnly) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer) error {
 	return wire.ToStatus(&wire.Error{Code: codeUnimplemented, Final: true, Err: errors.New("health checks by Watch are not served: call Check")})
 }
@@ -62,7 +64,7 @@ type lifecycle struct {
 
 var _ pluginv1.LifecycleServer = (*lifecycle)(nil)
 
-// Describe returns the Spec.
+// Describe returns the contents of the Spec.
 func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
 	spec := l.plugin.spec
 	return &pluginv1.DescribeResponse{
@@ -71,7 +73,7 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 		Sdk:     &pluginv1.Sdk{Name: sdkName, Version: Version(), Language: "go"},
 		Kind:    kindOf(spec),
 		Limits: &pluginv1.Limits{
-			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // validate has checked that it is not negative
+			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // not negative: Spec.validate has checked the limits
 			MaxBatchBytes:  uint32(min(spec.Limits.MaxBatchBytes, wire.MaxMessageBytes)),
 			MaxConcurrency: uint32(min(spec.Limits.MaxConcurrency, math.MaxInt32)),
 		},
@@ -100,7 +102,8 @@ func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureReques
 	return &pluginv1.ConfigureResponse{Diagnostics: diagnostics}, nil
 }
 
-// Flush flushes the exporter, if it is a Flusher. If it succeeds, no accepted span is left.
+// Flush flushes the exporter, if it is a Flusher. If Flush succeeds, the exporter has
+// delivered all spans, so SpansLeft is 0.
 func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*pluginv1.FlushResponse, error) {
 	built, err := l.plugin.calls.enter(ready, ready)
 	if err != nil {
@@ -115,8 +118,8 @@ func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*plu
 	return &pluginv1.FlushResponse{SpansLeft: 0}, nil
 }
 
-// Shutdown ends the plugin's work. The process stays until the host calls GRPCController's
-// Shutdown, or standard input ends.
+// Shutdown shuts the processors and the exporter down. The process goes on until the host
+// calls GRPCController's Shutdown, or until standard input ends.
 func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest) (*pluginv1.ShutdownResponse, error) {
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)
@@ -129,8 +132,8 @@ func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest)
 	return &pluginv1.ShutdownResponse{SpansLeft: 0}, nil
 }
 
-// traceService is OTLP's TraceService without its generated code, so that a batch arrives
-// as bytes.
+// traceService declares OTLP's TraceService without its generated code, which would
+// decode each batch. Method export gets the bytes.
 var traceService = grpc.ServiceDesc{
 	ServiceName: wire.ExportService,
 	HandlerType: (*any)(nil),
@@ -138,7 +141,8 @@ var traceService = grpc.ServiceDesc{
 	Metadata:    "opentelemetry/proto/collector/trace/v1/trace_service.proto",
 }
 
-// processService is the Processor of the contract, also without its generated code.
+// processService declares the service Processor of plugin.proto without its generated
+// code, which would decode each batch. Method process gets the bytes.
 var processService = grpc.ServiceDesc{
 	ServiceName: wire.ProcessService,
 	HandlerType: (*any)(nil),
@@ -146,7 +150,8 @@ var processService = grpc.ServiceDesc{
 	Metadata:    "servetrace/plugin/v1/plugin.proto",
 }
 
-// undecoded returns a method that takes and returns encoded messages.
+// undecoded returns the declaration of a gRPC method that passes the encoded request to
+// call, and sends the encoded response that call returns.
 func undecoded(name string, call func(*plugin, context.Context, *wire.Incoming) (*wire.Outgoing, error)) grpc.MethodDesc {
 	return grpc.MethodDesc{
 		MethodName: name,
@@ -160,8 +165,9 @@ func undecoded(name string, call func(*plugin, context.Context, *wire.Incoming) 
 	}
 }
 
-// controllerService is go-plugin's service by which a client ends the plugin. The package
-// with its generated code is internal to go-plugin. The messages are empty.
+// controllerService is the service by which go-plugin's client asks the plugin to end. It
+// is declared by hand, because the generated code is in an internal package of go-plugin.
+// Its messages are empty.
 var controllerService = grpc.ServiceDesc{
 	ServiceName: "plugin.GRPCController",
 	HandlerType: (*any)(nil),
@@ -178,8 +184,9 @@ var controllerService = grpc.ServiceDesc{
 	Metadata: "grpc_controller.proto",
 }
 
-// stdioService is go-plugin's service for a plugin's output. Output goes to the log, so the
-// stream stays open and empty. go-plugin's client warns if the service is missing.
+// stdioService is go-plugin's service for a plugin's output. Its stream stays open and
+// empty, because this SDK writes output to descriptors. The service exists because
+// go-plugin's client logs a warning without it.
 var stdioService = grpc.ServiceDesc{
 	ServiceName: "plugin.GRPCStdio",
 	HandlerType: (*any)(nil),
@@ -192,7 +199,7 @@ var stdioService = grpc.ServiceDesc{
 			}
 			select {
 			case <-stream.Context().Done():
-			case <-srv.(*plugin).draining: // without this, a graceful stop of the server would wait for the stream
+			case <-srv.(*plugin).draining: // otherwise a graceful stop of the server would wait for this stream
 			}
 			return nil
 		},

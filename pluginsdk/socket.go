@@ -19,7 +19,8 @@ type socket struct {
 	folder string
 }
 
-// listen opens a socket in dir, or in a new private folder if dir is empty.
+// listen opens a socket in the folder dir. If dir is empty, it makes a private folder for
+// the socket.
 func listen(dir string) (*socket, error) {
 	s := &socket{}
 	if dir == "" {

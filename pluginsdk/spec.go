@@ -18,22 +18,24 @@ type Spec struct {
 	// Name is the plugin's short name: lower-case letters, digits and dashes, beginning
 	// with a letter. Required.
 	Name string
-	// Version is the plugin's version, in any form. If empty, it is the version of the main
-	// module in the build information.
+	// Version is the plugin's version, in any form. If empty, the version of the main module
+	// in the build information is used.
 	Version string
-	// Description is one line for people, shown by --help and by hosts. It may be empty.
+	// Description is one line about the plugin, which --help and hosts show. It may be
+	// empty.
 	Description string
 	// Env lists the environment variables that the plugin reads. A host starts it with a
 	// small environment and grants only the variables named here. An entry is a name
 	// ("DD_SITE"), or a prefix of three characters or more that ends in an underscore, and a
 	// star ("DD_*"). Nil means none.
 	Env []string
-	// EnvAtStart requests the granted variables in the environment that the process starts
-	// with, for a library that reads them before main. The host then starts the plugin twice:
-	// once for Describe, and once to use it. If false, [Main] sets the variables before the
+	// EnvAtStart makes the host start the process with the variables of Env, for a library
+	// that reads them before main runs. The host then starts the plugin twice: once to ask
+	// for its Spec, and once to use it. If false, [Main] sets the variables before the
 	// constructors run, which suffices for most libraries.
 	EnvAtStart bool
-	// Limits bound the Export or Process calls. Zero means the host's defaults.
+	// Limits bounds the batches and calls that a host sends. The zero value means the host's
+	// defaults.
 	Limits Limits
 	// Processors construct the processors, in the order in which they see each batch. They
 	// run before the exporter. Nil means none.
@@ -43,8 +45,8 @@ type Spec struct {
 	Exporter NewExporter
 }
 
-// Limits bound the Export or Process calls of a plugin. A zero field means the host's
-// default.
+// Limits bounds the batches and calls that a host sends to a plugin. A zero field means
+// the host's default.
 type Limits struct {
 	// MaxBatchSpans is the largest number of spans in a batch. The default is 65,536;
 	// a host seldom makes batches of more than 2,048.
@@ -52,129 +54,135 @@ type Limits struct {
 	// MaxBatchBytes is the largest encoded batch, in bytes. The default is a little less
 	// than 4 MiB. This package accepts up to 64 MiB.
 	MaxBatchBytes int
-	// MaxConcurrency is the largest number of concurrent calls. The default is 4. With 1, a
-	// host sends batches one after another.
+	// MaxConcurrency is the largest number of concurrent calls of Export or Process. The
+	// default is 4. With 1, a host sends batches one after another.
 	MaxConcurrency int
 }
 
-// NewExporter constructs the exporter. It is called once, when the host has sent the
+// NewExporter constructs the exporter. The SDK calls it once, when the host has sent the
 // variables and the configuration. It may read files and create clients. It should not
-// wait for the network, because the host holds back spans meanwhile. ctx covers only the
-// construction. An error means that the plugin cannot be used; the host shows its text to
-// the operator. Name the setting with a [*ConfigError], and join several errors with
-// errors.Join. A panic is an error.
+// wait for the network, because the host holds spans back until it returns. ctx covers
+// only the construction. If it returns an error or panics, the host does not use the
+// plugin, and shows the text to the operator. Return a [*ConfigError] to name the wrong
+// setting, and join several errors with errors.Join.
 type NewExporter func(ctx context.Context, s Setup) (Exporter, error)
 
-// NewProcessor constructs a processor. It is called like a [NewExporter], in the order of
-// Spec.Processors, before the exporter's constructor.
+// NewProcessor constructs a processor. The rules of [NewExporter] apply. The SDK calls
+// the constructors in the order of Spec.Processors, before the exporter's constructor.
 type NewProcessor func(ctx context.Context, s Setup) (Processor, error)
 
-// Setup is the argument of the constructors. Its values may be kept.
+// Setup is the argument of the constructors. A constructor may keep it and all its
+// values.
 type Setup struct {
-	// Getenv returns the value of a variable that the plugin declared, or of a variable
-	// that every plugin has (PATH, HOME, proxies and the like). It returns "" for any
-	// other variable. Under Main the values are also in the process's environment, for
-	// libraries that read it. Safe for concurrent use.
+	// Getenv returns the value of a variable that the plugin declared, or of a variable that
+	// every plugin has (PATH, HOME, proxies and the like). It returns "" for any other
+	// variable. Under [Main], the values are also in the process's environment, for
+	// libraries that read it. Getenv is safe for concurrent use.
 	Getenv func(string) string
-	// Config is the operator's configuration of this plugin, a YAML or JSON document.
-	// Nil if there is none. Read it with DecodeConfig: a document that no constructor
-	// decodes is refused.
+	// Config is the operator's configuration of this plugin, a YAML or JSON document. Nil if
+	// there is none. Read it with DecodeConfig, because the SDK refuses a document that no
+	// constructor decodes.
 	Config []byte
 	// Context describes the origin of the spans.
 	Context StaticContext
-	// Stdout is for the plugin's output. The host copies it to its own standard output,
-	// line by line. Write blocks while the reader of that output is slow, and fails when
-	// the reader is gone. If the host does not share its standard output, Stdout is the
-	// log. Safe for concurrent use. Context reports whether a terminal shows the output;
-	// if the plugin was started by hand, Stdout is a syscall.Conn of the terminal.
+	// Stdout is for the plugin's output. The host copies it to its own standard output, line
+	// by line. Write blocks while the reader of that output is slow, and fails when the
+	// reader is gone. Stdout is the log if the host does not share its standard output. It
+	// is safe for concurrent use. Context.Terminal reports whether a terminal shows the
+	// output. If the plugin was started by hand, Stdout is also a syscall.Conn of the
+	// terminal.
 	Stdout io.Writer
-	// Log writes to the host's log, under this plugin's name, from level Info up.
+	// Log writes records of level Info and above to the host's log, under this plugin's
+	// name.
 	Log *slog.Logger
-	// Warn reports a questionable setting that is not fatal. The host logs it and uses
-	// the plugin. path is a variable's name or a path in the configuration, or empty.
-	// Warn has no effect after construction. Safe for concurrent use.
+	// Warn reports a setting that is probably a mistake. The host logs text and uses the
+	// plugin. path is a variable's name or a path in the configuration, or empty. Warn has
+	// no effect after the constructors have returned. It is safe for concurrent use.
 	Warn func(path, text string)
 
-	// readers is shared by all constructors of a plugin; nil in a test's Setup.
+	// readers records the parts of Config that the constructors decode. All constructors of
+	// a plugin share it. It is nil in a Setup that a test has made.
 	readers *documentReaders
 }
 
-// StaticContext describes the origin of the spans. It does not change while the plugin
-// lives. A field is empty if the host does not know it.
+// StaticContext describes the program from which the spans come. It does not change while
+// the plugin runs. A field is empty if the host does not know the value.
 type StaticContext struct {
-	// Application, Deployment and Replica are names of the serving runtime, set if the
-	// host process runs a single replica.
+	// Application, Deployment and Replica name the replica of the serving runtime that the
+	// host process runs. They are empty if it runs none or several.
 	Application, Deployment, Replica string
-	// Node is the machine's address, as in Ray's file names.
+	// Node is the address of the host's machine, in the form that Ray uses in file names.
 	Node string
 	// Job is Ray's job id: 8 hexadecimal digits.
 	Job string
-	// ServiceName is the service name of the host program, if its environment has it.
+	// ServiceName is the service name of the host program, if its environment contains one.
 	ServiceName string
-	// PluginName is the name of this plugin in the host's list.
+	// PluginName is the name of this plugin in the operator's list of plugins.
 	PluginName string
-	// SamplingRatio is the share of root traces that the host's sampler keeps, above 0
-	// and up to 1. Zero if the host does not know it.
+	// SamplingRatio is the share of new traces that the host's sampler keeps, above 0 and up
+	// to 1. Zero if the host does not know it.
 	SamplingRatio float64
-	// Terminal reports whether the output on Stdout appears in a terminal. TerminalColumns
-	// is the width of the terminal when the plugin was configured, or 0 if it is unknown.
+	// Terminal reports whether the output on Setup.Stdout appears in a terminal.
+	// TerminalColumns is the width of that terminal in characters, read when the plugin was
+	// configured. It is 0 if the width is unknown.
 	Terminal        bool
 	TerminalColumns int
 }
 
 // Exporter delivers batches to a back end. It may also implement [Flusher].
 type Exporter interface {
-	// Export delivers a batch and returns afterwards. nil means that the batch is
-	// delivered for good, so do not queue. ctx ends when the host gives up the call;
-	// return then. The batch belongs to Export until it returns.
+	// Export delivers a batch, and blocks until the back end has accepted it. Return nil
+	// only then, because the host forgets the batch. Export must return when ctx ends. It
+	// may use the batch only until it returns.
 	//
 	// After an error, the host sends the batch again, to this process or its successor,
-	// until the batch is too old. Exceptions: [Permanent] ends the retries, [RetryAfter]
-	// sets the time of the next attempt, and [Partial] means that the back end rejected
-	// some spans and accepted the rest. A gRPC status in the error chain keeps its code;
-	// the code decides about a retry as OTLP defines it.
+	// until the batch is too old. There are three exceptions. [Permanent] ends the retries.
+	// [RetryAfter] sets the time of the next attempt. [Partial] means that the back end
+	// rejected some spans and accepted all others. If the error wraps a gRPC status, its
+	// code decides whether the batch is sent again, as OTLP defines.
 	//
-	// Calls may overlap, up to Limits.MaxConcurrency, so Export must be safe for
-	// concurrent use. A panic is recovered and ends the retries of the batch.
+	// Up to Limits.MaxConcurrency calls may run at the same time, so Export must be safe for
+	// concurrent use. A panic does not end the process, but the batch is not sent again.
 	Export(ctx context.Context, b *Batch) error
-	// Shutdown releases the exporter's resources. It is called once, after the last
-	// Export returned, or did not return although its ctx ended. No call follows.
+	// Shutdown releases the exporter's resources. The SDK calls it once, as the last call.
+	// All calls of Export have returned by then, except calls that ignore the end of their
+	// ctx.
 	Shutdown(ctx context.Context) error
 }
 
-// Flusher is an [Exporter] that buffers, for example in a file buffer, and can deliver its
-// buffer on demand. Flush may overlap Export.
+// Flusher is an [Exporter] with a buffer, such as the buffer of a file, that can be
+// written out on demand. Calls of Flush and Export may run at the same time.
 type Flusher interface {
-	// Flush returns when all spans of the Export calls that have returned are delivered,
-	// or when ctx ends.
+	// Flush blocks until the spans of all Export calls that have returned are delivered, or
+	// until ctx ends.
 	Flush(ctx context.Context) error
 }
 
-// Processor sees each batch before the exporter, and may edit it: set attributes,
-// redact, drop spans. It may also implement [Named] and [Stopper]. The exporter is in
-// the same plugin, or in other plugins if the Spec has none. For the processor this
-// makes no difference.
+// Processor sees each batch before the exporter. It may edit the batch: set attributes,
+// redact values, drop spans. It may also implement [Named] and [Stopper]. It works in the
+// same way whether the exporter is in the same plugin or in other plugins.
 type Processor interface {
-	// Process edits b in place. An error has the meaning that it has in
-	// [Exporter.Export], and the batch goes no further: spans never leave half
-	// processed. On a retry the batch arrives without the earlier edits. Calls may
-	// overlap, so Process must be safe for concurrent use.
+	// Process edits b in place. After an error, no exporter gets the batch, so that spans
+	// never leave half processed. The error decides about a retry as in [Exporter.Export].
+	// When the host sends the batch again, it arrives without the earlier edits. Calls may
+	// run at the same time, so Process must be safe for concurrent use.
 	Process(ctx context.Context, b *Batch) error
 }
 
-// Named is a [Processor] with a name for the delivery accounting, in which the host counts
-// the spans that each processor drops. Without a name, a processor is called
-// "processor-1" after its place.
+// Named is a [Processor] with a name for the delivery accounting, in which the host
+// counts the spans that each processor drops. A processor without a name is counted by
+// its place in the Spec, as "processor-1".
 type Named interface {
-	// Name returns a short name in printable ASCII without spaces, commas or "=". It must not
-	// change. The second processor with the same name is called "NAME-2".
+	// Name returns a short name in printable ASCII without spaces, commas or "=". It must
+	// always return the same name. The second processor with the same name is counted as
+	// "NAME-2".
 	Name() string
 }
 
 // Stopper is a [Processor] that has resources to release.
 type Stopper interface {
-	// Shutdown releases the processor's resources. It is called once, after the
-	// exporter's Shutdown.
+	// Shutdown releases the processor's resources. The SDK calls it once, after the
+	// exporter's Shutdown. No call follows.
 	Shutdown(ctx context.Context) error
 }
 
@@ -189,8 +197,8 @@ func (f ExportFunc) Export(ctx context.Context, b *Batch) error { return f(ctx, 
 // Shutdown does nothing.
 func (ExportFunc) Shutdown(context.Context) error { return nil }
 
-// ProcessorFunc returns a constructor of a processor that calls f for each batch. name is
-// as in [Named].
+// ProcessorFunc returns the constructor of a processor that calls f for each batch. f
+// obeys the rules of [Processor]. name is the processor's name, see [Named].
 func ProcessorFunc(name string, f func(ctx context.Context, b *Batch) error) NewProcessor {
 	return func(context.Context, Setup) (Processor, error) { return &funcProcessor{name, f}, nil }
 }
@@ -208,7 +216,7 @@ func (p *funcProcessor) Process(ctx context.Context, b *Batch) error { return p.
 // isProcessor reports whether the plugin is a processor plugin.
 func (s Spec) isProcessor() bool { return s.Exporter == nil }
 
-// kind returns the name of the plugin's kind in the output for people.
+// kind returns "processor" or "exporter", for the output of --describe.
 func (s Spec) kind() string {
 	if s.isProcessor() {
 		return "processor"
@@ -216,7 +224,8 @@ func (s Spec) kind() string {
 	return "exporter"
 }
 
-// listVariable returns the variable of a host that lists plugins of this kind.
+// listVariable returns the environment variable in which an operator lists plugins of
+// this kind for a host.
 func (s Spec) listVariable() string {
 	if s.isProcessor() {
 		return processorVariable
@@ -224,11 +233,11 @@ func (s Spec) listVariable() string {
 	return exporterVariable
 }
 
-// nameForm matches a valid Spec.Name. The host has the same rule. The SDK checks it too,
-// so that the author finds the error before an operator does.
+// nameForm matches a valid Spec.Name. Hosts refuse other names. The SDK checks the name
+// too, so that the plugin's author finds the error before an operator does.
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// validate returns all faults of s, joined.
+// validate returns an error that joins all mistakes in s, or nil.
 func (s Spec) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }

@@ -8,8 +8,9 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// answer returns the plugin's answer for an error of an OpenTelemetry exporter. It
-// converts OTLP's partial success and returns other errors unchanged.
+// answer converts an error of an OpenTelemetry exporter to an error for Export. It
+// converts OTLP's partial success to pluginsdk.Partial, and returns other errors
+// unchanged.
 func answer(err error) error {
 	if rejected, message, ok := partialSuccess(err); ok {
 		return pluginsdk.Partial(rejected, message)
@@ -17,11 +18,12 @@ func answer(err error) error {
 	return err
 }
 
-// partialSuccess reports whether err is only OTLP's partial success, possibly wrapped.
+// partialSuccess returns the contents of OTLP's partial success. ok is false unless err
+// is a partial success, or wraps or joins nothing else.
 //
-// Each OTLP client returns a struct PartialSuccess of its own internal package, so the type
-// must be recognised by its fields. If it were treated as another error, the host would
-// send delivered spans again.
+// Each OTLP client declares a struct PartialSuccess in an internal package, so the type
+// can only be recognised by its name and fields. If a partial success were not
+// recognised, the host would send delivered spans again.
 func partialSuccess(err error) (rejected int, message string, ok bool) {
 	if err == nil {
 		return 0, "", false
@@ -45,7 +47,8 @@ func partialSuccess(err error) (rejected int, message string, ok bool) {
 	return 0, "", false
 }
 
-// asPartialSuccess reads the struct of the OTLP clients.
+// asPartialSuccess returns the fields of err if it is the struct PartialSuccess of an
+// OTLP client.
 func asPartialSuccess(err error) (rejected int, message string, ok bool) {
 	v := reflect.ValueOf(err)
 	if v.Kind() != reflect.Struct || v.Type().Name() != "PartialSuccess" {
@@ -55,19 +58,19 @@ func asPartialSuccess(err error) (rejected int, message string, ok bool) {
 	if !count.IsValid() || !count.CanInt() || !text.IsValid() || text.Kind() != reflect.String {
 		return 0, "", false
 	}
-	// If no items were rejected, the message is a warning of the collector.
+	// The number may be 0: then the message is a warning from the back end.
 	return int(max(0, count.Int())), cmp.Or(text.String(), "the back end gave no reason"), true
 }
 
-// tally sums up the results of a batch's chunks so far.
+// tally sums up the results of the chunks of a batch, as far as they have been replayed.
 type tally struct {
 	delivered, rejected int
-	message             string // message of the first chunk that was not delivered completely
+	message             string // message of the first chunk with rejected spans
 	final               error  // the first final error of a chunk
 }
 
-// add records the result of a chunk of n spans. If the batch must be sent again, it
-// returns err, and no further chunk is replayed.
+// add records the result of a chunk of n spans. If err is retryable, it returns err,
+// because the whole batch must then be sent again. Otherwise it returns nil.
 func (t *tally) add(n int, err error) error {
 	if err == nil {
 		t.delivered += n
@@ -101,7 +104,8 @@ func (t *tally) answer() error {
 	}
 }
 
-// partial reports whether err is a partial success of OTLP or of this SDK.
+// partial returns the contents of a partial success: of OTLP, or of pluginsdk.Partial. ok
+// is false for any other error.
 func partial(err error) (rejected int, message string, ok bool) {
 	if rejected, message, ok := pluginsdk.Rejected(err); ok {
 		return rejected, message, true
@@ -109,9 +113,9 @@ func partial(err error) (rejected int, message string, ok bool) {
 	return partialSuccess(err)
 }
 
-// worst returns the error that decides about a chunk, or nil. A retryable error comes
-// first, so that no spans are lost. Then comes a final error, and then the partial success
-// with the most rejected spans.
+// worst returns the error that is the result of a chunk, or nil if there are no errors.
+// It prefers a retryable error, so that no spans are lost. Then it prefers a final error,
+// and last the partial success with the most rejected spans.
 func worst(errs []error) error {
 	var retryable []error
 	var final, part error

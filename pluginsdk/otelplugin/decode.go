@@ -16,31 +16,31 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// decoder converts the spans of a batch to the SDK's spans. The results do not refer to
-// the batch, so processors may keep them. The spans of a batch are grouped, so the
-// decoder keeps the last resource and scope for all spans of the group.
+// decoder converts the spans of a batch to spans of OpenTelemetry's SDK. The results are
+// copies, so processors may keep them. The spans of a batch are grouped by resource and
+// scope, so the decoder converts each resource and scope only once.
 type decoder struct {
-	encoded    *otlpwire.Request // nil if the batch is not valid OTLP
-	fields     otlpwire.Decoded  // of the current span
+	encoded    *otlpwire.Request // the batch; nil if it is not valid OTLP
+	fields     otlpwire.Decoded  // the fields of the current span
 	resource   *resource.Resource
 	ofResource pluginsdk.Resource
 	scope      instrumentation.Scope
 	ofScope    pluginsdk.Scope
 	haveScope  bool
 	scratch    []attribute.KeyValue
-	attributes []attribute.KeyValue // unused part of the current page
+	attributes []attribute.KeyValue // the unused part of the array from which keep takes memory
 }
 
 func newDecoder(b *pluginsdk.Batch) *decoder {
 	encoded, err := otlpwire.Parse(b.Bytes())
-	if err != nil { // b has no readable spans, and its error is the answer
+	if err != nil { // the iteration over b is empty then, and the SDK answers with its error
 		return &decoder{}
 	}
 	return &decoder{encoded: encoded}
 }
 
-// err returns a final error if a span of the batch is malformed. The spans before that span
-// were decoded.
+// err returns a final error if a span of the batch was malformed. All spans before the
+// malformed span have been decoded.
 func (d *decoder) err() error {
 	if d.encoded == nil || d.encoded.Err() == nil {
 		return nil
@@ -65,15 +65,15 @@ func decodeAll(b *pluginsdk.Batch) ([]sdktrace.ReadOnlySpan, error) {
 	return spans, d.err()
 }
 
-// Decoded spans and attributes are allocated in pages of these sizes, to save allocations.
-// A processor that keeps a span keeps its whole page.
+// Decoded spans and attributes are allocated in arrays of these sizes, to save
+// allocations. If a processor keeps a span, its whole array stays in memory.
 const (
 	pageSpans      = 32
 	pageAttributes = 256
 )
 
-// stub returns the i-th span of the batch, s, with all fields of OTLP. The number of
-// children is 0.
+// stub returns the SDK's form of s, the span with index i in the batch. It has all fields
+// of OTLP. OTLP has no number of children, so that is 0.
 func (d *decoder) stub(i int, s pluginsdk.Span) (stub tracetest.SpanStub) {
 	d.fill(&stub, i, s)
 	return stub
@@ -94,7 +94,8 @@ func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	stub.DroppedAttributes, stub.DroppedEvents, stub.DroppedLinks = int(f.DroppedAttributes), int(f.DroppedEvents), int(f.DroppedLinks)
 	stub.Resource = d.resource
 	stub.InstrumentationScope = d.scope
-	// Snapshot uses this field if the scope has only attributes.
+	// SpanStub.Snapshot returns this field as the scope if the scope has no name, version
+	// and URL.
 	stub.InstrumentationLibrary = d.scope //nolint:staticcheck // deprecated for readers
 	if f.Events > 0 {
 		stub.Events = d.events(s.Events())
@@ -104,7 +105,8 @@ func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	}
 }
 
-// enter sets the decoder's resource and scope to the resource and scope of the span.
+// enter converts the resource and the scope of the span, unless the previous span had the
+// same.
 func (d *decoder) enter(s pluginsdk.Span) {
 	if of := s.Resource(); d.resource == nil || of != d.ofResource {
 		d.ofResource = of
@@ -119,9 +121,9 @@ func (d *decoder) enter(s pluginsdk.Span) {
 	}
 }
 
-// spanContext returns the context of s. Old senders omit OTLP's flags. Their spans count as
-// sampled, because they were exported, and a batch processor would silently drop an
-// unsampled span.
+// spanContext returns the span context of s. If the sender omits OTLP's flags, as old
+// SDKs do, the span counts as sampled: it was exported, and the SDK's batch processor
+// would silently drop an unsampled span.
 func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 	flags := trace.TraceFlags(f.Flags & 0xff)
 	if f.Flags&otlpwire.FlagRemoteKnown == 0 && flags == 0 {
@@ -136,9 +138,9 @@ func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 	})
 }
 
-// parent returns the context of the parent, or zero for a root span. OTLP has only the
-// parent's id, and whether it is remote. Flags and trace state are taken from the span
-// itself, because most samplers do not change them.
+// parent returns the span context of the parent, or zero for a root span. OTLP has only
+// the parent's id, and whether it is remote. parent takes flags and trace state from the
+// span itself, because a child usually has the same.
 func parent(f *otlpwire.Decoded, own trace.SpanContext) trace.SpanContext {
 	id := trace.SpanID(f.ParentID)
 	if !id.IsValid() {
@@ -175,13 +177,13 @@ func (d *decoder) links(seq iter.Seq[pluginsdk.Link]) []sdktrace.Link {
 	return all
 }
 
-// collect returns a copy of the attributes of seq.
+// collect returns the attributes of seq as a slice.
 func (d *decoder) collect(seq iter.Seq[attribute.KeyValue]) []attribute.KeyValue {
 	d.scratch = slices.AppendSeq(d.scratch[:0], seq)
 	return d.keep(d.scratch)
 }
 
-// keep returns a copy of all with no spare capacity, or nil if it is empty.
+// keep returns a copy of the attributes without spare capacity, or nil if there are none.
 func (d *decoder) keep(all []attribute.KeyValue) []attribute.KeyValue {
 	n := len(all)
 	if n == 0 {

@@ -10,19 +10,18 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Exporter makes an OpenTelemetry exporter the exporter of a plugin. construct is
-// called like any [pluginsdk.NewExporter]. Each batch is a single call of ExportSpans
-// with all its spans. Calls never overlap, as in the SDK. Set Limits.MaxConcurrency to
-// 1, so that the host sends batches one after another: a waiting batch uses up its
-// deadline.
+// Exporter makes an exporter of OpenTelemetry's SDK the exporter of a plugin. construct
+// obeys the rules of [pluginsdk.NewExporter]. Each batch becomes one call of ExportSpans
+// with all its spans. As in the SDK, only one call runs at a time. So set
+// Limits.MaxConcurrency to 1: otherwise the host sends several batches, and those that
+// wait use up their deadlines.
 //
-// The result of ExportSpans is the plugin's answer. Nil means delivered. After an error
-// the host sends the batch again, except if the error contains a [pluginsdk.Permanent]
-// or a final gRPC status. OTLP's partial success becomes a partial success of the
-// plugin. Most HTTP exporters do not mark final statuses such as 400, so the batch is
-// retried until it is too old. If this matters, wrap the exporter and return Permanent.
-// Disable retries of the exporter itself if possible, because the host retries within
-// its own limits.
+// The error of ExportSpans is the answer to the host. Nil means delivered. After an error
+// the host sends the batch again, unless the error wraps [pluginsdk.Permanent] or a final
+// gRPC status. OTLP's partial success becomes [pluginsdk.Partial]. Most HTTP exporters do
+// not mark errors such as status 400 as final, so the host sends the batch again until it
+// is too old. If this matters, wrap the exporter and return Permanent. If possible,
+// disable retries in the exporter, because the host retries.
 //
 // If the exporter has a method ForceFlush(context.Context) error, the plugin's Flush
 // calls it.
@@ -46,8 +45,8 @@ type spanExporter struct {
 
 var _ pluginsdk.Flusher = (*spanExporter)(nil)
 
-// Export decodes the batch before it waits for its turn, so that another batch can be
-// exported meanwhile.
+// Export decodes the batch before it waits for the mutex, so that it can decode while
+// another batch is exported.
 func (e *spanExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	spans, err := decodeAll(b)
 	if err != nil || len(spans) == 0 {
@@ -64,28 +63,30 @@ func (e *spanExporter) Flush(ctx context.Context) error {
 	return e.turn.do(ctx, func() error { return flusher.ForceFlush(ctx) })
 }
 
-// Shutdown does not wait for its turn, because it may have to end a running call.
+// Shutdown does not wait for the mutex, because it may have to end a running call of
+// ExportSpans.
 func (e *spanExporter) Shutdown(ctx context.Context) error { return e.exporter.Shutdown(ctx) }
 
-// TraceClient is the part of otlptrace.Client that a plugin needs; every
-// otlptrace.Client implements it. It is declared here so that plugins without a client
-// do not link OTLP's exporters. The rules of otlptrace.Client apply:
+// TraceClient has the methods of otlptrace.Client that a plugin needs, so every
+// otlptrace.Client implements it. It is declared here so that plugins without a client do
+// not link OTLP's exporters. The rules of otlptrace.Client apply:
 // https://pkg.go.dev/go.opentelemetry.io/otel/exporters/otlp/otlptrace#Client
 type TraceClient interface {
 	// Start is called once, when the plugin is configured.
 	Start(ctx context.Context) error
-	// Stop is called once, at the end.
+	// Stop is called once, when the plugin shuts down.
 	Stop(ctx context.Context) error
-	// UploadTraces delivers spans and owns them. Calls may overlap.
+	// UploadTraces delivers spans. It may keep and change them. Several calls may run at the
+	// same time.
 	UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error
 }
 
-// Client makes an OTLP client (otlptracehttp.NewClient, otlptracegrpc.NewClient or a
-// custom client) the exporter of a plugin. It is cheaper than an [Exporter] with the
-// same client, which would convert spans to the SDK's and back, and it keeps every
-// field of the protocol. construct must return a client that is not started. Calls of
-// UploadTraces may overlap, up to Limits.MaxConcurrency. Errors mean the same as for
-// [Exporter].
+// Client makes an OTLP client the exporter of a plugin: otlptracehttp.NewClient,
+// otlptracegrpc.NewClient or another. It costs less than an [Exporter] with the same
+// client, which would convert OTLP to the SDK's spans and back. It also keeps every field
+// of OTLP. construct must return a client that is not started. Up to
+// Limits.MaxConcurrency calls of UploadTraces may run at the same time. Errors mean the
+// same as for [Exporter].
 func Client(construct func(context.Context, pluginsdk.Setup) (TraceClient, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		client, err := construct(ctx, s)
@@ -95,7 +96,7 @@ func Client(construct func(context.Context, pluginsdk.Setup) (TraceClient, error
 		if client == nil {
 			return nil, errors.New("constructor returned neither a client nor an error")
 		}
-		if err := client.Start(ctx); err != nil { // as in otlptrace.New, which does not call Stop after an error
+		if err := client.Start(ctx); err != nil { // Stop is not called after an error, as in otlptrace.New
 			return nil, err
 		}
 		return clientExporter{client}, nil
@@ -117,7 +118,7 @@ func (e clientExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 
 func (e clientExporter) Shutdown(ctx context.Context) error { return e.client.Stop(ctx) }
 
-// turn is a mutex. A caller that waits for it stops waiting at the end of its context.
+// turn is a mutex whose callers wait only until their context ends.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
@@ -129,7 +130,7 @@ func (t turn) do(ctx context.Context, f func() error) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-t }()
-	if ctx.Err() != nil { // both cases were ready
+	if ctx.Err() != nil { // select chooses at random if both cases are ready
 		return context.Cause(ctx)
 	}
 	return f()

@@ -13,37 +13,40 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The SDK's processors report the errors of their exporters to otel.Handle, which has a
-// single handler per process. The first replayer installs the handler of this package. It
-// passes an error to every replayer that currently replays a batch, because the error does
-// not name its batch.
+// OpenTelemetry's span processors report the errors of their exporters to otel.Handle,
+// which has a single handler per process. The first replayer installs the handler of this
+// package. An error does not name its batch, so the handler passes it to every replayer
+// that is replaying a batch.
 
 // listener collects the errors that are reported while a replayer replays a batch.
 type listener struct {
 	log *slog.Logger
 
-	// The fields below are guarded by handler.mu.
+	// opened reports that a batch is being replayed. handler.mu guards this field and errs.
 	opened bool
 	errs   []error
 }
 
-// maxErrors bounds the number of errors that a listener keeps for a chunk. It keeps the
-// first errors. The last place is for the last retryable error, if there is one.
+// maxErrors is the largest number of errors that a listener keeps for a chunk. It keeps
+// the first errors. If a retryable error comes later, it replaces the last of them, so
+// that the chunk is sent again.
 const maxErrors = 16
 
 var handler errorHandler
 
-// errorHandler is the process's otel.ErrorHandler.
+// errorHandler receives all errors of the process that are reported to otel.Handle.
 type errorHandler struct {
 	install sync.Once
-	// before is the handler that the author had set, if any. It still gets every error.
+	// before is the handler that the plugin's author has set before install, or nil. It
+	// still gets every error.
 	before otel.ErrorHandler
 
 	mu        sync.Mutex
 	listeners []*listener
 }
 
-// listen returns a closed listener. The caller must call leave at the end.
+// listen registers a new listener, which collects errors only between open and close. The
+// caller must call leave at the end.
 func listen(log *slog.Logger) *listener {
 	handler.install.Do(func() {
 		if h := otel.GetErrorHandler(); !isDefault(h) {
@@ -58,8 +61,8 @@ func listen(log *slog.Logger) *listener {
 	return l
 }
 
-// isDefault reports whether h is OpenTelemetry's default, which would pass every error
-// back to the current handler.
+// isDefault reports whether h is OpenTelemetry's default handler. It must not be called
+// from our handler, because it would pass every error back to our handler.
 func isDefault(h otel.ErrorHandler) bool {
 	t := reflect.TypeOf(h)
 	if t.Kind() == reflect.Pointer {
@@ -68,8 +71,8 @@ func isDefault(h otel.ErrorHandler) bool {
 	return strings.HasPrefix(t.PkgPath(), "go.opentelemetry.io/otel/internal/")
 }
 
-// Handle passes err to the open listeners. If none is open, it logs err, which may concern
-// spans of an earlier batch.
+// Handle adds err to all open listeners. If no listener is open, it logs err, which is
+// probably about spans of an earlier batch.
 func (h *errorHandler) Handle(err error) {
 	if err == nil {
 		return
@@ -126,7 +129,7 @@ func (l *listener) close() {
 	l.opened, l.errs = false, nil
 }
 
-// leave closes and unregisters the listener.
+// leave closes the listener and removes it from the handler.
 func (l *listener) leave() {
 	l.close()
 	handler.mu.Lock()

@@ -18,20 +18,20 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// liveSpan is the span for OnStart: the recorded span in a state as if it had not ended,
-// with the processors' additions. Processors may keep it and use it concurrently. After
-// seal, writes do nothing, as after the end of a span.
+// liveSpan is the argument of OnStart: the recorded span, but shown as if it had not
+// ended, with everything that processors have added. Processors may keep it and use it
+// concurrently. After seal, writes do nothing, as after the end of a span.
 type liveSpan struct {
-	// A method that a later version of the API or the SDK adds does nothing, or returns the
-	// recorded value.
+	// The embedded spans implement methods that later versions of OpenTelemetry add: writes
+	// do nothing, and reads return the recorded value.
 	noop.Span
 	sdktrace.ReadOnlySpan
 
 	recorded tracetest.SpanStub
 
 	mu     sync.Mutex
-	stub   tracetest.SpanStub // the recorded span, with additions after the recorded entries
-	set    sdktrace.Status    // the status that processors have set
+	stub   tracetest.SpanStub // the recorded span; added attributes, events and links come last
+	set    sdktrace.Status    // the last status that processors have set
 	sealed bool
 }
 
@@ -41,7 +41,7 @@ func newLiveSpan(stub tracetest.SpanStub) *liveSpan {
 	return &liveSpan{ReadOnlySpan: stub.Snapshot(), recorded: stub, stub: stub}
 }
 
-// seal ends the span and returns its final state. Later writes do nothing.
+// seal ends the time for writes, and returns the resulting span.
 func (l *liveSpan) seal() tracetest.SpanStub {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,8 @@ func (l *liveSpan) seal() tracetest.SpanStub {
 	return l.stub
 }
 
-// writeTo applies the additions of a sealed span to the original span as edits.
+// writeTo makes everything that processors have added to a sealed span an edit of s, the
+// original span in the batch.
 func (l *liveSpan) writeTo(s pluginsdk.Span) {
 	if added := l.stub.Attributes[len(l.recorded.Attributes):]; len(added) > 0 {
 		s.SetAttributes(added...)
@@ -83,9 +84,9 @@ func read[T any](l *liveSpan, field func(*tracetest.SpanStub) T) T {
 	return field(&l.stub)
 }
 
-// SetAttributes adds attributes with new keys. Recorded keys keep their values, because
-// the service set them after OnStart. Slices that were returned to readers do not
-// change.
+// SetAttributes adds attributes with new keys. Recorded attributes keep their values,
+// because in the service they were set after OnStart. It copies the slice, because a
+// processor may still read a slice that Attributes has returned.
 func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 	l.write(func(stub *tracetest.SpanStub) {
 		all := slices.Clone(stub.Attributes)
@@ -105,8 +106,8 @@ func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 	})
 }
 
-// AddEvent adds an event. Its default time is the start of the span, which is the time of
-// OnStart.
+// AddEvent adds an event. Its default time is the start of the span, because OnStart is
+// called then in the service.
 func (l *liveSpan) AddEvent(name string, options ...trace.EventOption) {
 	l.write(func(stub *tracetest.SpanStub) {
 		config := trace.NewEventConfig(append([]trace.EventOption{trace.WithTimestamp(stub.StartTime)}, options...)...)
@@ -116,7 +117,7 @@ func (l *liveSpan) AddEvent(name string, options ...trace.EventOption) {
 	})
 }
 
-// RecordError adds an exception event, in the SDK's form.
+// RecordError adds an event "exception", with the same attributes as OpenTelemetry's SDK.
 func (l *liveSpan) RecordError(err error, options ...trace.EventOption) {
 	if err == nil || !l.IsRecording() {
 		return
@@ -131,7 +132,7 @@ func (l *liveSpan) RecordError(err error, options ...trace.EventOption) {
 	l.AddEvent("exception", append(slices.Clip(options), trace.WithAttributes(attributes...))...)
 }
 
-// AddLink adds a link unless it is empty.
+// AddLink adds a link, unless it has no span context, no attributes and no tracestate.
 func (l *liveSpan) AddLink(link trace.Link) {
 	if !link.SpanContext.IsValid() && len(link.Attributes) == 0 && link.SpanContext.TraceState().Len() == 0 {
 		return
@@ -143,14 +144,15 @@ func (l *liveSpan) AddLink(link trace.Link) {
 	})
 }
 
-// SetName replaces the name. In the service, a name that was set after OnStart would
-// win. But OTLP does not show whether the recorded name was set at the start or later.
+// SetName replaces the name. In the service, a later call of SetName would replace it
+// again. OTLP does not show whether there was such a call.
 func (l *liveSpan) SetName(name string) {
 	l.write(func(stub *tracetest.SpanStub) { stub.Name = name })
 }
 
-// SetStatus follows the order of the SDK: Ok before Error before Unset. The recorded status
-// counts as set after this call.
+// SetStatus follows the order of the SDK: Ok replaces Error, and Error replaces Unset.
+// The recorded status counts as set after this call, so it replaces a status with the
+// same code.
 func (l *liveSpan) SetStatus(code codes.Code, description string) {
 	l.write(func(stub *tracetest.SpanStub) {
 		if l.set.Code > code {
@@ -166,10 +168,11 @@ func (l *liveSpan) SetStatus(code codes.Code, description string) {
 	})
 }
 
-// End does nothing: the span has ended in the service.
+// End does nothing, because the span has already ended in the service.
 func (*liveSpan) End(...trace.SpanEndOption) {}
 
-// IsRecording reports whether OnStart is still running.
+// IsRecording reports whether writes have an effect: it returns true until seal is
+// called, after OnStart.
 func (l *liveSpan) IsRecording() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,7 +217,8 @@ func (l *liveSpan) Status() sdktrace.Status {
 	return read(l, func(s *tracetest.SpanStub) sdktrace.Status { return s.Status })
 }
 
-// typeName returns the type of an error with the path of its package, as the SDK writes it.
+// typeName returns the name of an error's type, with the path of its package, in the form
+// of OpenTelemetry's SDK.
 func typeName(err error) string {
 	t := reflect.TypeOf(err)
 	if t.PkgPath() == "" && t.Name() == "" {

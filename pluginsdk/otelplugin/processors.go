@@ -10,16 +10,16 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Processors makes OpenTelemetry span processors a processor of a plugin, before its
-// exporter. The plugin's later processors and its exporter see the additions of
-// OnStart. The processors cannot drop spans.
+// Processors makes span processors of OpenTelemetry's SDK one processor of a plugin. The
+// plugin's later processors and its exporter see everything that OnStart adds to a span.
+// The span processors cannot drop spans.
 //
-// Use it for processors that enrich or observe spans. Use [Pipeline] for a processor
-// that delivers spans, or better, [Exporter] for its exporter. With Processors, a failed
-// delivery would stop the batch before the plugin's exporter. After each retry of the
-// batch, the processor would deliver its spans again.
+// Use it for span processors that enrich or observe spans. For a span processor that
+// delivers spans, use [Pipeline], or better, [Exporter] for its exporter. Under
+// Processors, a failed delivery would keep the batch from the plugin's exporter, and each
+// retry of the batch would deliver its spans again.
 //
-// construct is called like any [pluginsdk.NewProcessor] and may return no processors.
+// construct obeys the rules of [pluginsdk.NewProcessor]. It may return an empty list.
 // Batches are processed one after another.
 func Processors(construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) pluginsdk.NewProcessor {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
@@ -38,11 +38,13 @@ var (
 	_ pluginsdk.Stopper = processors{}
 )
 
-// Name returns a name for errors. These processors drop no spans.
+// Name returns a name for errors. The delivery accounting does not use it, because these
+// processors drop no spans.
 func (processors) Name() string { return "opentelemetry" }
 
-// Process logs a partial success and ignores it, because the plugin's exporter decides
-// the result of the batch.
+// Process replays the batch, and makes the additions of OnStart edits of it. A partial
+// success of a span processor is only logged, because the plugin's exporter decides the
+// result of the batch.
 func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 	if len(p.all) == 0 {
 		return nil
@@ -58,21 +60,22 @@ func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 	})
 }
 
-// Pipeline makes OpenTelemetry span processors the exporter of a plugin. The list is
-// the same as for a tracer provider: some processors enrich or observe, and at least
-// one delivers. It corresponds to Ray Serve's function that returns a list of span
-// processors.
+// Pipeline makes span processors of OpenTelemetry's SDK the exporter of a plugin. The
+// list is the same as for a tracer provider: some span processors enrich or observe
+// spans, and at least one delivers them. Ray Serve's function that returns a list of span
+// processors has the same purpose.
 //
-// A processor that batches by itself (sdktrace.NewBatchSpanProcessor) gets chunks that
-// fit its queue, and is flushed after each. The package comment describes the
-// guarantees. If a chunk must be sent again, the whole batch is sent again, to all
-// processors. For a single back end, prefer [Exporter]. For several back ends, prefer
-// pluginsdk.Tee of Exporters, which sends again only to the exporter that failed.
+// A span processor with its own batches, such as sdktrace.NewBatchSpanProcessor, gets
+// chunks of spans that fit its queue, and is flushed after each chunk. The package
+// comment describes the guarantees. If the delivery of a chunk must be repeated, the host
+// sends the whole batch again, to all span processors. For a single back end, prefer
+// [Exporter]. For several back ends, prefer pluginsdk.Tee, which repeats only the
+// exporters that have failed.
 //
-// construct is called like any [pluginsdk.NewExporter]. Batches are processed one after
-// another: set Limits.MaxConcurrency to 1, as for an [Exporter]. A batch and all its
-// flushes share the host's deadline. If the back end is slow, set Limits.MaxBatchSpans
-// to 256, so that each flush has its own deadline.
+// construct obeys the rules of [pluginsdk.NewExporter]. Batches are processed one after
+// another, so set Limits.MaxConcurrency to 1, as for an [Exporter]. All chunks of a batch
+// share the host's deadline. If the back end is slow, set Limits.MaxBatchSpans to 256, so
+// that each chunk is a batch with its own deadline.
 func Pipeline(construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		r, err := newReplayer(ctx, s, construct)
@@ -100,7 +103,7 @@ func (p pipeline) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	})
 }
 
-// Flush waits for its turn, so that it does not take the errors of a batch in progress.
+// Flush waits until no batch is replayed, so that it does not take the errors of a batch.
 func (p pipeline) Flush(ctx context.Context) error {
 	return p.turn.do(ctx, func() error {
 		var errs []error

@@ -11,18 +11,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// recorded is a span for an exporter. It replaces SpanStub.Snapshot, because each method
-// call on a snapshot copies the whole stub.
+// recorded is a decoded span for an exporter of the SDK. It exists because each method
+// call on the result of SpanStub.Snapshot copies the whole stub.
 type recorded struct {
-	sdktrace.ReadOnlySpan // always the variable nothing, for methods that a later SDK adds
+	sdktrace.ReadOnlySpan // always nothing; implements methods that a later SDK adds
 
 	stub tracetest.SpanStub
 }
 
-// nothing is the zero span. It implements the methods that a later SDK may add.
+// nothing is an empty span, whose methods return zero values. It implements the methods
+// that a later SDK adds.
 var nothing = tracetest.SpanStub{}.Snapshot()
 
-// Name and the methods below return fields of the stub.
+// Name and the methods below return the fields of the decoded span.
 func (r *recorded) Name() string                                { return r.stub.Name }
 func (r *recorded) SpanContext() trace.SpanContext              { return r.stub.SpanContext }
 func (r *recorded) Parent() trace.SpanContext                   { return r.stub.Parent }

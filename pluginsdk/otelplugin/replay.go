@@ -14,21 +14,23 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// replayer passes ended spans to span processors as if they were starting and ending now.
+// replayer passes finished spans to span processors, by calls of OnStart and OnEnd, as if
+// the spans were starting and ending now.
 type replayer struct {
 	all []sdktrace.SpanProcessor
-	// chunkSize is the number of spans that are replayed before all processors are flushed.
+	// chunkSize is the number of spans after which all span processors are flushed.
 	chunkSize int
 	turn      turn
 	log       *slog.Logger
 	heard     *listener
-	// unflushed is set if the processors' queues may hold replayed spans. Guarded by turn.
+	// unflushed reports that queues of the span processors may hold replayed spans. turn
+	// guards it.
 	unflushed bool
 }
 
-// defaultChunkSize is the default chunk size. From 512 spans on, the SDK's batch processor
-// delivers by itself and reports errors only to the global error handler. The default is
-// well below that.
+// defaultChunkSize is the default of chunkSize. With 512 spans in its queue, the SDK's
+// batch processor begins to deliver by itself, and reports errors only to otel.Handle.
+// The default is well below that number.
 const defaultChunkSize = 256
 
 func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) (*replayer, error) {
@@ -40,16 +42,17 @@ func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.
 	r := &replayer{all: all, chunkSize: chunkSizeFor(all), turn: newTurn(), log: log, heard: listen(log)}
 	isNil := func(processor sdktrace.SpanProcessor) bool { return processor == nil }
 	if i := slices.IndexFunc(all, isNil); i >= 0 {
-		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // the other processors are shut down, because they may have goroutines
+		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // the other processors must be shut down, because they may have goroutines
 		return nil, errors.Join(fmt.Errorf("span processor %d of %d is nil", i+1, len(all)), r.Shutdown(ctx))
 	}
 	return r, nil
 }
 
-// chunkSizeFor returns the number of spans that these processors can get before a flush,
-// so that their queues do not overflow and nothing is delivered before the flush. It
-// reads the configuration that the SDK's batch processor shows to loggers. For a batch
-// processor wrapped in another processor, it assumes the defaults.
+// chunkSizeFor returns the largest number of spans that these processors may get before a
+// flush. With this number, no queue overflows, and the SDK's batch processor does not
+// deliver by itself. It reads the queue size from the information that the batch
+// processor offers to loggers. For a batch processor inside of another processor, it
+// assumes the defaults.
 func chunkSizeFor(all []sdktrace.SpanProcessor) int {
 	chunkSize := defaultChunkSize
 	for _, processor := range all {
@@ -57,7 +60,8 @@ func chunkSizeFor(all []sdktrace.SpanProcessor) int {
 		if !ok {
 			continue
 		}
-		// This is the type in the SDK's batch_span_processor.go.
+		// MarshalLog returns a struct of exactly this type, declared in the SDK's
+		// batch_span_processor.go.
 		info, ok := marshaler.MarshalLog().(struct {
 			Type         string
 			SpanExporter string
@@ -70,12 +74,11 @@ func chunkSizeFor(all []sdktrace.SpanProcessor) int {
 	return max(1, chunkSize)
 }
 
-// batch replays b in chunks. Between OnStart and OnEnd it passes each span to edit, if
-// edit is not nil. After each chunk it flushes the processors and passes the chunk's
-// result and number of spans to judge. An error of judge ends the batch. If a previous
-// batch has left spans in the queues because its deadline passed, they are flushed
-// first. Otherwise the queues could be too full for this batch, and the processors could
-// silently drop its spans.
+// batch replays b in chunks. It calls edit, unless that is nil, for each span between
+// OnStart and OnEnd. After each chunk it flushes the processors, and calls judge with the
+// number of spans and the worst error. If judge returns an error, the batch ends. Before
+// the first chunk, it flushes spans that an earlier batch has left in the queues because
+// its deadline passed. Otherwise a queue could be too full, and silently drop spans.
 func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liveSpan, pluginsdk.Span), judge func(spans int, err error) error) error {
 	d := newDecoder(b)
 	played, all := 0, 0
@@ -84,7 +87,7 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 	if r.unflushed {
 		if err := r.flushChunk(ctx); r.unflushed {
 			return err
-		} // err is ignored: it is about an earlier batch, which was not acknowledged
+		} // other errors are ignored: they are about an earlier batch, which the host sends again
 	}
 	for span := range b.Spans() {
 		if played == 0 && ctx.Err() != nil {
@@ -114,8 +117,8 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 	return d.err()
 }
 
-// play replays a span: OnStart of all processors, in order, then started, then OnEnd of
-// all processors with the resulting span.
+// play replays one span. It calls OnStart of all processors in order, then started, and
+// then OnEnd of all processors with the resulting span.
 func (r *replayer) play(ctx context.Context, live *liveSpan, started func()) {
 	if parent := live.Parent(); parent.IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, parent)
@@ -131,10 +134,10 @@ func (r *replayer) play(ctx context.Context, live *liveSpan, started func()) {
 }
 
 // flushChunk flushes all processors, even if one fails. It returns the worst of their
-// errors and of the errors reported meanwhile. It flushes twice: the SDK's batch
-// processor also delivers from its own goroutine, by a timer, and the first ForceFlush
-// can return before that goroutine has reported an error. The second waits for it. If
-// ctx ends, the error says so.
+// errors and of the errors reported to otel.Handle, or the cause of the end of ctx. It
+// calls ForceFlush twice, because the SDK's batch processor also delivers from its own
+// goroutine. The first ForceFlush can return before that goroutine has reported an error;
+// the second waits for it.
 func (r *replayer) flushChunk(ctx context.Context) error {
 	flushErrs := make([]error, len(r.all))
 	for range 2 {
@@ -153,9 +156,9 @@ func (r *replayer) flushChunk(ctx context.Context) error {
 	return worst(errs)
 }
 
-// Shutdown shuts down all processors in order, as a tracer provider does. The error
-// includes the errors that were reported meanwhile, about spans that the processors had
-// kept.
+// Shutdown shuts down all processors in order, as a tracer provider does. It returns
+// their errors, joined with the errors reported to otel.Handle meanwhile, which are about
+// spans in their queues.
 func (r *replayer) Shutdown(ctx context.Context) error {
 	r.heard.open()
 	defer r.heard.leave()
