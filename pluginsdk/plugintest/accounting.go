@@ -1,14 +1,10 @@
 package plugintest
 
-import "sync"
-
-// accounting compares the spans that were answered OK with the spans that arrived. It
-// is safe for concurrent use.
+// accounting compares the spans that the plugin has answered with OK with the spans that
+// have arrived at the back end. It is safe for concurrent use.
 type accounting struct {
-	p *subject
-
-	mu        sync.Mutex
-	delivered []delivery
+	p         *subject
+	delivered sharedList[delivery]
 }
 
 // delivery is a batch that was answered OK.
@@ -21,15 +17,13 @@ type delivery struct {
 // deliver sends a batch that the plugin must answer with OK, and records it.
 func (a *accounting) deliver(b batch) {
 	answer := a.p.delivers(b)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.delivered = append(a.delivered, delivery{b.ids, answer.filtered(), max(0, answer.Rejected)})
+	a.delivered.add(delivery{b.ids, answer.filtered(), max(0, answer.Rejected)})
 }
 
 // balance fails the rule if spans are missing or arrived several times. If the suite
 // cannot see arrivals, the answers suffice.
 func (a *accounting) balance() {
-	ids, visible := a.p.arrived()
+	ids, visible := a.p.arrivedIDs()
 	if !visible {
 		return
 	}
@@ -37,9 +31,7 @@ func (a *accounting) balance() {
 	for _, id := range ids {
 		counts[id]++
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, d := range a.delivered {
+	for _, d := range a.delivered.all() {
 		d.compare(a.p.t, counts)
 	}
 }

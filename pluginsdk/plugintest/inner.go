@@ -3,7 +3,6 @@ package plugintest
 import (
 	"context"
 	"io"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -14,9 +13,9 @@ import (
 type inner struct {
 	quit        context.CancelFunc
 	hostStdin   *io.PipeWriter
-	ended       chan struct{} // closed when pluginsdk.Run has returned
-	tap         tap
-	stdout, log buffer // text of Setup.Stdout, and of the log
+	ended       chan struct{}      // closed when pluginsdk.Run has returned
+	exported    sharedList[[]byte] // the encoded batches that have reached the exporter
+	stdout, log buffer             // text of Setup.Stdout, and of the log
 }
 
 var _ runner = (*inner)(nil)
@@ -27,7 +26,9 @@ func (p *plugin) startInner(spec pluginsdk.Spec, environ []string) {
 	handshake, pluginStdout := io.Pipe()
 	ctx, quit := context.WithCancel(context.Background())
 	in := &inner{quit: quit, hostStdin: hostStdin, ended: make(chan struct{})}
-	spec.Exporter = in.tap.around(spec.Exporter)
+	if spec.Exporter != nil {
+		spec.Exporter = in.tapped(spec.Exporter)
+	}
 	env := pluginsdk.Env{
 		Args:      []string{spec.Name},
 		Environ:   environ,
@@ -69,47 +70,25 @@ func (p *inner) Done() <-chan struct{} { return p.ended }
 // PID returns 0.
 func (p *inner) PID() int { return 0 }
 
-// tap keeps each batch that reaches the exporter, or that a processor plugin returns. It
-// is safe for concurrent use.
-type tap struct {
-	mu      sync.Mutex
-	batches [][]byte
-}
-
-func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
-	if construct == nil {
-		return nil // this is a processor plugin
-	}
+// tapped returns a constructor of the same exporter, which also adds each batch to exported.
+func (p *inner) tapped(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		exporter, err := construct(ctx, s)
 		if err != nil || exporter == nil {
 			return exporter, err
 		}
-		return tappedExporter{exporter, t}, nil
+		return tappedExporter{exporter, &p.exported}, nil
 	}
-}
-
-func (t *tap) add(encoded []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.batches = append(t.batches, encoded)
-}
-
-// seen returns the encoded batches so far, in the order of their arrival.
-func (t *tap) seen() [][]byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.batches)
 }
 
 type tappedExporter struct {
 	pluginsdk.Exporter
-	tap *tap
+	exported *sharedList[[]byte]
 }
 
 // Export keeps the batch with the edits of the processors, and passes it on.
 func (e tappedExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	e.tap.add(b.Bytes())
+	e.exported.add(b.Bytes())
 	return e.Exporter.Export(ctx, b)
 }
 

@@ -5,46 +5,46 @@ import (
 	"sync"
 )
 
-func (s *settings) has(input Input) bool { return s.inputs[input] != nil || s.states[input] != nil }
-
-// needsInput skips the rule if the author has not given the input.
-func needsInput(t *trial, input Input) {
-	if !t.suite.settings.has(input) {
-		t.skipWithout("WithInput or WithState", "", "the suite does not know how to provoke an answer of kind %q", input)
-	}
+// hasInput reports whether the author has given a request or a state for the rule's input.
+func hasInput(t *trial) bool {
+	s := t.suite.settings
+	return s.inputs[t.rule.input] != nil || s.states[t.rule.input] != nil
 }
 
-// provoke returns a batch for an input, and puts the back end into the state of WithState
-// for it, if there is one. The caller must call restore, which restores the back end
-// once.
-func provoke(t *trial, input Input) (b batch, restore func()) {
+// provoke returns a batch that has the outcome of the rule's input. If the author has given a
+// state for it, provoke also puts the back end into this state. The caller must call restore,
+// which ends the state. A second call of restore does nothing.
+func provoke(t *trial) (b batch, restore func()) {
 	b = t.batch(1)
-	if request := t.suite.settings.inputs[input]; request != nil {
+	if request := t.suite.settings.inputs[t.rule.input]; request != nil {
 		b = t.suite.numbers.of(request)
 	}
-	enter := t.suite.settings.states[input]
+	enter := t.suite.settings.states[t.rule.input]
 	if enter == nil {
 		return b, func() {}
 	}
 	leave, err := enter()
 	if err != nil {
-		t.fatalf("WithState %q: %v", input, err)
+		t.fatalf("WithState %q: %v", t.rule.input, err)
 	}
 	return b, sync.OnceFunc(func() {
 		if err := leave(); err != nil {
-			t.errorf("WithState %q: restore the back end: %v", input, err)
+			t.errorf("WithState %q: restore the back end: %v", t.rule.input, err)
 		}
 	})
 }
 
-// answerTo sends the batch for an input, restores the back end, and expects the plugin to
-// deliver the next batch. It returns the answer.
-func answerTo(t *trial, input Input) Answer {
+// expectAnswer starts a plugin, and sends it a batch that has the outcome of the rule's
+// input. It expects the plugin to deliver the next batch, and isRight to return true for the
+// answer. want describes such an answer.
+func expectAnswer(t *trial, want string, isRight func(Answer) bool) {
 	p := t.ready(asHost)
-	b, restore := provoke(t, input)
+	b, restore := provoke(t)
 	defer restore()
 	answer := p.export(b)
 	restore()
-	p.lives(fmt.Sprintf("input %q", input))
-	return answer
+	p.lives(fmt.Sprintf("input %q", t.rule.input))
+	if !isRight(answer) {
+		t.fatalf("input %q: answered %v; want %s", t.rule.input, answer, want)
+	}
 }

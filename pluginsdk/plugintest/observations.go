@@ -7,35 +7,34 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// observations records the answers of a plugin to all rules, for the rules that judge
-// all answers. It is safe for concurrent use; the zero value is ready.
+// observations holds the plugin's answers in all rules, for the rules that judge them.
 type observations struct {
-	mu          sync.Mutex
-	exports     []exportObservation
-	diagnostics []*pluginv1.Diagnostic
+	exports     sharedList[exportObservation]
+	diagnostics sharedList[*pluginv1.Diagnostic]
 }
 
-// exportObservation is an answer, with the number of spans of its batch.
+// exportObservation is the answer to one batch.
 type exportObservation struct {
-	spans  int
+	spans  int // number of spans in the batch
 	answer Answer
 	faults answerFaults
 }
 
-func (o *observations) addExport(e exportObservation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.exports = append(o.exports, e)
+// sharedList is a list that is safe for concurrent use. The zero value is empty.
+type sharedList[T any] struct {
+	mu    sync.Mutex
+	items []T
 }
 
-func (o *observations) addDiagnostics(list []*pluginv1.Diagnostic) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.diagnostics = append(o.diagnostics, list...)
+func (l *sharedList[T]) add(items ...T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.items = append(l.items, items...)
 }
 
-func (o *observations) all() ([]exportObservation, []*pluginv1.Diagnostic) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.exports), slices.Clone(o.diagnostics)
+// all returns a copy of the items so far, in the order in which they were added.
+func (l *sharedList[T]) all() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.items)
 }

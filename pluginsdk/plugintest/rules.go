@@ -35,6 +35,7 @@ const (
 	lifecycle                  // the plugin is not a plain OTLP receiver
 	exporter                   // the plugin is not a processor plugin
 	processor                  // the plugin is a processor plugin
+	provoked                   // the author has given a request or a state for the rule's input
 )
 
 // Rules that other rules build upon. Each list has only the last rules of a sequence, and
@@ -125,9 +126,9 @@ var table = []rule{
 	{id: "export.concurrent", title: "Concurrent calls, as many as declared or 64, are answered OK",
 		after: received, check: checkConcurrent},
 	{id: "export.permanent", title: "A batch that must not be sent again gets a final code",
-		input: Permanent, after: delivered, check: checkPermanent},
+		input: Permanent, needs: provoked, after: delivered, check: checkPermanent},
 	{id: "export.retryable", title: "A batch that may be sent again gets a code that OTLP retries",
-		input: Retryable, after: delivered, check: checkRetryable},
+		input: Retryable, needs: provoked, after: delivered, check: checkRetryable},
 	{id: "export.cancelled", title: "A cancelled call ends, and the plugin lives on",
 		input: Stuck, after: delivered, check: func(t *trial) { checkCut(t, cancelAfter) }},
 	{id: "export.deadline", title: "A call beyond its deadline ends, and the plugin lives on",
@@ -167,7 +168,7 @@ var table = []rule{
 	{id: "end.sigterm", title: "SIGTERM ends it within 2 s, with status 0",
 		needs: lifecycle, after: delivered, check: checkSIGTERM},
 	{id: "end.drain", title: "After SIGTERM it answers the calls in flight, and ends with status 0",
-		input: Slow, needs: lifecycle, after: []string{"end.sigterm"}, check: checkDrain},
+		input: Slow, needs: provoked | lifecycle, after: []string{"end.sigterm"}, check: checkDrain},
 	{id: "end.sigint", title: "SIGINT is ignored: a terminal sends it to the host too",
 		needs: process, after: delivered, check: checkSIGINT},
 	{id: "output.handshake-once", title: "Standard output carries a single handshake",
@@ -180,15 +181,15 @@ var table = []rule{
 	{id: "configure.diagnostics", title: "Each diagnostic has severity WARNING or ERROR, and a text",
 		needs: lifecycle, after: described, last: true, check: checkDiagnostics},
 	{id: "export.answers", title: "Every OK answer is an ExportTraceServiceResponse; of a processor a ProcessResponse",
-		after: delivered, last: true, check: checkAnswers},
+		after: delivered, last: true, check: checkFaults(func(f answerFaults) string { return f.response })},
 	{id: "export.partial", title: "A partial success rejects no more spans than the batch has",
 		input: Partial, needs: exporter, after: delivered, last: true, check: checkPartial},
 	{id: "export.filtered", title: "Trailers count filtered spans as PROCESSOR=COUNT, no more than the batch has",
 		input: Filtered, after: delivered, last: true, check: checkFiltered},
 	{id: "process.result", title: "A patch applies to the batch; a result is OTLP, and has no spans that the batch had not",
-		needs: processor, after: delivered, last: true, check: checkResults},
+		needs: processor, after: delivered, last: true, check: checkFaults(func(f answerFaults) string { return f.result })},
 	{id: "process.accounted", title: "Trailers count all spans that are missing in the result",
-		needs: processor, after: delivered, last: true, check: checkAccounted},
+		needs: processor, after: delivered, last: true, check: checkFaults(func(f answerFaults) string { return f.accounted })},
 }
 
 // rules returns the table. The list after of each rule then also has the rules that it

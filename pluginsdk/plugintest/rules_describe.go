@@ -148,7 +148,7 @@ func checkOffline(t *trial) {
 		t.skipf("this machine gives a process no network of its own: %v", err)
 	}
 	t.must(err)
-	p := t.adopt(&subject{plugin: plugin})
+	p := t.adopt(&subject{running: running{plugin: plugin}})
 	t.step = "without a network"
 	p.connect()
 	p.describe()

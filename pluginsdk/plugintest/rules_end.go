@@ -124,7 +124,6 @@ func checkSIGTERM(t *trial) {
 }
 
 func checkDrain(t *trial) {
-	needsInput(t, Slow)
 	const attempts = 5
 	p := t.ready(asHost)
 	for range attempts {
@@ -140,7 +139,7 @@ func checkDrain(t *trial) {
 // call. If the call was answered before the signal, it returns false.
 func drains(p *subject) bool {
 	const slow = time.Second // the back end stays in its state for this time
-	b, restore := provoke(p.t, Slow)
+	b, restore := provoke(p.t)
 	defer restore()
 	defer time.AfterFunc(slow, restore).Stop()
 	answered := begin(p, b)
@@ -230,7 +229,7 @@ func checkLaunched(t *trial) {
 	})
 	t.must(err)
 	defer stopLaunched(t, p)
-	s := &subject{t: t, session: newSession(t.suite.settings, &t.suite.seen, p.Conn())}
+	s := &subject{t: t, running: running{session: newSession(t.suite.settings, &t.suite.seen, p.Conn())}}
 	s.session.processes = t.suite.about.isProcessor()
 	if !t.suite.about.plain {
 		s.configure()

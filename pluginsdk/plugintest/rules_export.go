@@ -18,7 +18,7 @@ import (
 
 func checkReceived(t *trial) {
 	p := t.ready(asHost)
-	if _, visible := p.arrived(); !visible {
+	if _, visible := p.arrivedIDs(); !visible {
 		t.skipWithout("WithReceived", "", "the suite cannot see the spans that arrive at the back end")
 	}
 	const batches = 5
@@ -146,7 +146,7 @@ func checkUnknownFields(t *trial) {
 	p := t.ready(asHost)
 	b := t.batch(2)
 	walk(b.request.ProtoReflect(), "", func(_ string, m protoreflect.Message) { m.SetUnknown(unknownField) })
-	before := tapped(p)
+	before, _ := p.arrived()
 	answer := p.export(b)
 	if !answer.Delivered() {
 		t.fatalf("answered %v, want OK: hosts and SDKs are newer than plugins", answer)
@@ -154,21 +154,10 @@ func checkUnknownFields(t *trial) {
 	if answer.filtered() > 0 || answer.Whole {
 		return
 	}
-	for _, encoded := range tapped(p)[len(before):] {
+	after, _ := p.arrived()
+	for _, encoded := range after[len(before):] {
 		t.must(keepsUnknownFields(encoded))
 	}
-}
-
-// tapped returns the encoded batches that have reached the exporter, or that a processor
-// plugin has returned.
-func tapped(p *subject) [][]byte {
-	switch {
-	case p.session.processes:
-		return p.session.returned.seen()
-	case p.plugin.inner == nil:
-		return nil
-	}
-	return p.plugin.inner.tap.seen()
 }
 
 // keepsUnknownFields returns an error unless all kinds of messages in a batch have the
@@ -235,17 +224,13 @@ func checkConcurrent(t *trial) {
 }
 
 func checkPermanent(t *trial) {
-	needsInput(t, Permanent)
-	if a := answerTo(t, Permanent); a.Delivered() || a.Retryable {
-		t.fatalf("input %q: answered %v; want a final code, for example INVALID_ARGUMENT or PERMISSION_DENIED", Permanent, a)
-	}
+	expectAnswer(t, "a final code, for example INVALID_ARGUMENT or PERMISSION_DENIED",
+		func(a Answer) bool { return !a.Delivered() && !a.Retryable })
 }
 
 func checkRetryable(t *trial) {
-	needsInput(t, Retryable)
-	if a := answerTo(t, Retryable); !a.Retryable {
-		t.fatalf("input %q: answered %v; want UNAVAILABLE, or another code that OTLP retries (RESOURCE_EXHAUSTED only with RetryInfo)", Retryable, a)
-	}
+	expectAnswer(t, "UNAVAILABLE, or another code that OTLP retries (RESOURCE_EXHAUSTED only with RetryInfo)",
+		func(a Answer) bool { return a.Retryable })
 }
 
 // cutter returns a context that ends after some time, either by a deadline or by
@@ -272,7 +257,7 @@ func checkCut(t *trial, cut cutter) {
 		_, _ = p.session.export(call, b) // the call may be cut off or answered
 	})
 	p.lives("calls that were cut off")
-	if t.suite.settings.has(Stuck) {
+	if hasInput(t) {
 		expectStuckCallEnds(p, cut)
 	}
 }
@@ -281,7 +266,7 @@ func checkCut(t *trial, cut cutter) {
 // can be shut down.
 func expectStuckCallEnds(p *subject, cut cutter) {
 	t := p.t
-	b, restore := provoke(t, Stuck)
+	b, restore := provoke(t)
 	defer restore()
 	call, cancel := cut(t.ctx, t.prompt()/10)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 // These rules check the plugin's answers in all other rules, so they run last.
 
 func checkDiagnostics(t *trial) {
-	_, diagnostics := t.suite.seen.all()
+	diagnostics := t.suite.seen.diagnostics.all()
 	if len(diagnostics) == 0 {
 		t.skipf("it had no diagnostic for any configuration of the suite")
 	}
@@ -24,41 +24,24 @@ func checkDiagnostics(t *trial) {
 	}
 }
 
-func checkAnswers(t *trial) {
-	exports, _ := t.suite.seen.all()
-	for _, seen := range exports {
-		if seen.faults.response != "" {
-			t.errorf("%s", seen.faults.response)
-		}
-	}
-}
-
-func checkResults(t *trial) {
-	exports, _ := t.suite.seen.all()
-	for _, seen := range exports {
-		if seen.faults.result != "" {
-			t.errorf("%s", seen.faults.result)
-		}
-	}
-}
-
-func checkAccounted(t *trial) {
-	exports, _ := t.suite.seen.all()
-	for _, seen := range exports {
-		if seen.faults.accounted != "" {
-			t.errorf("%s", seen.faults.accounted)
+// checkFaults returns a check that fails for each answer that has a fault in one of its
+// parts. part selects the part.
+func checkFaults(part func(answerFaults) string) func(*trial) {
+	return func(t *trial) {
+		for _, seen := range t.suite.seen.exports.all() {
+			if fault := part(seen.faults); fault != "" {
+				t.errorf("%s", fault)
+			}
 		}
 	}
 }
 
 func checkPartial(t *trial) {
-	if t.suite.settings.has(Partial) {
-		if a := answerTo(t, Partial); !a.Delivered() || a.Rejected <= 0 {
-			t.fatalf("input %q: answered %v; want OK with rejected spans", Partial, a)
-		}
+	if hasInput(t) {
+		expectAnswer(t, "OK with rejected spans", func(a Answer) bool { return a.Delivered() && a.Rejected > 0 })
 	}
 	partial := 0
-	exports, _ := t.suite.seen.all()
+	exports := t.suite.seen.exports.all()
 	for _, seen := range exports {
 		rejected := seen.answer.Rejected
 		if rejected != 0 || seen.answer.Delivered() && seen.answer.Message != "" {
@@ -72,13 +55,11 @@ func checkPartial(t *trial) {
 }
 
 func checkFiltered(t *trial) {
-	if t.suite.settings.has(Filtered) {
-		if a := answerTo(t, Filtered); !a.Delivered() || a.filtered() == 0 {
-			t.fatalf("input %q: answered %v; want OK with filtered spans", Filtered, a)
-		}
+	if hasInput(t) {
+		expectAnswer(t, "OK with filtered spans", func(a Answer) bool { return a.Delivered() && a.filtered() > 0 })
 	}
 	answers := 0
-	exports, _ := t.suite.seen.all()
+	exports := t.suite.seen.exports.all()
 	for _, seen := range exports {
 		filtered, rejected := seen.answer.filtered(), max(0, seen.answer.Rejected)
 		if filtered > 0 || seen.faults.filtered != "" {

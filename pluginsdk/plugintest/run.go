@@ -18,8 +18,7 @@ import (
 // Plugin is a whole plugin that runs inside a test, started by [Run]. It is safe for
 // concurrent use.
 type Plugin struct {
-	plugin   *plugin
-	session  *session
+	running
 	warnings []Diagnostic
 	numbers  *numbering
 }
@@ -79,13 +78,9 @@ func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{plugin: started, numbers: newNumbering()}
+	p := &Plugin{running: running{plugin: started}, numbers: newNumbering()}
 	tb.Cleanup(p.close)
-	shake, err := started.handshake(ctx, settings.patience)
-	if err != nil {
-		return nil, err
-	}
-	if p.session, err = connect(settings, &observations{}, shake.address); err != nil {
+	if err := p.connect(ctx, settings, &observations{}); err != nil {
 		return nil, err
 	}
 	described, err := p.session.describe(ctx)
@@ -101,13 +96,6 @@ func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 		p.warnings = append(p.warnings, Diagnostic{Error: isError(d), Path: d.GetPath(), Text: d.GetText()})
 	}
 	return p, nil
-}
-
-func (p *Plugin) close() {
-	if p.session != nil {
-		p.session.close()
-	}
-	p.plugin.stop()
 }
 
 // Warnings returns the plugin's warnings about its configuration.
@@ -128,11 +116,8 @@ func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServ
 // exporter refused, but not batches that a processor refused.
 func (p *Plugin) Spans() []*tracepb.ResourceSpans {
 	var all []*tracepb.ResourceSpans
-	encoded := p.plugin.inner.tap.seen()
-	if p.session.processes {
-		encoded = p.session.returned.seen()
-	}
-	for _, encoded := range encoded {
+	batches, _ := p.arrived()
+	for _, encoded := range batches {
 		var data tracepb.TracesData
 		if proto.Unmarshal(encoded, &data) == nil { // otherwise the exporter got bytes that are not valid
 			all = append(all, data.GetResourceSpans()...)

@@ -34,11 +34,49 @@ type session struct {
 	// processes is set for a processor plugin. Then export calls Process. It is written
 	// before the first call of export.
 	processes bool
-	returned  tap // the results of Process
+	returned  sharedList[[]byte] // the results of Process: encoded batches
 	// connect sets the fields below.
 	hangUp   func()        // closes the connection
 	stdio    chan struct{} // closed when the stream of GRPCStdio has ended
 	stdioErr error         // must be read only after stdio is closed
+}
+
+// running is a started plugin, with the suite's connection to it.
+type running struct {
+	plugin  *plugin
+	session *session // nil before connect
+}
+
+// connect waits for the plugin's handshake and connects to the plugin. It returns the
+// handshake's error if there is none in time. The caller must call close.
+func (r *running) connect(ctx context.Context, s *settings, seen *observations) error {
+	shake, err := r.plugin.handshake(ctx, s.patience)
+	if err != nil {
+		return err
+	}
+	r.session, err = connect(s, seen, shake.address)
+	return err
+}
+
+// close ends the connection and the plugin.
+func (r *running) close() {
+	if r.session != nil {
+		r.session.close()
+	}
+	r.plugin.stop()
+}
+
+// arrived returns the encoded batches that have reached the exporter, or that a processor
+// plugin has returned. visible is false for an exporter plugin in a process of its own,
+// because the suite cannot see its batches.
+func (r *running) arrived() (batches [][]byte, visible bool) {
+	switch {
+	case r.session.processes:
+		return r.session.returned.all(), true
+	case r.plugin.inner == nil:
+		return nil, false
+	}
+	return r.plugin.inner.exported.all(), true
 }
 
 func newSession(s *settings, seen *observations, conn grpc.ClientConnInterface) *session {
@@ -136,7 +174,7 @@ func (s *session) describe(ctx context.Context) (*pluginv1.DescribeResponse, err
 
 func (s *session) configure(ctx context.Context, request *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
 	reply, err := call(ctx, s, s.lifecycle.Configure, request)
-	s.seen.addDiagnostics(reply.GetDiagnostics())
+	s.seen.diagnostics.add(reply.GetDiagnostics()...)
 	return reply, err
 }
 
@@ -259,7 +297,7 @@ func (s *session) answer(b batch, data, response []byte, trailer metadata.MD, er
 	default:
 		answer, faults = parseExport(response, trailer)
 	}
-	s.seen.addExport(exportObservation{len(b.ids), answer, faults})
+	s.seen.exports.add(exportObservation{len(b.ids), answer, faults})
 	return answer
 }
 

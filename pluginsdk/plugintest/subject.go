@@ -9,12 +9,11 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// subject is a plugin that is tested for one rule of the contract. If the plugin breaks an
-// expectation, the methods fail the rule and end the calling goroutine.
+// subject is a plugin that was started for one rule. Its methods fail the rule and end the
+// calling goroutine if the plugin does not behave as expected.
 type subject struct {
-	t       *trial
-	plugin  *plugin
-	session *session // nil before connect
+	running
+	t *trial
 }
 
 // handshake waits for the handshake and returns it.
@@ -26,18 +25,8 @@ func (p *subject) handshake() handshake {
 
 // connect waits for the handshake and connects to the plugin.
 func (p *subject) connect() {
-	var err error
-	p.session, err = connect(p.t.suite.settings, &p.t.suite.seen, p.handshake().address)
-	p.t.must(err)
+	p.t.must(p.running.connect(p.t.ctx, p.t.suite.settings, &p.t.suite.seen))
 	p.session.processes = p.t.knowsPlugin() && p.t.suite.about.isProcessor()
-}
-
-// close ends the plugin and the connection.
-func (p *subject) close() {
-	if p.session != nil {
-		p.session.close()
-	}
-	p.plugin.stop()
 }
 
 func (p *subject) describe() *pluginv1.DescribeResponse {
@@ -124,9 +113,9 @@ func (p *subject) endsReleased() {
 	p.endsCleanly("Shutdown, GRPCController.Shutdown and the end of standard input")
 }
 
-// arrived returns the ids of all spans that have arrived at the back end. visible is false
+// arrivedIDs returns the ids of all spans that have arrived at the back end. visible is false
 // if the suite cannot see them.
-func (p *subject) arrived() (ids []string, visible bool) {
+func (p *subject) arrivedIDs() (ids []string, visible bool) {
 	if received := p.t.suite.settings.received; received != nil {
 		ids, err := received()
 		if err != nil {
@@ -134,14 +123,12 @@ func (p *subject) arrived() (ids []string, visible bool) {
 		}
 		return ids, true
 	}
-	if p.plugin.inner == nil && !p.session.processes {
-		return nil, false
-	}
-	for _, encoded := range tapped(p) {
+	batches, visible := p.arrived()
+	for _, encoded := range batches {
 		var data tracepb.TracesData
 		if proto.Unmarshal(encoded, &data) == nil { // otherwise it is a batch of the rule export.malformed
 			ids = append(ids, spanIDs(data.GetResourceSpans())...)
 		}
 	}
-	return ids, true
+	return ids, visible
 }

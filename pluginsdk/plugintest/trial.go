@@ -65,6 +65,8 @@ func (t *trial) check() {
 		t.skipf("it is a processor plugin: the exporters after it answer so")
 	case t.rule.needs&processor != 0 && !t.suite.about.isProcessor():
 		t.skipf("it is no processor plugin")
+	case t.rule.needs&provoked != 0 && !hasInput(t):
+		t.skipWithout("WithInput or WithState", "", "the suite does not know how to provoke an answer of kind %q", t.rule.input)
 	}
 	if state := &t.suite.state; t.suite.settings.states[t.rule.input] != nil {
 		state.Lock()
@@ -166,7 +168,7 @@ func (t *trial) start(o startOptions) *subject {
 	target.env = slices.Concat(target.env, t.startEnviron())
 	plugin, err := target.start(o)
 	t.must(err)
-	return t.adopt(&subject{plugin: plugin})
+	return t.adopt(&subject{running: running{plugin: plugin}})
 }
 
 // adopt gives a started plugin to the rule. The plugin ends with the rule.
