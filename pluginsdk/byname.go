@@ -11,10 +11,10 @@ import (
 )
 
 // MainByName is [Main] for an executable that contains several plugins. It runs the
-// plugin whose Spec.Name is the last part of the path of the command. So each plugin is
-// started by a link to the executable with the plugin's name. If no plugin has the name
-// of the command, the arguments "install FOLDER" copy the executable to a folder and make
-// the links. MainByName does not return.
+// plugin with the Spec.Name that is the last part of the command's path. So each plugin
+// is started by a link to the executable with the plugin's name. If no plugin has the
+// name of the command, the arguments "install FOLDER" copy the executable to a folder and
+// make the links. MainByName does not return.
 func MainByName(specs ...Spec) {
 	for _, spec := range specs {
 		if len(os.Args) > 0 && filepath.Base(os.Args[0]) == spec.Name {

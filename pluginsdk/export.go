@@ -126,8 +126,8 @@ func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (cont
 const mostForAnswer = 500 * time.Millisecond
 
 // inTimeToAnswer returns a context that ends before the deadline of ctx: earlier by a
-// tenth of the remaining time, but at most by mostForAnswer. So a plugin whose back end
-// does not answer can still send the reason to the host.
+// tenth of the remaining time, but at most by mostForAnswer. So if the back end does not
+// answer, the plugin can still send the reason to the host.
 func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

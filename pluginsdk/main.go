@@ -132,7 +132,7 @@ func openStdout(env *Env, log *slog.Logger) io.Writer {
 	return f
 }
 
-// openDescriptor returns a file for a descriptor, whose number is the text value. Child
+// openDescriptor returns a file for the descriptor with the number in value. Child
 // processes do not inherit the descriptor.
 func openDescriptor(value, name string) (*os.File, error) {
 	fd, err := strconv.Atoi(value)

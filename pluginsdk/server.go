@@ -47,7 +47,7 @@ func newServer(p *plugin) *grpc.Server {
 	return server
 }
 
-// checkOnly is a health server whose method Watch fails, because a graceful stop of the
+// checkOnly is a health server without the method Watch, because a graceful stop of the
 // server would wait for the streams of Watch. Hosts call only Check.
 type checkOnly struct{ *health.Server }
 

@@ -19,7 +19,7 @@ type recorded struct {
 	stub tracetest.SpanStub
 }
 
-// nothing is an empty span, whose methods return zero values. It implements the methods
+// nothing is an empty span. Its methods return zero values. It implements the methods
 // that a later SDK adds.
 var nothing = tracetest.SpanStub{}.Snapshot()
 

@@ -7,21 +7,22 @@ type accounting struct {
 	delivered sharedList[delivery]
 }
 
-// delivery is a batch that was answered OK.
+// delivery describes a batch that the plugin has answered with OK.
 type delivery struct {
 	ids []string
-	// Filtered spans must not arrive, and rejected spans may.
+	// filtered and rejected are the numbers of spans in the plugin's answer. Filtered spans
+	// must not arrive at the back end. Rejected spans may arrive.
 	filtered, rejected int
 }
 
-// deliver sends a batch that the plugin must answer with OK, and records it.
+// deliver sends a batch, which the plugin must answer with OK, and records the answer.
 func (a *accounting) deliver(b batch) {
 	answer := a.p.delivers(b)
 	a.delivered.add(delivery{b.ids, answer.filtered(), max(0, answer.Rejected)})
 }
 
-// balance fails the rule if spans are missing or arrived several times. If the suite
-// cannot see arrivals, the answers suffice.
+// balance fails the rule if delivered spans have not arrived at the back end, or several
+// times. It does nothing if the suite cannot see the spans that arrive.
 func (a *accounting) balance() {
 	ids, visible := a.p.arrivedIDs()
 	if !visible {
@@ -36,8 +37,8 @@ func (a *accounting) balance() {
 	}
 }
 
-// compare fails the rule if counts, the number of arrivals of each span, does not match the
-// answer.
+// compare fails the rule if the arrivals of the batch's spans do not match the plugin's
+// answer. counts is the number of arrivals by span id.
 func (d delivery) compare(t *trial, counts map[string]int) {
 	var lost, repeated []string
 	for _, id := range d.ids {

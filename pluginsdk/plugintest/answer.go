@@ -15,24 +15,25 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Answer is a plugin's answer to a batch, as a host reads it.
+// Answer is a plugin's answer to a batch, as a host understands it.
 type Answer struct {
-	// Code is the gRPC code in OTLP's spelling: "OK", "UNAVAILABLE".
+	// Code is the name of the gRPC code, in upper case: "OK", "UNAVAILABLE".
 	Code string
 	// Message is the plugin's text for a code other than OK, or for a partial success.
 	Message string
-	// Retryable reports whether a host sends the batch again. It is false for OK.
+	// Retryable reports whether a host would send the batch again. It is false for OK.
 	Retryable bool
-	// RetryAfter is the pause that the back end asked for. Zero if it did not ask.
+	// RetryAfter is the pause before the next attempt that the plugin asks for. Zero if it
+	// asks for none.
 	RetryAfter time.Duration
-	// Rejected is the number of spans that the back end refused finally, of a batch that was
-	// answered with OK.
+	// Rejected is the number of spans that the back end has refused for good, although the
+	// plugin answered OK. It is zero for other codes.
 	Rejected int
-	// Filtered is the number of spans that each processor dropped on purpose, by
-	// processor. Nil if there are none.
+	// Filtered has the number of spans that each processor has dropped on purpose, by the
+	// processor's name. Nil if there are none.
 	Filtered map[string]int
-	// Whole reports that a processor plugin returned a whole batch. It is false for a
-	// patch, and for a batch without changes.
+	// Whole reports that a processor plugin has returned the whole batch. It is false if the
+	// plugin has returned a patch, or nothing because the batch is unchanged.
 	Whole bool
 }
 
@@ -40,7 +41,7 @@ type Answer struct {
 // delivered, except rejected and filtered spans.
 func (a Answer) Delivered() bool { return a.Code == codeOK }
 
-// String returns the answer in a line.
+// String returns the answer in one line of text.
 func (a Answer) String() string {
 	var b strings.Builder
 	b.WriteString(a.Code)
@@ -61,8 +62,8 @@ func (a Answer) String() string {
 
 const codeOK = "OK"
 
-// answerFaults describes the faults in the parts of an answer. A field is empty if its
-// part has no fault.
+// answerFaults describes faults in the encoded parts of an answer. A field is empty if
+// its part has no fault.
 type answerFaults struct{ response, result, accounted, filtered string }
 
 func answerOfError(err error) Answer {
@@ -70,7 +71,8 @@ func answerOfError(err error) Answer {
 	return Answer{Code: e.Code, Message: e.Error(), Retryable: !e.Final, RetryAfter: e.After}
 }
 
-// parseExport parses an OK answer to Export.
+// parseExport parses the encoded response and the trailers of a call of Export that was
+// answered with OK.
 func parseExport(response []byte, trailer metadata.MD) (a Answer, faults answerFaults) {
 	var msg coltracepb.ExportTraceServiceResponse
 	if err := proto.Unmarshal(response, &msg); err != nil {
@@ -85,8 +87,9 @@ func parseExport(response []byte, trailer metadata.MD) (a Answer, faults answerF
 	return a, faults
 }
 
-// parseProcess parses an OK answer to Process of a batch. It also returns the batch as a
-// host passes it on.
+// parseProcess parses the encoded response and the trailers of a call of Process that was
+// answered with OK. encoded is the batch b. result is the encoded batch that a host would
+// send to its exporters.
 func parseProcess(b batch, encoded, response []byte, trailer metadata.MD) (a Answer, faults answerFaults, result []byte) {
 	a.Code = codeOK
 	a.Filtered, faults.filtered = parseFiltered(trailer)
@@ -123,8 +126,8 @@ func parseProcess(b batch, encoded, response []byte, trailer metadata.MD) (a Ans
 	return a, faults, result
 }
 
-// parseFiltered returns the counts of the trailers, and the fault of a trailer that a
-// host cannot read.
+// parseFiltered returns the numbers of filtered spans in the trailers. fault describes a
+// trailer that a host could not read; it is empty if there is none.
 func parseFiltered(trailer metadata.MD) (filtered map[string]int, fault string) {
 	counts, unread := wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
 	for processor, count := range counts {
@@ -143,15 +146,16 @@ func parseFiltered(trailer metadata.MD) (filtered map[string]int, fault string) 
 	return filtered, fault
 }
 
-// longestName is the longest name under which a host counts filtered spans.
+// longestName is the length in bytes of the longest name under which a host counts
+// filtered spans.
 const longestName = 64
 
-// isProcessorName reports whether a host counts filtered spans under the name.
+// isProcessorName reports whether a host would count filtered spans under this name.
 func isProcessorName(name string) bool {
 	return name != "" && len(name) <= longestName && !strings.ContainsAny(name, " \t\n,=")
 }
 
-// filtered returns the number of spans that processors dropped.
+// filtered returns the sum of the numbers in Filtered.
 func (a Answer) filtered() int {
 	sum := 0
 	for _, n := range a.Filtered {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Conformance tries every rule of the contract on the plugin, each in a subtest named by
-// the rule's id. It returns when all rules have been tried and every process has ended. If
-// the file of a [Binary] is not executable, t fails at once.
+// Conformance tests the plugin against every rule of the contract, each in a subtest with
+// the rule's id as its name. It blocks until all rules have been tried and every process
+// has ended. If the file of a [Binary] is not executable, t fails at once.
 func Conformance(t *testing.T, target Target, opts ...Option) {
 	t.Helper()
 	c, err := newChecker(target, opts)
@@ -21,7 +21,7 @@ func Conformance(t *testing.T, target Target, opts ...Option) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer cancel() // the flag -run of go test may leave out rules
+	defer cancel() // the flag -run of go test may have left out rules, which still run
 	running.Go(func() { c.run(ctx) })
 	for _, v := range c.verdicts {
 		t.Run(v.rule.id, func(t *testing.T) {
@@ -37,11 +37,11 @@ func Conformance(t *testing.T, target Target, opts ...Option) {
 	}
 }
 
-// Check is [Conformance] without package testing, for a command line. It tries every rule
-// and returns a report with the outcome of each. It blocks until every process has ended.
-// If ctx ends earlier, the remaining rules are skipped. Check returns an error if there is
-// nothing to test, for example if the file does not exist. A plugin that breaks rules is
-// no error.
+// Check is [Conformance] without package testing, for a command line. It tests the plugin
+// against every rule, and returns a report with the outcome of each rule. It blocks until
+// every process has ended. If ctx ends earlier, the remaining rules are skipped. Check
+// returns an error if there is nothing to test, for example if the file does not exist.
+// It returns no error for a plugin that breaks rules.
 func Check(ctx context.Context, target Target, opts ...Option) (*Report, error) {
 	c, err := newChecker(target, opts)
 	if err != nil {
@@ -55,24 +55,24 @@ func Check(ctx context.Context, target Target, opts ...Option) (*Report, error) 
 	return report, nil
 }
 
-// checker is one run of the suite over one target.
+// checker is one run of the suite against one plugin.
 type checker struct {
 	settings *settings
 	target   Target
 	verdicts []*verdict // in the order of the rules in the table
 	numbers  *numbering
 	seen     observations
-	// A running rule locks state for reading, or for writing if the rule changes the
-	// state of the back end.
+	// state is locked while a rule runs: for reading by most rules, and for writing by a
+	// rule that changes the state of the back end. So such a rule runs alone.
 	state sync.RWMutex
 
-	shake handshake // written by the rule handshake.line, and read by later rules
-	about about     // written by the rule describe.answered, and read by later rules
+	shake handshake // the plugin's handshake; the rule handshake.line writes it, and later rules read it
+	about about     // the answer to Describe; the rule describe.answered writes it, and later rules read it
 }
 
 type verdict struct {
 	rule   rule
-	done   chan struct{} // closed when result has been written
+	done   chan struct{} // closed when result is complete
 	result Result
 }
 
@@ -96,7 +96,7 @@ func newChecker(target Target, opts []Option) (*checker, error) {
 	return c, nil
 }
 
-// run tries all rules, several at a time, and returns when the last rule has ended.
+// run tries all rules, several at a time, and returns when all have ended.
 func (c *checker) run(ctx context.Context) {
 	slots := make(chan struct{}, c.settings.parallel)
 	var running sync.WaitGroup
@@ -118,11 +118,13 @@ func (c *checker) run(ctx context.Context) {
 	running.Wait()
 }
 
-// awaitPrerequisites waits for the rules that v builds upon. If v runs last, it waits for
-// all rules that do not. It returns true if the plugin keeps all rules that v builds upon.
+// awaitPrerequisites waits for the rules that the rule of v builds upon. If the plugin
+// breaks one of them, it marks v as skipped and returns false. If the rule judges the
+// answers to other rules, it also waits for these.
 func (c *checker) awaitPrerequisites(v *verdict) bool {
 	for _, other := range c.verdicts {
-		// The table is ordered, so no rule waits for a later rule.
+		// A rule builds only upon earlier rules of the table, so two rules never wait for each
+		// other.
 		needed := slices.Contains(v.rule.after, other.rule.id)
 		if !needed && (!v.rule.last || other.rule.last) {
 			continue

@@ -8,7 +8,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// handshake is the first line of a plugin in go-plugin's form,
+// handshake has fields of the first line that a plugin prints. Its form is go-plugin's:
 // CORE|APP|NETWORK|ADDRESS|PROTOCOL|CERTIFICATE|MULTIPLEX.
 type handshake struct{ core, app, address, certificate string }
 
@@ -16,7 +16,7 @@ type handshake struct{ core, app, address, certificate string }
 // optional.
 var handshakeForm = regexp.MustCompile(`^([0-9]+)\|([0-9]+)\|unix\|(/[^|]*)\|grpc(?:\|([^|]*)(?:\|[^|]*)?)?$`)
 
-// parseHandshake parses a line. It reports false if the line is no handshake.
+// parseHandshake parses a line of output. ok is false if the line is no handshake.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := handshakeForm.FindStringSubmatch(line)
 	if fields == nil {
@@ -25,8 +25,8 @@ func parseHandshake(line string) (h handshake, ok bool) {
 	return handshake{core: fields[1], app: fields[2], address: fields[3], certificate: fields[4]}, true
 }
 
-// checkVersions returns an error unless both protocol versions are the versions of the
-// host.
+// checkVersions returns an error unless the handshake has the versions of go-plugin's
+// core protocol and of the contract that hosts support.
 func (h handshake) checkVersions() error {
 	if h.core != strconv.Itoa(wire.CoreProtocolVersion) || h.app != strconv.Itoa(wire.ProtocolVersion) {
 		return fmt.Errorf("it names core protocol %s and version %s; want %d and %d", h.core, h.app, wire.CoreProtocolVersion, wire.ProtocolVersion)

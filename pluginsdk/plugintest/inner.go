@@ -9,18 +9,19 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// inner is a plugin that runs in this process. It has a real socket.
+// inner is a plugin that runs in this process, behind a real socket.
 type inner struct {
 	quit        context.CancelFunc
 	hostStdin   *io.PipeWriter
 	ended       chan struct{}      // closed when pluginsdk.Run has returned
 	exported    sharedList[[]byte] // the encoded batches that have reached the exporter
-	stdout, log buffer             // text of Setup.Stdout, and of the log
+	stdout, log buffer             // what the plugin has written to Setup.Stdout, and its log
 }
 
 var _ runner = (*inner)(nil)
 
-// startInner runs a Spec in this process.
+// startInner starts the plugin that spec declares in this process. environ has the
+// variables that a host would set.
 func (p *plugin) startInner(spec pluginsdk.Spec, environ []string) {
 	stdin, hostStdin := io.Pipe()
 	handshake, pluginStdout := io.Pipe()
@@ -42,10 +43,10 @@ func (p *plugin) startInner(spec pluginsdk.Spec, environ []string) {
 	p.runner, p.inner, p.exit = in, in, func() error { return err }
 	var reading sync.WaitGroup
 	reading.Go(func() { p.out.readStdout(handshake) })
-	go func() { // ends with Run, and stop waits for it
+	go func() { // this goroutine ends with Run; stop waits for it
 		defer close(in.ended)
 		err = pluginsdk.Run(ctx, env, spec)
-		_ = pluginStdout.Close() // closing a pipe in memory never fails
+		_ = pluginStdout.Close() // never fails, because it is a pipe in memory
 		reading.Wait()
 		_ = stdin.Close()
 	}()
@@ -86,7 +87,8 @@ type tappedExporter struct {
 	exported *sharedList[[]byte]
 }
 
-// Export keeps the batch with the edits of the processors, and passes it on.
+// Export records the batch, with the edits of the processors, and passes it to the
+// exporter.
 func (e tappedExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	e.exported.add(b.Bytes())
 	return e.Exporter.Export(ctx, b)

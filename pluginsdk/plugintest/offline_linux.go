@@ -10,8 +10,8 @@ import (
 )
 
 // setAttributes makes the kernel kill the plugin when this process dies, because a plugin
-// under test may ignore SIGTERM. If offline is true, the plugin gets a network of its own,
-// without an active interface, and with separate counters.
+// under test may ignore SIGTERM. If offline is true, the plugin also gets a network of
+// its own, without an active interface and with counters of its own.
 func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	attr.Pdeathsig = syscall.SIGKILL
 	if !offline {
@@ -19,23 +19,23 @@ func setAttributes(attr *syscall.SysProcAttr, offline bool) {
 	}
 	attr.Cloneflags = syscall.CLONE_NEWNET
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
-		// Only root may create a network namespace. In a user namespace of its own, the plugin
-		// may, too. It maps the current user and group to themselves.
+		// Only root may create a network namespace. Any user may do so inside of a new user
+		// namespace, which keeps the ids of user and group.
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
 	}
 }
 
-// noNamespaces reports whether a start failed because this machine does not allow a process
-// a network of its own.
+// noNamespaces reports whether err is the error of a start that failed because this
+// machine gives no process a network of its own.
 func noNamespaces(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
 }
 
-// networkUse returns the number of packets that a process started offline has tried to
-// send: packets that left, and packets without a route. The kernel itself sends no IPv6
-// packets there, because that needs an active interface.
+// networkUse returns the number of packets that a process without a network has tried to
+// send. It counts sent packets, and packets without a route. All are the plugin's,
+// because the kernel sends packets of its own only through an active interface.
 func networkUse(pid int) (attempts int, err error) {
 	v4, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/snmp", pid))
 	if err != nil {
@@ -48,9 +48,9 @@ func networkUse(pid int) (attempts int, err error) {
 	return packetsSent(string(v4), string(v6)), nil
 }
 
-// packetsSent adds up the counters of packets sent. IPv4's file has a line of names
-// and a line of values, both of which begin with "Ip:". IPv6's file has a name and a
-// value on each line.
+// packetsSent adds up the counters of packets in two files of /proc. The file for IPv4
+// has a line of names and then a line of values, which both begin with "Ip:". The file
+// for IPv6 has a name and a value on each line.
 func packetsSent(v4, v6 string) (sum int) {
 	add := func(name, value string) {
 		switch name {

@@ -13,9 +13,9 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Option adjusts [Conformance], [Check], [Run] and [Diagnose]. If the same option is
-// given several times, the last counts. But [WithEnv], [WithInput] and [WithState] add to
-// earlier options.
+// Option adjusts [Conformance], [Check], [Run] and [Diagnose]. If an option is given
+// several times, the last one counts. [WithEnv], [WithInput] and [WithState] add to
+// earlier options of the same kind instead.
 type Option func(*settings)
 
 type settings struct {
@@ -47,9 +47,9 @@ func newSettings(opts []Option) *settings {
 	return s
 }
 
-// WithEnv adds variables to the operator's environment, "KEY=value". As a host does, the
-// suite passes in Configure only the variables that the plugin declares in Describe. An
-// entry without "=" has an empty value.
+// WithEnv adds variables, in the form "KEY=value", that an operator would set for the
+// host. As a host does, the suite sends the plugin only variables that it declares in
+// Describe. An entry without "=" has an empty value.
 func WithEnv(environ ...string) Option {
 	environ = slices.Clone(environ)
 	return func(s *settings) {
@@ -60,31 +60,32 @@ func WithEnv(environ ...string) Option {
 	}
 }
 
-// WithConfig sets the operator's configuration for the plugin, a YAML or JSON
-// document. The default, and nil, is no configuration.
+// WithConfig sets the configuration that an operator would write for the plugin, a YAML
+// or JSON document. Nil, the default, means no configuration.
 func WithConfig(document []byte) Option {
 	document = slices.Clone(document)
 	return func(s *settings) { s.config = document }
 }
 
-// WithBadConfig sets a configuration that the plugin must refuse. Without it the suite
-// sends bytes that are neither YAML nor JSON. If the plugin accepts them, the rule is
-// skipped, because the plugin seems to read no configuration.
+// WithBadConfig sets a configuration that the plugin must refuse, for the rule
+// configure.refused. By default, the suite sends bytes that are neither YAML nor JSON. If
+// the plugin accepts these, the rule is skipped, because the plugin seems to read no
+// configuration.
 func WithBadConfig(document []byte) Option {
 	document = slices.Clone(document)
 	return func(s *settings) { s.badConfig = document }
 }
 
-// WithContext sets the source of the spans, as passed with Configure. By default all
-// its fields are empty.
+// WithContext sets the description of the host that the plugin gets as Setup.Context. By
+// default all its fields are empty.
 func WithContext(source pluginsdk.StaticContext) Option {
 	return func(s *settings) { s.context = source }
 }
 
 // WithPatience sets the time for which the suite waits for an answer or the end of a
-// process. The default, used for zero or less, is 20 s. If the contract grants a
-// plugin two seconds, the suite grants a quarter of the patience, by default 5 s. So no
-// plugin fails on a busy machine.
+// process. The default is 20 s, also for zero and negative values. If the contract grants
+// a plugin two seconds, the suite grants a quarter of the patience, by default 5 s, so
+// that no plugin fails on a busy machine.
 func WithPatience(d time.Duration) Option {
 	return func(s *settings) {
 		if d > 0 {
@@ -93,28 +94,29 @@ func WithPatience(d time.Duration) Option {
 	}
 }
 
-// WithParallel sets the number of rules that run at a time, each with processes of its
-// own. The default is 4; values below 1 count as 1.
+// WithParallel sets the number of rules that run at the same time, each with processes of
+// its own. The default is 4. Values below 1 count as 1.
 func WithParallel(rules int) Option {
 	return func(s *settings) { s.parallel = max(1, rules) }
 }
 
-// WithRules selects the rules that match one of the patterns, and the rules that they
-// build upon. A pattern has the form of path.Match: "export.empty", "export.*". If a
-// pattern matches no rule, [Check] returns an error.
+// WithRules restricts the suite to rules with an id that matches one of the patterns, and
+// the rules that they build upon. A pattern has the form of path.Match: "export.empty",
+// "export.*". If a pattern matches no rule, [Check] returns an error.
 func WithRules(patterns ...string) Option {
 	patterns = slices.Clone(patterns)
 	return func(s *settings) { s.only = patterns }
 }
 
-// Input names an outcome that a request of [WithInput], or a state of [WithState],
-// produces.
+// Input names an outcome of a batch. [WithInput] gives a batch with this outcome, or
+// [WithState] a state of the back end in which every batch has it.
 type Input string
 
-// The inputs. A rule that needs an input is skipped if neither [WithInput] nor [WithState]
-// gives this input.
+// The outcomes that rules need. A rule is skipped if neither [WithInput] nor [WithState]
+// is given for its outcome.
 const (
-	// Permanent is a batch that the plugin must refuse finally.
+	// Permanent is a batch that the plugin must refuse for good, so that a host does not
+	// send it again.
 	Permanent Input = "permanent"
 	// Retryable is a batch that the plugin must refuse in a way that makes the host retry.
 	Retryable Input = "retryable"
@@ -122,59 +124,62 @@ const (
 	Partial Input = "partial"
 	// Filtered is a batch with at least one span that a processor drops.
 	Filtered Input = "filtered"
-	// Slow is a batch that takes more than half a second to deliver, and less than two.
-	// It is used to end the plugin in the middle of a call.
+	// Slow is a batch that takes between half a second and two seconds to deliver. The suite
+	// uses it to end the plugin in the middle of a call.
 	Slow Input = "slow"
-	// Stuck is a batch with a delivery that hangs until the call is cancelled, or its
-	// deadline is exceeded.
+	// Stuck is a batch that hangs in delivery until the call is cancelled or its deadline
+	// has passed.
 	Stuck Input = "stuck"
 )
 
-// WithInput sets a request that has the outcome of input in the tested plugin. It may be
-// given once for each [Input].
+// WithInput sets a request that has the outcome input when the tested plugin gets it. It
+// may be given once for each [Input]. The suite does not change the request.
 func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Option {
 	return func(s *settings) { s.inputs[input] = request }
 }
 
-// WithState is [WithInput] for a back end whose state decides the outcome, such as a
-// locked database, a missing table, or a receiver that is down. enter puts the back
-// end into a state in which every batch has the outcome of input, and returns the
-// function that restores the back end. WithState may be given once for each [Input].
-// The batch is the request of WithInput, or else a batch of the suite.
+// WithState is for a back end with a state that decides the outcome of a batch, such as a
+// locked database, a missing table, or a receiver that is down. enter puts the back end
+// into a state in which every batch has the outcome input, and returns a function that
+// restores the back end. WithState may be given once for each [Input]. The suite sends
+// the request of [WithInput] for the same input, or else a batch of its own.
 //
-// The suite calls enter while no other rule runs. It always calls restore, once. For
-// [Slow] it calls restore after a second, while the call is in flight. An error of
-// either function fails the rule.
+// The suite calls enter while no other rule runs, and always calls restore once. For
+// [Slow] it calls restore after a second, while the call is in flight. If enter or
+// restore returns an error, the rule fails.
 func WithState(input Input, enter func() (restore func() error, err error)) Option {
 	return func(s *settings) { s.states[input] = enter }
 }
 
-// WithReceived sets a function that returns the ids of all spans that have arrived at
-// the back end so far, as 16 hexadecimal digits. The suite calls it as soon as an
-// Export is answered, to find plugins that answer before delivery. The function must be
-// safe for concurrent use.
+// WithReceived sets a function that returns the ids of all spans that have arrived at the
+// back end so far, each as 16 hexadecimal digits. The suite calls it as soon as the
+// plugin has answered a batch, to find plugins that answer before the spans have arrived.
+// The function must be safe for concurrent use.
 func WithReceived(spanIDs func() ([]string, error)) Option {
 	return func(s *settings) { s.received = spanIDs }
 }
 
-// WithProgress sets a function that [Check] and [Conformance] call when a rule begins, with
-// the numbers of rules that have ended and of all rules. It must be safe for concurrent
-// use.
+// WithProgress sets a function that [Check] and [Conformance] call when a rule begins.
+// done is the number of rules that have ended, and total the number of all rules. The
+// function must be safe for concurrent use.
 func WithProgress(progress func(rule string, done, total int)) Option {
 	return func(s *settings) { s.progress = progress }
 }
 
-// prompt returns the time that the suite allows if the contract allows two seconds.
+// prompt returns the time that the suite grants a plugin if the contract grants two
+// seconds.
 func (s *settings) prompt() time.Duration { return s.patience / 4 }
 
-// granted returns the variables of env that match the patterns, as a host grants them.
+// granted returns the variables of WithEnv that the plugin declares by patterns. A host
+// would send it only these.
 func (s *settings) granted(patterns []string) map[string]string {
 	granted := maps.Clone(s.env)
 	maps.DeleteFunc(granted, func(name, _ string) bool { return !declared(patterns, name) })
 	return granted
 }
 
-// request returns the Configure request of a host, for a plugin that declares the patterns.
+// request returns the request of Configure that a host would send to a plugin that
+// declares variables by these patterns.
 func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
 	source := s.context
 	return &pluginv1.ConfigureRequest{Env: s.granted(patterns), Config: s.config, Context: &pluginv1.StaticContext{

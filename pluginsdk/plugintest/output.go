@@ -10,42 +10,43 @@ import (
 	"sync"
 )
 
-// output counts the lines of a plugin on descriptors 1 and 2, and keeps the last
-// lines. It is safe for concurrent use.
+// output counts the lines that a plugin prints on descriptors 1 and 2, and keeps the last
+// few. It is safe for concurrent use.
 type output struct {
-	first chan string // capacity 1: the first line of standard output
+	first chan string // receives the first line of standard output; has capacity 1
 
 	mu         sync.Mutex
 	lines      int
-	handshakes int // lines of standard output in the form of a handshake
+	handshakes int // number of lines of standard output that have the form of a handshake
 	last       []string
 }
 
 const (
-	tailLines = 6   // lines kept
-	tailBytes = 400 // bytes kept of each line
+	tailLines = 6   // number of lines in output.last
+	tailBytes = 400 // length in bytes to which each of these lines is cut
 )
 
 func newOutput() *output { return &output{first: make(chan string, 1)} }
 
-// readStdout and readStderr read r to its end, so that no write of the plugin blocks.
+// readStdout and readStderr read a descriptor of the plugin to its end, so that no write
+// of the plugin blocks.
 func (o *output) readStdout(r io.Reader) { o.read(r, true) }
 func (o *output) readStderr(r io.Reader) { o.read(r, false) }
 
 func (o *output) read(r io.Reader, stdout bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for first := stdout; ; {
-		line, err := lines.ReadSlice('\n') // a line longer than the buffer counts as several
+		line, err := lines.ReadSlice('\n') // a line that is longer than the buffer counts as several lines
 		if len(line) > 0 {
 			text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")
 			if first {
-				o.first <- text // does not block, because it is the only text for this channel
+				o.first <- text // does not block, because only one text is ever sent to this channel
 				first = false
 			}
 			o.add(text, stdout)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return // end of file, or the suite closed the pipe
+			return // the end of the file, or an error because the suite has closed the pipe
 		}
 	}
 }

@@ -18,44 +18,48 @@ import (
 )
 
 type startOptions struct {
-	// handshake replaces variables of the handshake. An empty value omits a variable.
+	// handshake replaces the values of variables of the handshake. A variable with an empty
+	// value is omitted.
 	handshake map[string]string
-	// pathOnly omits all base variables except PATH.
+	// pathOnly omits all variables that every plugin gets, except PATH.
 	pathOnly bool
-	// If unshared is set, the process gets no descriptor for the host's standard output.
+	// unshared starts the process without the descriptor for output to the host's standard
+	// output.
 	unshared bool
-	// If offline is set, the process gets no network.
+	// offline starts the process without a network.
 	offline bool
 }
 
 var asHost startOptions
 
-// plugin is a started plugin, in a process of its own or in this process. The caller
-// of start must call stop.
+// plugin is a started plugin, in a process of its own or in this process. It must be
+// ended by stop.
 type plugin struct {
 	runner
 	folder  *launch.Folder
-	sockets string // folder for the plugin's socket
+	sockets string // path of the folder for the plugin's socket
 	out     *output
-	// exit returns nil after exit status 0, and otherwise an error with the status or
-	// signal. It must not be called before Done is closed.
+	// exit returns nil if the plugin ended with status 0, and otherwise an error with the
+	// status or the signal. It must not be called before Done is closed.
 	exit  func() error
 	inner *inner // nil if the plugin runs in a process
 }
 
-// runner runs a plugin. For a process it is a *launch.Child, and in this process an *inner.
+// runner controls a running plugin. A *launch.Child controls a process, and an *inner a
+// plugin in this process.
 type runner interface {
 	Signal(syscall.Signal)
 	CloseStdin()
-	// Kill ends the plugin at once.
+	// Kill ends the plugin at once. why is for the log.
 	Kill(why string)
 	// Done is closed when the plugin has ended.
 	Done() <-chan struct{}
-	// PID returns 0 for a plugin in this process.
+	// PID returns the id of the plugin's process, or 0 for a plugin in this process.
 	PID() int
 }
 
-// start starts the target. It does not wait for the handshake.
+// start starts the plugin, in a process or in this process. It does not wait for the
+// handshake. The caller must call stop.
 func (t Target) start(o startOptions) (*plugin, error) {
 	folder, err := launch.NewFolder(nil)
 	if err != nil {
@@ -86,7 +90,7 @@ func (p *plugin) startProcess(t Target, o startOptions) error {
 		if shared, err = openNull(); err != nil {
 			return err
 		}
-		defer func() { _ = shared.Close() }() // nothing was written to it
+		defer func() { _ = shared.Close() }() // nothing was written to it, so nothing can be lost
 	}
 	child := launch.NewChild()
 	p.runner = child
@@ -109,13 +113,14 @@ func (p *plugin) startProcess(t Target, o startOptions) error {
 	return nil
 }
 
-// openNull opens the file that stands for the host's standard output.
+// openNull opens /dev/null, which the suite uses in place of the host's standard output.
 func openNull() (*os.File, error) { return os.OpenFile(os.DevNull, os.O_WRONLY, 0) }
 
-// baseEnviron returns the variables that every plugin gets, or only PATH.
+// baseEnviron returns the variables that a host passes to every plugin, or only PATH if
+// pathOnly is true.
 func baseEnviron(pathOnly bool) []string {
 	var environ []string
-	for _, entry := range os.Environ() { //nolint:forbidigo // a host passes on its own environment
+	for _, entry := range os.Environ() { //nolint:forbidigo // a host passes on its own variables, too
 		name, _, _ := strings.Cut(entry, "=")
 		if wire.BaseVariable(name) && (!pathOnly || name == "PATH") {
 			environ = append(environ, entry)
@@ -124,13 +129,14 @@ func baseEnviron(pathOnly bool) []string {
 	return environ
 }
 
-// environ returns the base variables and the variables of the handshake.
+// environ returns the environment in which the plugin starts. sockets is the folder for
+// its socket.
 func (o startOptions) environ(sockets string) []string {
 	handshake := map[string]string{
 		wire.CookieKey:           wire.CookieValue,
 		wire.EnvProtocolVersions: strconv.Itoa(wire.ProtocolVersion),
 		wire.EnvSocketDir:        sockets,
-		"PLUGIN_MIN_PORT":        "10000", // go-plugin's client always sends both ports
+		"PLUGIN_MIN_PORT":        "10000", // go-plugin's client always sets both ports
 		"PLUGIN_MAX_PORT":        "25000",
 	}
 	maps.Copy(handshake, o.handshake)
@@ -143,7 +149,8 @@ func (o startOptions) environ(sockets string) []string {
 	return environ
 }
 
-// handshake waits for the handshake, at most for patience.
+// handshake waits for the first line on standard output, at most for patience, and parses
+// it as the handshake.
 func (p *plugin) handshake(ctx context.Context, patience time.Duration) (handshake, error) {
 	late := fmt.Errorf("no line on standard output within %v; want the handshake 1|1|unix|PATH|grpc", patience)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, late)
@@ -167,7 +174,8 @@ func (p *plugin) handshake(ctx context.Context, patience time.Duration) (handsha
 	return shake, nil
 }
 
-// ending describes how the plugin ended. It must not be called before Done is closed.
+// ending describes in words how the plugin ended. It must not be called before Done is
+// closed.
 func (p *plugin) ending() string {
 	if err := p.exit(); err != nil {
 		return err.Error()
@@ -175,7 +183,8 @@ func (p *plugin) ending() string {
 	return "it ended with status 0"
 }
 
-// awaitEnd waits until the plugin has ended, at most for limit.
+// awaitEnd waits until the plugin has ended, at most for limit. It returns an error if
+// the plugin still runs.
 func (p *plugin) awaitEnd(ctx context.Context, limit time.Duration) error {
 	wait, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it still runs after %v", limit))
 	defer cancel()
@@ -203,7 +212,7 @@ func (p *plugin) lastLines() []string {
 	return log.tail()
 }
 
-// filesLeft returns an error if the folder for the socket is not empty.
+// filesLeft returns an error if the folder for the socket still holds a file.
 func (p *plugin) filesLeft() error {
 	left, err := os.ReadDir(p.sockets)
 	switch {

@@ -10,10 +10,10 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Process constructs a processor, lets it process one batch, shuts it down and returns
-// the remaining spans. in is not changed. If a field of setup is nil, Process sets it
-// to a function that does nothing (Getenv, Warn) or to the test's log (Stdout, Log).
-// If the processor returns an error, the test fails at once.
+// Process constructs a processor, lets it process one batch with the spans in, shuts it
+// down, and returns the resulting spans. It does not change in. If a field of setup is
+// nil, Process sets it: Getenv to a function that returns "", and Warn, Stdout and Log to
+// write to the test's log. If the processor returns an error, the test fails at once.
 func Process(tb testing.TB, construct pluginsdk.NewProcessor, setup pluginsdk.Setup, in []*tracepb.ResourceSpans) []*tracepb.ResourceSpans {
 	tb.Helper()
 	encoded, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: in})

@@ -18,8 +18,8 @@ const (
 	Pass Status = iota
 	// Fail means that the plugin breaks the rule.
 	Fail
-	// Skip means that the rule does not apply to the plugin, or could not be tried. It
-	// counts neither as passed nor as failed.
+	// Skip means that the rule does not apply to the plugin, or could not be tried. A
+	// skipped rule counts neither as passed nor as failed.
 	Skip
 )
 
@@ -34,20 +34,21 @@ type Result struct {
 	Title string
 	// Status is the outcome.
 	Status Status
-	// Detail is the reason for which a rule failed or was skipped, in one or more lines. It
-	// is empty for a rule that passed.
+	// Detail is the reason for which the rule failed or was skipped, in one or more lines.
+	// It is empty if the rule passed.
 	Detail string
-	// Option is the missing option of this package because of which the rule was skipped.
-	// Flag is the corresponding flag of "servetrace plugin test". Each is empty if there is
+	// Option is the option of this package without which the rule was skipped. Flag is the
+	// flag of "servetrace plugin test" with the same purpose. Each is empty if there is
 	// none.
 	Option, Flag string
 	// Took is the duration of the rule.
 	Took time.Duration
 
-	untried bool // skipped, because a rule that it builds upon is not kept
+	untried bool // skipped because the plugin breaks a rule that this rule builds upon
 }
 
-// inGo returns the detail with the missing option.
+// inGo returns the detail, with the name of the missing option for the author of a Go
+// test.
 func (r Result) inGo() string {
 	if r.Option == "" {
 		return r.Detail
@@ -55,7 +56,8 @@ func (r Result) inGo() string {
 	return r.Detail + "; see " + r.Option
 }
 
-// onCommandLine returns the detail with the missing flag.
+// onCommandLine returns the detail, with the name of the missing flag for a user of the
+// command.
 func (r Result) onCommandLine() string {
 	switch {
 	case r.Flag != "":
@@ -87,7 +89,8 @@ func (r *Report) count(status Status) int {
 	return n
 }
 
-// took returns the sum of the durations of all rules, which overlap.
+// took returns the sum of the durations of all rules. It is longer than the run, because
+// several rules run at the same time.
 func (r *Report) took() time.Duration {
 	var sum time.Duration
 	for _, result := range r.Results {
@@ -96,9 +99,10 @@ func (r *Report) took() time.Duration {
 	return sum
 }
 
-// WriteText writes the report as text: a line for each rule that was tried, below it
-// the reason why it failed or was skipped, and at last a line with the counts. Rules
-// that were not tried, because a rule that they build upon is not kept, share one line.
+// WriteText writes the report as text. Each rule has a line, followed by the reason if it
+// failed or was skipped. One line counts the rules that were not tried because the plugin
+// breaks a rule that they build upon. The last line has the numbers of rules that passed,
+// failed and were skipped.
 func (r *Report) WriteText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	untried := 0
@@ -124,8 +128,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// junitSuites is the root of a JUnit report, in the schema that most CI systems read:
-// https://github.com/testmoapp/junitxml
+// junitSuites is the root element of a JUnit report, in the schema that most CI systems
+// read: https://github.com/testmoapp/junitxml
 type junitSuites struct {
 	XMLName xml.Name   `xml:"testsuites"`
 	Suite   junitSuite `xml:"testsuite"`
@@ -154,9 +158,9 @@ type junitReason struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the report as XML in JUnit's form: one testsuite with the name of
-// the target, and one testcase for each rule with the rule's id as its name. The
-// suite's time is the sum of the times of the cases, which overlap.
+// WriteJUnit writes the report as XML in the form of JUnit. It has one testsuite with the
+// name of the target, and a testcase for each rule, with the rule's id as its name. The
+// time of the testsuite is the sum of the times of all rules.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{
 		Name: r.Target, Tests: len(r.Results), Failures: r.Failed(), Skipped: r.count(Skip), Time: seconds(r.took()),

@@ -7,39 +7,42 @@ import (
 	"slices"
 )
 
-// rule is one rule of the contract, and its check.
+// rule is one rule of the contract between host and plugin, and its check.
 type rule struct {
-	// id is GROUP.NAME in lower case. It never changes, because reports of different
-	// versions are compared by it.
+	// id has the form GROUP.NAME, in lower case. It never changes, because users compare
+	// reports of different versions by the ids.
 	id string
 	// title describes the behaviour of a plugin that keeps the rule, in one line.
 	title string
-	// needs restricts the rule to some targets.
+	// needs has the conditions under which the rule applies. Otherwise the rule is skipped.
 	needs need
 	// after lists the rules that this rule builds upon. They come earlier in the table. If
 	// the plugin breaks one of them, this rule is skipped.
 	after []string
-	// last is set if the rule judges the answers to all other rules, and runs after them.
+	// last is true if the rule judges the plugin's answers in all other rules. It runs after
+	// all rules without last.
 	last bool
-	// input is the state of the back end for the rule. Empty means the usual state.
+	// input is the outcome that the check provokes by WithInput or WithState. Empty if it
+	// provokes none.
 	input Input
-	// check tries the rule. It returns normally if the plugin keeps the rule.
+	// check tests the plugin. It returns normally if the plugin keeps the rule, and
+	// otherwise calls a method of t such as fatalf.
 	check func(t *trial)
 }
 
-// need is a condition on the target.
+// need is a set of conditions, one for each bit.
 type need int
 
 const (
-	process   need = 1 << iota // the target is a binary
-	lifecycle                  // the plugin is not a plain OTLP receiver
-	exporter                   // the plugin is not a processor plugin
+	process   need = 1 << iota // the plugin runs in a process of its own
+	lifecycle                  // the plugin serves Lifecycle, so it is not a plain OTLP receiver
+	exporter                   // the plugin is an exporter plugin
 	processor                  // the plugin is a processor plugin
 	provoked                   // the author has given a request or a state for the rule's input
 )
 
-// Rules that other rules build upon. Each list has only the last rules of a sequence, and
-// the function rules adds the earlier rules.
+// Values of the field after. Each has only the rules that a rule builds upon directly.
+// The function rules adds the rules that these build upon.
 var (
 	shaken     = []string{"handshake.line"}
 	connected  = []string{"handshake.version", "handshake.plain", "handshake.socket"}
@@ -51,7 +54,7 @@ var (
 	released   = []string{"shutdown.answered", "end.released"}
 )
 
-// table lists the rules in the order of a plugin's life.
+// table lists the rules in the order of a plugin's life, except rules with last.
 var table = []rule{
 	{id: "handshake.line", title: "The first line on standard output is the handshake, 1|1|unix|PATH|grpc",
 		check: checkLine},
@@ -192,8 +195,8 @@ var table = []rule{
 		needs: processor, after: delivered, last: true, check: checkFaults(func(f answerFaults) string { return f.accounted })},
 }
 
-// rules returns the table. The list after of each rule then also has the rules that it
-// builds upon indirectly.
+// rules returns a copy of the table. In the copy, the field after also has the rules that
+// a rule builds upon indirectly.
 func rules() []rule {
 	all := slices.Clone(table)
 	before := map[string][]string{}
@@ -208,8 +211,9 @@ func rules() []rule {
 	return all
 }
 
-// selectRules returns the rules that match a pattern, and the rules that they build
-// upon. Without patterns it returns all rules.
+// selectRules returns the rules that match at least one pattern, and the rules that they
+// build upon. Without patterns it returns all rules. A pattern that matches no rule is an
+// error.
 func selectRules(all []rule, patterns []string) ([]rule, error) {
 	if len(patterns) == 0 {
 		return all, nil

@@ -16,7 +16,7 @@ import (
 // The checks of Describe.
 
 type about struct {
-	response *pluginv1.DescribeResponse // nil for a plain receiver
+	response *pluginv1.DescribeResponse // the answer to Describe; nil if plain is true
 	plain    bool
 }
 
@@ -24,22 +24,23 @@ func (a about) isProcessor() bool {
 	return a.response.GetKind() == pluginv1.Kind_KIND_PROCESSOR
 }
 
-// maxBytes returns the size of the largest batch that a host sends.
+// maxBytes returns the size in bytes of the largest batch that a host sends to this
+// plugin.
 func (a about) maxBytes() int {
 	return limit(a.response.GetLimits().GetMaxBatchBytes(), wire.DefaultMaxBatchBytes, wire.MaxMessageBytes)
 }
 
-// maxSpans returns the largest number of spans in a batch: the declared limit, but at
-// most the bound of SERVE_TRACING_BATCH_SPANS. It returns the default of this variable if
-// the plugin declares no limit.
+// maxSpans returns the largest number of spans in a batch that a host sends to this
+// plugin. Hosts have the variable SERVE_TRACING_BATCH_SPANS for it, with the default 2048
+// and at most 65536.
 func (a about) maxSpans() int { return limit(a.response.GetLimits().GetMaxBatchSpans(), 2048, 1<<16) }
 
-// concurrency returns the number of concurrent calls that the suite makes. No host makes
-// more than 64.
+// concurrency returns the number of concurrent calls that the suite makes: the declared
+// limit, or 64. No host makes more than 64.
 func (a about) concurrency() int { return limit(a.response.GetLimits().GetMaxConcurrency(), 64, 64) }
 
-// limit returns a declared limit, but at most largest. It returns unset if the declared
-// limit is zero.
+// limit returns the smaller of declared and largest. It returns unset if declared is
+// zero, which means that the plugin declares no limit.
 func limit(declared uint32, unset, largest int) int {
 	if declared == 0 {
 		return unset
@@ -57,7 +58,8 @@ func checkDescribe(t *trial) {
 	t.suite.about.response = response
 }
 
-// expectSameDescribe expects the same answer to Describe as another process gave.
+// expectSameDescribe expects that the plugin answers Describe as in the rule
+// describe.answered, for which another process ran. when is for errors.
 func expectSameDescribe(p *subject, when string) {
 	if got, want := p.describe(), p.t.suite.about.response; !proto.Equal(got, want) {
 		p.t.fatalf("%s: Describe answers\n%v\nbut another process of the plugin answered\n%v\nwant one answer: a host relies on the first", when, got, want)
@@ -74,8 +76,8 @@ func checkRepeatable(t *trial) {
 	expectSameDescribe(p, "after Configure")
 }
 
-// nameForm matches the name of a plugin. lineForm matches one line of text, or an empty
-// text.
+// nameForm matches a valid name of a plugin. lineForm matches a text without line breaks
+// and other control characters.
 var (
 	nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 	lineForm = regexp.MustCompile(`^[^\x00-\x1f\x7f]*$`)
@@ -162,9 +164,9 @@ func checkOffline(t *trial) {
 	}
 }
 
-// checkEnvAtStart starts the plugin with its variables in the environment, as a host does
-// at the second start. It compares the answer to Describe with the answer of a start
-// without them.
+// checkEnvAtStart starts the plugin with the author's variables in the environment, as a
+// host does if the plugin asks for that. It expects the same answer to Describe as
+// without these variables.
 func checkEnvAtStart(t *trial) {
 	response := t.suite.about.response
 	switch {
@@ -193,13 +195,13 @@ func checkDeclared(t *trial) {
 
 func checkBare(t *trial) {
 	p := t.connect(asHost)
-	if _, err := p.session.configure(t.ctx, &pluginv1.ConfigureRequest{}); err != nil { //nolint:exhaustruct_v5 // the rule is about an empty message
+	if _, err := p.session.configure(t.ctx, &pluginv1.ConfigureRequest{}); err != nil { //nolint:exhaustruct_v5 // the message must be empty for this rule
 		t.fatalf("call Configure: %v; want an answer, with diagnostics about missing settings", err)
 	}
 	p.describe()
 }
 
-// noConfig is text that is neither YAML nor JSON.
+// noConfig is a text that is neither YAML nor JSON.
 var noConfig = []byte("{plugintest: [\x00\n\t}")
 
 func checkBadConfig(t *trial) {
@@ -255,7 +257,8 @@ func checkNewerHost(t *trial) {
 	p.delivers(t.batch(1))
 }
 
-// checkWorks starts a plugin in another way and sends it a batch.
+// checkWorks starts the plugin with the options o, configures it, and expects that it
+// delivers a batch.
 func checkWorks(t *trial, o startOptions) { t.ready(o).delivers(t.batch(1)) }
 
 func checkSideBySide(t *trial) {

@@ -32,7 +32,7 @@ func checkFlushOverlaps(t *trial) {
 	t.step = "Export and Flush at once"
 	t.atOnce(flushers+1, func(i int) {
 		for range rounds {
-			if i == 0 { // one Export at a time, because a plugin may demand that
+			if i == 0 { // one Export at a time, because a plugin may declare that limit
 				account.deliver(t.batch(2))
 			} else {
 				_, err := p.session.flush(t.ctx)
@@ -74,12 +74,12 @@ func checkExportAfterShutdown(t *trial) {
 	switch {
 	case errors.Is(err, errNoAnswer):
 		t.fatalf("after Shutdown: %v", err)
-	case err == nil && !answer.Retryable: // an error is allowed, because a host also retries after a broken connection
+	case err == nil && !answer.Retryable: // a broken connection is allowed, because a host then retries, too
 		t.fatalf("a batch after Shutdown is answered %v; want UNAVAILABLE", answer)
 	}
 }
 
-// The checks of the end of the process, and of its life.
+// The checks of the end of the process, of its output, and of the launch by a host.
 
 func checkNoFiles(t *trial) {
 	p := t.ready(asHost)
@@ -111,7 +111,7 @@ func checkHostDeath(t *trial) {
 		})
 	}
 	t.must(<-first)
-	p.session.hangUp() // as the kernel closes the connection of a dead host
+	p.session.hangUp() // the kernel closes the connection of a host that has died
 	p.plugin.CloseStdin()
 	p.ends("the death of its host")
 }
@@ -135,10 +135,10 @@ func checkDrain(t *trial) {
 	t.skipf("input %q was answered before SIGTERM could be sent, %d times; want one that takes half a second or more", Slow, attempts)
 }
 
-// drains sends SIGTERM while a slow call is in flight, and expects an OK answer to the
-// call. If the call was answered before the signal, it returns false.
+// drains sends SIGTERM while a slow call is in flight, and expects that the call is
+// answered with OK. It returns false if the call was answered before the signal.
 func drains(p *subject) bool {
-	const slow = time.Second // the back end stays in its state for this time
+	const slow = time.Second // the back end stays in the state of WithState for this time
 	b, restore := provoke(p.t)
 	defer restore()
 	defer time.AfterFunc(slow, restore).Stop()
@@ -156,19 +156,21 @@ func drains(p *subject) bool {
 	return true
 }
 
-// begin starts a call that must be answered OK, and returns when the plugin has begun
-// it. The channel gets the outcome, which comes within the suite's patience.
+// begin starts a call that must be answered with OK, and returns when the plugin is
+// probably working on it. The channel delivers nil or an error when the call has ended,
+// within the suite's patience.
 func begin(p *subject, b batch) <-chan error {
 	sent, outcome := make(chan struct{}), make(chan error, 1)
 	b.sent = sync.OnceFunc(func() { close(sent) })
-	go func() { // ends with the call
-		defer b.sent() // begin must return even if the call fails before it is sent
+	go func() { // this goroutine ends with the call
+		defer b.sent() // otherwise begin would hang if the call fails before it is sent
 		_, err := p.session.mustExport(p.t.ctx, b)
 		outcome <- err
 	}()
 	<-sent
-	// The suite assumes that the plugin has begun the call when the plugin has answered
-	// later calls, and a moment has passed. A slow call takes longer than this moment.
+	// The suite cannot see that the plugin has begun the call. It waits until the plugin has
+	// answered three later calls and a moment has passed. A slow call takes longer than this
+	// moment.
 	const moment = 100 * time.Millisecond
 	for range 3 {
 		p.t.must(p.session.health(p.t.ctx))
@@ -182,7 +184,7 @@ func begin(p *subject, b batch) <-chan error {
 
 func checkSIGINT(t *trial) {
 	p := t.ready(asHost)
-	p.delivers(t.batch(1)) // go-plugin's server handles SIGINT only some time after the handshake
+	p.delivers(t.batch(1)) // go-plugin's server ignores SIGINT only from some time after the handshake
 	const signals, pause = 4, 50 * time.Millisecond
 	for range signals {
 		p.plugin.Signal(syscall.SIGINT)
@@ -207,13 +209,14 @@ func checkFewLines(t *trial) {
 	for range batches {
 		p.delivers(t.batch(1))
 	}
-	p.plugin.stop() // stop returns after all output was read
+	p.plugin.stop() // all output has been read when stop returns
 	if lines, _ := p.plugin.out.counts(); lines > most {
 		t.fatalf("%d batches made %d lines; print output for users to the descriptor of %s, and log less", batches, lines, wire.EnvStdoutFD)
 	}
 }
 
-// checkLaunched runs the plugin as a servetrace host does, with go-plugin's client.
+// checkLaunched starts the plugin by the code of a servetrace host, with go-plugin's
+// client, and delivers batches.
 func checkLaunched(t *trial) {
 	path, err := t.suite.target.executable()
 	t.must(err)
@@ -223,7 +226,7 @@ func checkLaunched(t *trial) {
 	start, cancel := context.WithTimeout(t.ctx, t.suite.settings.patience)
 	defer cancel()
 	p, err := launch.Start(start, launch.Command{
-		Name: "plugintest", Path: path, Trust: launch.Trust{AllowWritable: true}, // the owner of the file does not matter in a test
+		Name: "plugintest", Path: path, Trust: launch.Trust{AllowWritable: true}, // in a test, other users may be able to write the file
 		Environ: slices.Concat(baseEnviron(false), t.suite.target.env, t.startEnviron()),
 		Stdout:  null, Log: slog.New(slog.DiscardHandler),
 	})
@@ -243,7 +246,8 @@ func checkLaunched(t *trial) {
 	}
 }
 
-// stopLaunched stops a plugin, and expects status 0 if the rule has not failed.
+// stopLaunched stops a plugin that checkLaunched has started, and expects status 0. It
+// reports nothing if the rule has failed already.
 func stopLaunched(t *trial, p *launch.Process) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.prompt())
 	defer cancel()

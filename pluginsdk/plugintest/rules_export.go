@@ -53,7 +53,8 @@ func checkEmpty(t *trial) {
 	p.lives("empty requests")
 }
 
-// largestSpan is the largest span size that an operator can configure.
+// largestSpan is the size in bytes of the largest span that a host can be configured to
+// accept.
 const largestSpan = 3 << 20
 
 func checkMostBytes(t *trial) {
@@ -82,14 +83,16 @@ func checkLargeSpan(t *trial) {
 	p.lives("a span of 3 MiB")
 }
 
-// encodeField returns the encoding of a protobuf field of text, bytes or a message.
+// encodeField returns the protobuf encoding of a field whose content is a text, bytes or
+// an encoded message.
 func encodeField(number int, content []byte) []byte {
 	var w otlpwire.Writer
 	w.Content(number, content)
 	return w.Bytes()
 }
 
-// malformed returns byte sequences that are no ExportTraceServiceRequest, by name.
+// malformed returns byte sequences that are not a valid ExportTraceServiceRequest, each
+// under a name for errors. good is a valid one.
 func malformed(good []byte) map[string][]byte {
 	inSpan := func(content []byte) []byte { return encodeField(1, encodeField(2, content)) }
 	return map[string][]byte{
@@ -121,10 +124,12 @@ func checkMalformed(t *trial) {
 	}
 }
 
-// unknownField is a field that no message has.
+// unknownField is an encoded field with a number that no message of OTLP or of the
+// contract defines.
 var unknownField = encodeField(1999, []byte("from the future"))
 
-// walk calls f for a message and all messages in it, with their paths.
+// walk calls f for a message and all messages inside of it. The path of a message has the
+// type names from the outermost message to it, separated by dots.
 func walk(m protoreflect.Message, parent string, f func(path string, m protoreflect.Message)) {
 	path := parent + string(m.Descriptor().Name())
 	f(path, m)
@@ -160,9 +165,9 @@ func checkUnknownFields(t *trial) {
 	}
 }
 
-// keepsUnknownFields returns an error unless all kinds of messages in a batch have the
-// unknown field. The field may be missing in a message that a processor has added.
-// Attributes may be replaced as a whole.
+// keepsUnknownFields returns an error if unknownField is missing in all messages of one
+// type in an encoded batch. It may be missing in some, because a processor may have added
+// messages. It is not expected in attributes, because processors may replace them.
 func keepsUnknownFields(encoded []byte) error {
 	var data tracepb.TracesData
 	if err := proto.Unmarshal(encoded, &data); err != nil {
@@ -233,20 +238,21 @@ func checkRetryable(t *trial) {
 		func(a Answer) bool { return a.Retryable })
 }
 
-// cutter returns a context that ends after some time, either by a deadline or by
-// cancellation.
+// cutter returns a context that ends after the given time: context.WithTimeout by a
+// deadline, or cancelAfter by cancellation.
 type cutter func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 
-// cancelAfter is a cutter that cancels.
+// cancelAfter returns a context that is cancelled after some time. Unlike the context of
+// context.WithTimeout, it has no deadline.
 func cancelAfter(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(after, cancel)
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// checkCut makes calls that are cut off, some of them concurrently, and expects the
-// plugin to live. With a Stuck input, the plugin must also end the call when it is cut
-// off.
+// checkCut makes concurrent calls that are cut off after a few milliseconds, and expects
+// that the plugin still works. If the author has given the input Stuck, it also expects
+// that a hanging call returns when it is cut off.
 func checkCut(t *trial, cut cutter) {
 	const most, spans, size = 8, 64, 1 << 20
 	p, about := t.ready(asHost), t.suite.about
@@ -254,7 +260,7 @@ func checkCut(t *trial, cut cutter) {
 		call, cancel := cut(t.ctx, time.Duration(i)*2*time.Millisecond)
 		defer cancel()
 		b := t.batch(min(spans, about.maxSpans())).pad(min(size, about.maxBytes()))
-		_, _ = p.session.export(call, b) // the call may be cut off or answered
+		_, _ = p.session.export(call, b) // the call may be answered before it is cut off
 	})
 	p.lives("calls that were cut off")
 	if hasInput(t) {
@@ -262,8 +268,8 @@ func checkCut(t *trial, cut cutter) {
 	}
 }
 
-// expectStuckCallEnds expects a hanging call to end when it is cut off, so that the plugin
-// can be shut down.
+// expectStuckCallEnds expects that a hanging call returns when it is cut off. The suite
+// notices this by Shutdown, which waits for all calls.
 func expectStuckCallEnds(p *subject, cut cutter) {
 	t := p.t
 	b, restore := provoke(t)

@@ -7,7 +7,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// These rules check the plugin's answers in all other rules, so they run last.
+// The checks of the rules that judge the plugin's answers in all other rules. They run
+// last.
 
 func checkDiagnostics(t *trial) {
 	diagnostics := t.suite.seen.diagnostics.all()
@@ -77,7 +78,8 @@ func checkFiltered(t *trial) {
 	skipUnseen(t, answers, len(exports))
 }
 
-// skipUnseen skips the rule if ofKind is 0: no answer had the part that the rule checks.
+// skipUnseen skips the rule if ofKind is 0. ofKind is the number of answers with the part
+// that the rule checks, and answers is the number of all answers.
 func skipUnseen(t *trial, ofKind, answers int) {
 	if ofKind == 0 {
 		t.skipWithout("WithInput or WithState", "", "none of %d answers had any", answers)

@@ -32,10 +32,11 @@ func checkSocket(t *trial) {
 	if err != nil {
 		t.fatalf("connect as soon as the handshake is read: %v; listen first, then print", err)
 	}
-	_ = conn.Close() // nothing was sent
+	_ = conn.Close() // nothing was sent, so nothing can be lost
 }
 
-// withHandshake starts a plugin with another value of a variable of the handshake.
+// withHandshake returns options that start a plugin with another value of one variable of
+// the handshake.
 func withHandshake(name, value string) startOptions {
 	return startOptions{handshake: map[string]string{name: value}}
 }
@@ -47,7 +48,7 @@ func checkNewerVersions(t *trial) {
 }
 
 func checkOtherVersion(t *trial) {
-	const versions = "4095" // no plugin has this version
+	const versions = "4095" // no plugin supports this version
 	t.step = wire.EnvProtocolVersions + "=" + versions
 	p := t.start(withHandshake(wire.EnvProtocolVersions, versions))
 	shake, refused := p.plugin.handshake(t.ctx, t.suite.settings.patience)
@@ -57,7 +58,7 @@ func checkOtherVersion(t *trial) {
 		}
 		return
 	}
-	if p.plugin.awaitEnd(t.ctx, t.prompt()) != nil { // the plugin may take a moment to end
+	if p.plugin.awaitEnd(t.ctx, t.prompt()) != nil { // the plugin may end a moment after its output
 		t.must(refused)
 	}
 	if p.plugin.exit() == nil {
@@ -72,7 +73,8 @@ func checkCookie(t *trial) {
 	expectRefusal(t.start(withHandshake(wire.CookieKey, "0000")))
 }
 
-// expectRefusal expects the plugin to print a message and to end without a host.
+// expectRefusal expects that the plugin prints a message and ends, because it was not
+// started by a host.
 func expectRefusal(p *subject) {
 	t := p.t
 	if _, err := p.plugin.handshake(t.ctx, t.suite.settings.patience); err == nil {
@@ -99,8 +101,8 @@ func checkController(t *trial) {
 	p.ends("GRPCController.Shutdown")
 }
 
-// checkStdio expects the stream that connect has opened to stay open while later calls
-// are answered, and for a moment more.
+// checkStdio expects that the stream of GRPCStdio, which connect has opened, stays open
+// during ten later calls and a moment after them.
 func checkStdio(t *trial) {
 	const calls, moment = 10, 200 * time.Millisecond
 	s := t.connect(asHost).session

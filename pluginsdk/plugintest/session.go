@@ -24,21 +24,21 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// session is a connection to a plugin, and the calls of the contract. It is safe for
-// concurrent use.
+// session is a connection to a plugin. Its methods make the calls of the contract between
+// host and plugin. It is safe for concurrent use.
 type session struct {
 	settings  *settings
 	seen      *observations
 	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
-	// processes is set for a processor plugin. Then export calls Process. It is written
-	// before the first call of export.
+	// processes is true for a processor plugin. Then export calls Process and not Export. It
+	// must be set before the first call of export.
 	processes bool
 	returned  sharedList[[]byte] // the results of Process: encoded batches
-	// connect sets the fields below.
-	hangUp   func()        // closes the connection
+	// hangUp and the fields below are set by connect.
+	hangUp   func()        // closes the connection and its stream
 	stdio    chan struct{} // closed when the stream of GRPCStdio has ended
-	stdioErr error         // must be read only after stdio is closed
+	stdioErr error         // the reason for the end of that stream; must be read only after stdio is closed
 }
 
 // running is a started plugin, with the suite's connection to it.
@@ -83,8 +83,8 @@ func newSession(s *settings, seen *observations, conn grpc.ClientConnInterface) 
 	return &session{settings: s, seen: seen, conn: conn, lifecycle: pluginv1.NewLifecycleClient(conn)}
 }
 
-// connect connects to a plugin's socket. It opens the stream of the plugin's output,
-// as go-plugin's client does, and holds it open. The caller must call close.
+// connect connects to a plugin's socket. As go-plugin's client does, it opens the stream
+// of go-plugin's service GRPCStdio and holds it open. The caller must call close.
 func connect(settings *settings, seen *observations, socket string) (*session, error) {
 	conn, err := launch.Connect(socket, grpc.WithStatsHandler(callObserver{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes)))
@@ -95,7 +95,7 @@ func connect(settings *settings, seen *observations, socket string) (*session, e
 	ctx, cancel := context.WithCancel(context.Background())
 	s.hangUp = func() {
 		cancel()
-		_ = conn.Close() // nothing is lost, and a second Close does no harm
+		_ = conn.Close() // nothing can be lost, and a second Close is allowed
 	}
 	s.stdio = make(chan struct{})
 	late := time.AfterFunc(settings.patience, cancel)
@@ -104,7 +104,7 @@ func connect(settings *settings, seen *observations, socket string) (*session, e
 	if err == nil {
 		err = errors.Join(stream.SendMsg(&emptypb.Empty{}), stream.CloseSend())
 	}
-	go func() { // ends with the connection; close waits for it
+	go func() { // this goroutine ends with the connection; close waits for it
 		defer close(s.stdio)
 		for err == nil {
 			err = stream.RecvMsg(&wire.Incoming{})
@@ -114,18 +114,19 @@ func connect(settings *settings, seen *observations, socket string) (*session, e
 	return s, nil
 }
 
-// close closes the connection of connect and waits for its stream.
+// close closes the connection, and waits for the goroutine that connect has started.
 func (s *session) close() {
 	s.hangUp()
 	<-s.stdio
 }
 
-// call makes a call and waits for its answer, at most for the suite's patience. The error
-// wraps errNoAnswer after that time, and otherwise a *wire.Error.
+// call makes a gRPC call and waits for the answer, at most for the suite's patience. If
+// that time passes, the error wraps errNoAnswer. If the plugin answers with an error, the
+// error wraps a *wire.Error.
 func call[Request, Response any](ctx context.Context, s *session, method func(context.Context, Request, ...grpc.CallOption) (Response, error), request Request) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.patience)
 	defer cancel()
-	deadline, _ := ctx.Deadline() // the caller's deadline counts if it is earlier
+	deadline, _ := ctx.Deadline() // the deadline of the caller's ctx, if that is earlier
 	limit := time.Until(deadline)
 	response, err := method(ctx, request)
 	e := wire.FromStatus(err)
@@ -147,7 +148,8 @@ func noAnswerWithin(limit time.Duration) error {
 	return fmt.Errorf("%w within %v", errNoAnswer, limit)
 }
 
-// codeOf returns the gRPC code of an error of call, or "" for any other error.
+// codeOf returns the gRPC code in an error that call has returned. It returns "" if the
+// plugin did not answer.
 func codeOf(err error) string {
 	var e *wire.Error
 	if errors.As(err, &e) {
@@ -156,7 +158,8 @@ func codeOf(err error) string {
 	return ""
 }
 
-// invoke calls a method without generated code, with an empty message.
+// invoke calls the method with the given path, with an empty message. It is for methods
+// without generated code.
 func (s *session) invoke(ctx context.Context, method string) error {
 	_, err := call(ctx, s, func(ctx context.Context, in *emptypb.Empty, _ ...grpc.CallOption) (*wire.Incoming, error) {
 		return nil, s.conn.Invoke(ctx, method, in, &wire.Incoming{})
@@ -178,7 +181,8 @@ func (s *session) configure(ctx context.Context, request *pluginv1.ConfigureRequ
 	return reply, err
 }
 
-// configureWell configures the plugin with the options of the suite.
+// configureWell calls Configure with the author's options. It returns an error if the
+// plugin refuses them. patterns are the variables that the plugin declares.
 func (s *session) configureWell(ctx context.Context, patterns []string) error {
 	reply, err := s.configure(ctx, s.settings.request(patterns))
 	if err != nil {
@@ -204,19 +208,21 @@ func isError(d *pluginv1.Diagnostic) bool {
 	return d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR
 }
 
-// flush returns the number of spans that the plugin could not deliver.
+// flush calls Flush, and returns the number of spans that the plugin could not deliver.
 func (s *session) flush(ctx context.Context) (left uint64, err error) {
 	reply, err := call(ctx, s, s.lifecycle.Flush, &pluginv1.FlushRequest{Timeout: durationpb.New(s.settings.patience)})
 	return reply.GetSpansLeft(), err
 }
 
-// shutdown returns the number of spans that the plugin could not deliver.
+// shutdown calls Shutdown, and returns the number of spans that the plugin could not
+// deliver.
 func (s *session) shutdown(ctx context.Context) (left uint64, err error) {
 	reply, err := call(ctx, s, s.lifecycle.Shutdown, &pluginv1.ShutdownRequest{Timeout: durationpb.New(s.settings.patience)})
 	return reply.GetSpansLeft(), err
 }
 
-// noneLeft returns an error if spans are left, or the error of flush or shutdown.
+// noneLeft takes the results of flush or shutdown. It returns their error, or an error if
+// spans are left.
 func noneLeft(left uint64, err error) error {
 	if err == nil && left > 0 {
 		err = fmt.Errorf("%d spans left; want 0: every batch was answered OK, which means delivered", left)
@@ -235,8 +241,8 @@ func (s *session) health(ctx context.Context) error {
 	return nil
 }
 
-// release asks the plugin to end, as go-plugin's client does. If the plugin ends before
-// it answers, release returns nil.
+// release calls Shutdown of go-plugin's controller, by which go-plugin's client asks a
+// plugin to end. If the plugin ends before it answers, release returns nil.
 func (s *session) release(ctx context.Context) error {
 	if err := s.invoke(ctx, "/plugin.GRPCController/Shutdown"); codeOf(err) != wire.CodeRetry {
 		return err
@@ -244,8 +250,8 @@ func (s *session) release(ctx context.Context) error {
 	return nil
 }
 
-// export sends a batch and returns the plugin's answer. It returns an error if there was no
-// answer, because the connection broke, ctx ended, or the suite's patience was over.
+// export sends a batch and returns the plugin's answer. It returns an error if there is
+// no answer, because the connection broke, ctx ended, or the suite's patience was over.
 func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 	data, err := b.encode()
 	if err != nil {
@@ -282,8 +288,9 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 	return s.answer(b, data, response.Data, trailer, err), nil
 }
 
-// answer parses and records the answer to a batch. data is the encoded batch, and err is
-// the error of the call.
+// answer converts the plugin's answer to a batch, and records it for the rules that judge
+// all answers. data is the encoded batch, response the encoded response, and err the
+// error of the call.
 func (s *session) answer(b batch, data, response []byte, trailer metadata.MD, err error) Answer {
 	var answer Answer
 	var faults answerFaults
@@ -301,7 +308,7 @@ func (s *session) answer(b batch, data, response []byte, trailer metadata.MD, er
 	return answer
 }
 
-// mustExport exports a batch that the plugin must answer with OK.
+// mustExport sends a batch, and returns an error unless the plugin answers OK.
 func (s *session) mustExport(ctx context.Context, b batch) (Answer, error) {
 	answer, err := s.export(ctx, b)
 	if err == nil && !answer.Delivered() {
@@ -310,9 +317,9 @@ func (s *session) mustExport(ctx context.Context, b batch) (Answer, error) {
 	return answer, err
 }
 
-// callEvents records the events of one call of Export.
+// callEvents records what gRPC reports about one call of Export.
 type callEvents struct {
-	answered atomic.Bool // the plugin sent the status, so the connection was not broken
+	answered atomic.Bool // the plugin has sent a status, so an error is not about the connection
 	sent     func()      // see batch.sent
 }
 
@@ -325,7 +332,8 @@ var _ stats.Handler = callObserver{}
 // TagRPC returns ctx.
 func (callObserver) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC records the request, and the trailers, which carry the status.
+// HandleRPC is called by gRPC for each event of a call. It records that the request was
+// written, and that the trailers with the status have arrived.
 func (callObserver) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	events, ok := ctx.Value(eventsKey{}).(*callEvents)
 	if !ok {

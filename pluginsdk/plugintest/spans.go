@@ -16,31 +16,32 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// batch is a request, and the way in which it is sent.
+// batch is a request for the plugin, with the metadata of the call.
 type batch struct {
 	request *coltracepb.ExportTraceServiceRequest
-	raw     []byte   // if not nil, it is sent instead of request
+	raw     []byte   // encoded request that is sent in place of request; nil if request is sent
 	ids     []string // ids of its spans, as hexadecimal digits
-	// id and attempt are sent as metadata; neither is sent if id is empty.
+	// id and attempt are the metadata of the same names. If id is empty, neither is sent.
 	id      string
 	attempt int
-	// more has other metadata: keys and values in turn.
+	// more has further metadata, as a list of a key, its value, the next key, and so on.
 	more []string
-	// sent may be nil. It is called when the request has been written to the connection,
-	// before all later calls.
+	// sent is called when gRPC has written the request to the connection. It may be nil.
 	sent func()
 }
 
-// numbering makes spans and batches with numbers that are unique in one run of the suite,
-// and with ids that are unique everywhere. It is safe for concurrent use.
+// numbering makes batches with numbered spans. No two spans of a run of the suite have
+// the same number, and no two spans of any runs have the same id. It is safe for
+// concurrent use.
 type numbering struct {
-	run  uint64 // random, not zero
+	run  uint64 // a random number that is not zero; part of all ids
 	last atomic.Uint32
 }
 
 func newNumbering() *numbering { return &numbering{run: rand.Uint64() | 1} }
 
-// take reserves some numbers that follow each other, and returns the first.
+// take reserves consecutive numbers, as many as the argument says, and returns the
+// smallest.
 func (n *numbering) take(numbers int) uint32 {
 	return n.last.Add(uint32(numbers)) - uint32(numbers) + 1
 }
@@ -62,7 +63,7 @@ func (n *numbering) batch(spans int) batch {
 	}}})
 }
 
-// of returns a batch of a request.
+// of returns a batch with a given request, and with an id of its own.
 func (n *numbering) of(request *coltracepb.ExportTraceServiceRequest) batch {
 	return batch{
 		request: request, ids: spanIDs(request.GetResourceSpans()),

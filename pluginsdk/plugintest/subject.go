@@ -16,14 +16,14 @@ type subject struct {
 	t *trial
 }
 
-// handshake waits for the handshake and returns it.
+// handshake waits for the plugin's handshake and returns it.
 func (p *subject) handshake() handshake {
 	shake, err := p.plugin.handshake(p.t.ctx, p.t.suite.settings.patience)
 	p.t.must(err)
 	return shake
 }
 
-// connect waits for the handshake and connects to the plugin.
+// connect waits for the plugin's handshake, and connects to the plugin.
 func (p *subject) connect() {
 	p.t.must(p.running.connect(p.t.ctx, p.t.suite.settings, &p.t.suite.seen))
 	p.session.processes = p.t.knowsPlugin() && p.t.suite.about.isProcessor()
@@ -43,21 +43,22 @@ func (p *subject) configure() {
 	p.t.must(p.session.configureWell(p.t.ctx, p.t.suite.about.response.GetEnvPatterns()))
 }
 
-// export sends a batch and returns the answer, which may be an error code.
+// export sends a batch and returns the plugin's answer, with any code.
 func (p *subject) export(b batch) Answer {
 	answer, err := p.session.export(p.t.ctx, b)
 	p.t.must(err)
 	return answer
 }
 
-// delivers sends a batch that the plugin must answer with OK.
+// delivers sends a batch, which the plugin must answer with OK.
 func (p *subject) delivers(b batch) Answer {
 	answer, err := p.session.mustExport(p.t.ctx, b)
 	p.t.must(err)
 	return answer
 }
 
-// lives expects the plugin to deliver a batch after an event. after names the event.
+// lives expects that the plugin still delivers batches. after names the preceding event,
+// for errors.
 func (p *subject) lives(after string) {
 	p.t.step = "after " + after
 	p.delivers(p.t.batch(1))
@@ -70,32 +71,34 @@ func (p *subject) shutsDown() {
 	}
 }
 
-// answersShutdown expects an answer to Shutdown, OK or not, or the end of the plugin.
+// answersShutdown calls Shutdown. It expects that the plugin answers, with any code, or
+// ends.
 func (p *subject) answersShutdown() {
 	_, err := p.session.shutdown(p.t.ctx)
 	if err == nil || codeOf(err) != "" && codeOf(err) != wire.CodeRetry {
 		return
 	}
-	if p.plugin.awaitEnd(p.t.ctx, p.t.prompt()) != nil { // otherwise the end of the plugin broke the connection
+	if p.plugin.awaitEnd(p.t.ctx, p.t.prompt()) != nil { // if the plugin has ended, that broke the connection
 		p.t.must(err)
 	}
 }
 
-// letGo asks the plugin to end, in both ways that a host has. The plugin may have ended
-// already, so the answer does not matter.
+// letGo asks the plugin to end as a host does: by go-plugin's controller, and by the end
+// of standard input. It ignores errors, because the plugin may have ended already.
 func (p *subject) letGo() {
 	_ = p.session.release(p.t.ctx)
 	p.plugin.CloseStdin()
 }
 
-// ends expects the plugin to end promptly after an event.
+// ends expects that the plugin ends soon. after names the preceding event, for errors.
 func (p *subject) ends(after string) {
 	if err := p.plugin.awaitEnd(p.t.ctx, p.t.prompt()); err != nil {
 		p.t.fatalf("after %s: %v; want its end within 2 s (the suite grants %v)", after, err, p.t.prompt())
 	}
 }
 
-// endsCleanly expects the plugin to end promptly with status 0.
+// endsCleanly expects that the plugin ends soon, with status 0. after names the preceding
+// event, for errors.
 func (p *subject) endsCleanly(after string) {
 	p.ends(after)
 	if err := p.plugin.exit(); err != nil {
@@ -103,7 +106,8 @@ func (p *subject) endsCleanly(after string) {
 	}
 }
 
-// endsReleased delivers a batch and ends the plugin as a host does.
+// endsReleased delivers a batch, asks the plugin to end as a host does, and expects that
+// it ends with status 0.
 func (p *subject) endsReleased() {
 	p.delivers(p.t.batch(2))
 	if !p.t.suite.about.plain {
@@ -126,7 +130,7 @@ func (p *subject) arrivedIDs() (ids []string, visible bool) {
 	batches, visible := p.arrived()
 	for _, encoded := range batches {
 		var data tracepb.TracesData
-		if proto.Unmarshal(encoded, &data) == nil { // otherwise it is a batch of the rule export.malformed
+		if proto.Unmarshal(encoded, &data) == nil { // the rule export.malformed sends batches that cannot be decoded
 			ids = append(ids, spanIDs(data.GetResourceSpans())...)
 		}
 	}

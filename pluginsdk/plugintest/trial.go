@@ -10,31 +10,33 @@ import (
 	"time"
 )
 
-// trial is one rule that is being tried. A rule is written like a test: fatalf and skipf
-// end the rule, as in package testing. A method of a subject ends it if the plugin breaks
-// an expectation. In atOnce, the methods are safe for concurrent use.
+// trial is one attempt to check a rule. A check is written like a test: fatalf and skipf
+// end it, as in package testing. Methods of a subject also end it if the plugin does not
+// behave as expected. The methods are safe for concurrent use by the functions that
+// atOnce calls.
 type trial struct {
 	ctx   context.Context
 	suite *checker
 	rule  rule
-	// step is put before the text of each failure. The rule sets it while no goroutine of
-	// atOnce runs.
+	// step is put before the text of each failure. Checks must not set it while atOnce runs.
 	step string
 
 	mu       sync.Mutex
 	subjects []*subject
 	failures []string
-	skipped  *skip // nil if the rule was not skipped
+	skipped  *skip // the reason of a skip; nil if the rule was not skipped
 }
 
-// skip is the reason for which a rule was skipped, with the missing option or flag.
+// skip is the reason for which a rule was skipped. option and flag name the missing
+// option of this package and of the command; each may be empty.
 type skip struct{ reason, option, flag string }
 
-// run tries the rule and writes its outcome.
+// run checks the rule, and writes the outcome to result. It ends all plugins that the
+// check has started.
 func (t *trial) run(result *Result) {
 	begun := time.Now()
 	var checking sync.WaitGroup
-	checking.Go(func() { t.check() }) // fatalf ends this goroutine
+	checking.Go(func() { t.check() }) // in its own goroutine, which fatalf ends
 	checking.Wait()
 	result.Took = time.Since(begun)
 	if len(t.failures) > 0 && t.ctx.Err() != nil {
@@ -51,8 +53,8 @@ func (t *trial) run(result *Result) {
 	}
 }
 
-// check checks the rule, if the rule applies to the target. A rule that changes the state
-// of the back end runs alone.
+// check calls the check of the rule, unless the rule does not apply to the plugin. While
+// a check changes the state of the back end, no other check runs.
 func (t *trial) check() {
 	switch {
 	case t.rule.needs&process != 0 && t.suite.target.spec != nil:
@@ -80,7 +82,7 @@ func (t *trial) check() {
 
 func (t *trial) calledOff() string { return fmt.Sprintf("called off: %v", context.Cause(t.ctx)) }
 
-// errorf records a failure of the rule, each text once.
+// errorf records a failure of the rule. It ignores a text that was recorded before.
 func (t *trial) errorf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,24 +95,25 @@ func (t *trial) errorf(format string, args ...any) {
 	}
 }
 
-// fatalf records a failure and ends the goroutine.
+// fatalf records a failure of the rule and ends the calling goroutine.
 func (t *trial) fatalf(format string, args ...any) {
 	t.errorf(format, args...)
 	runtime.Goexit()
 }
 
-// must fails the rule and ends the goroutine if err is not nil.
+// must does nothing if err is nil. Otherwise it records a failure of the rule and ends
+// the calling goroutine.
 func (t *trial) must(err error) {
 	if err != nil {
 		t.fatalf("%v", err)
 	}
 }
 
-// skipf marks the rule as skipped and ends the goroutine.
+// skipf marks the rule as skipped, with a reason, and ends the calling goroutine.
 func (t *trial) skipf(format string, args ...any) { t.skipWithout("", "", format, args...) }
 
-// skipWithout is skipf for a missing option. flag is the flag of the command for this
-// option, or empty.
+// skipWithout marks the rule as skipped because an option of this package is missing, and
+// ends the calling goroutine. flag is the command's flag for the same purpose, or empty.
 func (t *trial) skipWithout(option, flag, format string, args ...any) {
 	t.mu.Lock()
 	t.skipped = &skip{fmt.Sprintf(format, args...), option, flag}
@@ -118,8 +121,8 @@ func (t *trial) skipWithout(option, flag, format string, args ...any) {
 	runtime.Goexit()
 }
 
-// atOnce makes n concurrent calls of f, and waits for all of them. It ends the rule if the
-// rule has failed or was skipped.
+// atOnce makes n concurrent calls of f, and waits for all of them. If the rule has failed
+// or was skipped by then, atOnce ends the calling goroutine.
 func (t *trial) atOnce(n int, f func(i int)) {
 	var calls sync.WaitGroup
 	for i := range n {
@@ -141,12 +144,13 @@ func firstFew(failures []string) string {
 
 func (t *trial) batch(spans int) batch { return t.suite.numbers.batch(spans) }
 
-// prompt returns the time that the suite grants instead of the contract's two seconds.
+// prompt returns the time within which the plugin must do something for which the
+// contract grants two seconds. It is longer, so that no plugin fails on a busy machine.
 func (t *trial) prompt() time.Duration { return t.suite.settings.prompt() }
 
-// startEnviron returns the variables that a plugin with env_at_start has in its start
-// environment. It is nil for other plugins, and for a rule that does not build upon the
-// answer to Describe.
+// startEnviron returns the author's variables for the environment of a new process, if
+// the plugin asks for that by env_at_start. It returns nil for other plugins, and for a
+// rule that must not use the answer to Describe.
 func (t *trial) startEnviron() []string {
 	if !t.knowsPlugin() || !t.suite.about.response.GetEnvAtStart() {
 		return nil
@@ -158,11 +162,13 @@ func (t *trial) startEnviron() []string {
 	return environ
 }
 
-// knowsPlugin reports whether the rule may use the answer to Describe, because it builds
-// upon the rule describe.answered. Other rules may run while that rule writes the answer.
+// knowsPlugin reports whether the rule may use the answer to Describe. This is so if it
+// builds upon the rule describe.answered, because other rules may run while that rule
+// writes the answer.
 func (t *trial) knowsPlugin() bool { return slices.Contains(t.rule.after, "describe.answered") }
 
-// start starts a plugin. It does not wait for the handshake.
+// start starts the plugin that is tested. It does not wait for the handshake. The plugin
+// is ended with the rule.
 func (t *trial) start(o startOptions) *subject {
 	target := t.suite.target
 	target.env = slices.Concat(target.env, t.startEnviron())
@@ -171,7 +177,7 @@ func (t *trial) start(o startOptions) *subject {
 	return t.adopt(&subject{running: running{plugin: plugin}})
 }
 
-// adopt gives a started plugin to the rule. The plugin ends with the rule.
+// adopt adds a started plugin to the rule, so that it is ended with the rule.
 func (t *trial) adopt(p *subject) *subject {
 	p.t = t
 	t.mu.Lock()
@@ -180,14 +186,14 @@ func (t *trial) adopt(p *subject) *subject {
 	return p
 }
 
-// connect starts a plugin, waits for its handshake and connects to it.
+// connect starts the plugin, waits for its handshake and connects to it.
 func (t *trial) connect(o startOptions) *subject {
 	p := t.start(o)
 	p.connect()
 	return p
 }
 
-// ready starts a plugin and configures it as a host does.
+// ready starts the plugin and configures it, as a host does.
 func (t *trial) ready(o startOptions) *subject {
 	p := t.connect(o)
 	if !t.suite.about.plain {
