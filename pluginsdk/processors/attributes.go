@@ -9,12 +9,13 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Attributes sets, renames, deletes and hashes attributes of spans, resources,
-// events and links, in the order of its actions: each action sees the edits of
-// the actions before it. It drops no span.
+// Attributes returns the constructor of a processor that sets, renames, deletes and
+// hashes attributes of spans, resources, events and links. It applies the actions in
+// order, so each action sees the edits of the earlier actions. It drops no span.
 //
-// An attribute that replaces another keeps its place; a new attribute comes last. If a
-// key is repeated, its last value counts, and an edit of the key leaves one attribute.
+// A replaced attribute keeps its position, and a new attribute comes last. If a span has
+// a key several times, the last value counts, and an edit of the key leaves one
+// attribute.
 func Attributes(c AttributesConfig) pluginsdk.NewProcessor {
 	return constructor(kindAttributes, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		actions, err := c.compile()
@@ -26,7 +27,8 @@ func Attributes(c AttributesConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// actionsByPlace holds the actions of each place, in the order of the config.
+// actionsByPlace holds the actions for spans, resources, events and links, each list in
+// the order of the config.
 type actionsByPlace [places][]attributeAction
 
 func (actions *actionsByPlace) process(b *pluginsdk.Batch) {
@@ -66,7 +68,7 @@ func apply[T attributed](owner T, actions []attributeAction) {
 	}
 }
 
-// matching returns the owner's keys that match a glob, without repeats.
+// matching returns the keys of the owner's attributes that match a glob, each once.
 func matching[T attributed](owner T, g *glob) []string {
 	var keys []string
 	seen := map[string]bool{}
@@ -101,8 +103,8 @@ func (c *attributeAction) do(owner attributed, key string) {
 	}
 }
 
-// put sets an attribute. A key that is not valid UTF-8 must be repaired before it is
-// set, so put deletes the attribute with the original key.
+// put sets an attribute. A key that is not valid UTF-8 cannot be set, so put deletes the
+// attribute and sets it under a repaired key.
 func put(owner attributed, key string, value attribute.Value) {
 	if !utf8.ValidString(key) {
 		owner.DeleteAttributes(attribute.Key(key))

@@ -12,26 +12,27 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// AttributesConfig configures [Attributes]. Its fields have the names of the
-// OpenTelemetry Collector's attributes processor.
+// AttributesConfig configures [Attributes]. Its fields have the same names as in the
+// attributes processor of the OpenTelemetry Collector.
 type AttributesConfig struct {
-	// Name is the name in the delivery accounting. Empty means "attributes".
+	// Name is the processor's name in the delivery accounting, in which the host counts
+	// dropped spans. Empty means "attributes".
 	Name string `yaml:"name"`
 	// Actions are applied in this order. At least one is required.
 	Actions []AttributeAction `yaml:"actions"`
-	// Salt is the key of the action hash, which is then an HMAC-SHA-256. If it is empty,
-	// the hash is a plain SHA-256, as in the Collector: anyone can guess a value, hash it,
-	// and compare the two hashes.
+	// Salt is a secret key for the action "hash", which then computes an HMAC-SHA-256. If it
+	// is empty, the hash is a plain SHA-256, as in the Collector. Then anyone can find a
+	// value by hashing guesses and comparing the hashes.
 	Salt string `yaml:"salt"`
 }
 
-// AttributeAction describes an edit.
+// AttributeAction describes one edit of attributes.
 type AttributeAction struct {
 	// Key is the attribute's key. Required. For update, delete, hash and rename it may be
 	// a glob: "*" matches any number of characters, "?" matches one, and a backslash makes
 	// the next character literal. Insert and upsert take no wildcards.
 	Key string `yaml:"key"`
-	// Action is the name of the edit. Required. The names are
+	// Action is the name of the edit, one of the following. Required.
 	//
 	//   - "insert": set Key if it is missing
 	//   - "update": set Key if it exists
@@ -42,17 +43,20 @@ type AttributeAction struct {
 	//     number as 8 bytes, little-endian. Arrays and maps are hashed as JSON.
 	//   - "rename": change the key to To; an existing attribute with the key To is replaced
 	Action string `yaml:"action"`
-	// Value is the value for insert, update and upsert: text, bool, int, float64, or a
-	// list of values of one of these types. Set either Value or FromAttribute.
+	// Value is the new value for insert, update and upsert: a string, bool, int, float64, or
+	// a list of values of one of these types. For these actions, set either Value or
+	// FromAttribute.
 	Value any `yaml:"value"`
-	// FromAttribute is the key of an attribute to copy, of the same span, resource, event
-	// or link. If that attribute is missing, the action does nothing.
+	// FromAttribute is the key of an attribute of the same span, resource, event or link.
+	// Its value becomes the new value. If there is no such attribute, the action does
+	// nothing.
 	FromAttribute string `yaml:"from_attribute"`
-	// To is the new key for rename. If Key has a wildcard, Key and To must have a single
-	// "*" each; To keeps the matched text: "http.*" to "web.*".
+	// To is the new key for rename. If Key has a wildcard, Key and To must each contain one
+	// "*", and no other wildcard. The "*" in To stands for the text that the "*" in Key has
+	// matched: "http.*" to "web.*".
 	To string `yaml:"to"`
-	// On is the owner of the attributes: "span", "resource", "event" or "link". Empty
-	// means "span".
+	// On selects the attributes to edit: those of the "span", the "resource", each "event"
+	// or each "link". Empty means "span".
 	On string `yaml:"on"`
 }
 
@@ -78,7 +82,7 @@ var operations = map[string]operation{
 	"delete": opDelete, "hash": opHash, "rename": opRename,
 }
 
-// A place is a kind of object that has attributes.
+// A place is a kind of object with attributes: spans, resources, events or links.
 type place uint8
 
 const (
@@ -99,7 +103,7 @@ type attributeAction struct {
 	from  string
 	salt  []byte
 
-	// Key and To, split at their wildcards. Key is before+"*"+after. To is
+	// The parts of Key and To for rename. Key is before+"*"+after. To is
 	// toBefore+"*"+toAfter, or toBefore if it has no wildcard.
 	before, after, toBefore, toAfter string
 }
@@ -154,7 +158,8 @@ func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeA
 	return c
 }
 
-// source checks Value and FromAttribute, and returns the compiled Value if it is set.
+// source adds an error unless exactly one of Value and FromAttribute is set. It returns
+// Value as an attribute's value.
 func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	switch {
 	case a.FromAttribute != "" && a.Value != nil:
@@ -172,7 +177,8 @@ func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	return attribute.Value{}
 }
 
-// target checks To, and splits Key and To at their wildcards.
+// target checks the new key of the action rename, and splits Key and To at their
+// wildcards.
 func (c *attributeAction) target(path string, a AttributeAction, f *faults) {
 	if a.To == "" {
 		f.add(path+".to", "is empty: rename needs the new key")
@@ -201,8 +207,8 @@ func (c *attributeAction) newName(key string) string {
 	return c.toBefore + key[len(c.before):len(key)-len(c.after)] + c.toAfter
 }
 
-// hash returns the hash of a value in hexadecimal digits. It returns an empty value
-// unchanged.
+// hash returns the SHA-256 of a value, or its HMAC-SHA-256 if salt is not empty, in
+// hexadecimal digits. It returns an empty value unchanged.
 func hash(v attribute.Value, salt []byte) attribute.Value {
 	var data []byte
 	switch v.Type() {

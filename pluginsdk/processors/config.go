@@ -10,17 +10,19 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// faults collects all errors of a config for Validate.
+// faults collects all errors in a config, so that Validate can return them at once.
 type faults []error
 
-// add adds an error. path is the path in the config: "actions[0].key".
+// add adds an error about one field. path is the field's path in the config:
+// "actions[0].key".
 func (f *faults) add(path, format string, args ...any) {
 	*f = append(*f, &pluginsdk.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
 }
 
 func (f faults) err() error { return errors.Join(f...) }
 
-// within puts prefix before the path of each ConfigError that err joins.
+// within puts prefix before the path of each ConfigError that err joins. It makes other
+// errors a ConfigError with prefix as the path.
 func within(prefix string, err error) error {
 	var all faults
 	for _, one := range leaves(err) {
@@ -33,7 +35,7 @@ func within(prefix string, err error) error {
 	return all.err()
 }
 
-// leaves returns the errors that err joins, directly or in a joined error.
+// leaves returns the errors that err joins, also the errors inside of joined errors.
 func leaves(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -56,17 +58,18 @@ var (
 	_ pluginsdk.Named     = processor{}
 )
 
-// Name is the name under which the host counts dropped spans.
+// Name returns the name under which the host counts the spans that this processor drops.
 func (p processor) Name() string { return p.name }
 
-// Process processes a batch. It never returns an error.
+// Process edits a batch. It never returns an error.
 func (p processor) Process(_ context.Context, b *pluginsdk.Batch) error {
 	p.process(b)
 	return nil
 }
 
-// constructor returns the constructor of a processor. kind is the default of the name.
-// prepare checks the config, and returns the function that processes a batch.
+// constructor returns the constructor of a processor. The processor's name is name, or
+// kind if name is empty. prepare validates the config, and returns the function that
+// edits a batch.
 func constructor(kind, name string, prepare func(pluginsdk.Setup) (func(*pluginsdk.Batch), error)) pluginsdk.NewProcessor {
 	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 		process, err := prepare(s)
@@ -77,8 +80,8 @@ func constructor(kind, name string, prepare func(pluginsdk.Setup) (func(*plugins
 	}
 }
 
-// checkName adds an error for a name that the delivery accounting cannot hold. An empty
-// name is valid, and means the name of the kind.
+// checkName adds an error for a name under which a host cannot count dropped spans. An
+// empty name is valid, because it means the default.
 func (f *faults) checkName(name string) {
 	const longest = 64
 	if len(name) > longest || strings.ContainsFunc(name, func(r rune) bool {

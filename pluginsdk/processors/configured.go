@@ -11,13 +11,13 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// EnvRayContext is the variable that adds [RayContext] to the processors of
-// [Configured] and [ConfiguredWithRay] ("on"), or not ("off"). Empty means off for
-// Configured, and on for ConfiguredWithRay.
+// EnvRayContext is the environment variable that adds [RayContext] to the processors of
+// [Configured] and [ConfiguredWithRay] if it is "on", and does not if it is "off". Empty
+// means off for Configured, and on for ConfiguredWithRay.
 const EnvRayContext = "SERVE_RAY_CONTEXT"
 
-// The kinds of processors in a configuration. A kind is also the processor's name
-// in the delivery accounting, unless its config gives another name.
+// The keys of processors in a configuration. Each is also the default name under which
+// the host counts the spans that the processor drops.
 const (
 	kindRayContext = "raycontext"
 	kindAttributes = "attributes"
@@ -26,11 +26,11 @@ const (
 	kindSample     = "sample"
 )
 
-// Configured constructs the processors of the plugin's configuration. Each exporter
-// plugin of this repository has Configured, or ConfiguredWithRay, in its
-// pluginsdk.Spec.Processors. The first processor is [RayContext], if SERVE_RAY_CONTEXT
-// is "on" and the configuration does not list it. Then follow the processors of the list
-// "processors", in order:
+// Configured constructs the processors in the plugin's configuration. Each exporter
+// plugin of this repository has Configured or ConfiguredWithRay in its
+// pluginsdk.Spec.Processors. If SERVE_RAY_CONTEXT is "on" and the configuration does not
+// list raycontext, the first processor is [RayContext]. Then follow the processors of the
+// list "processors", in order:
 //
 //	processors:
 //	  - filter: {drop: [{name: "GET /health*"}]}
@@ -41,25 +41,25 @@ const (
 // An entry has the kind of a processor as its key: raycontext, attributes, redact, filter
 // or sample. The value of the key has the fields of [RayContextConfig],
 // [AttributesConfig], [RedactConfig], [FilterConfig] or [SampleConfig]; {} means the
-// defaults. Processors of the same kind need different names for the delivery accounting.
-// Other keys of the configuration are left to the plugin's other constructors.
+// defaults. Several processors with the same key need different names, because the host
+// counts dropped spans by name. Configured ignores other top-level keys of the
+// configuration, which the plugin's other constructors decode.
 //
-// Configured returns a [pluginsdk.Chain], which the SDK unfolds. If neither the variable
-// nor the configuration adds a processor, the Chain is empty and costs nothing. The
-// plugin must declare EnvRayContext in its Spec.Env. All errors are joined, each a
-// [*pluginsdk.ConfigError].
+// Configured returns a [pluginsdk.Chain]. If neither the variable nor the configuration
+// adds a processor, the Chain is empty and costs nothing. The plugin must declare
+// EnvRayContext in its Spec.Env. All errors are joined, each a [*pluginsdk.ConfigError].
 func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, false)
 }
 
-// ConfiguredWithRay is [Configured] for a plugin with a back end that expects Ray's
-// identity: if SERVE_RAY_CONTEXT is not set, the default is "on".
+// ConfiguredWithRay is [Configured] for a plugin with a back end that expects Ray's ids.
+// The default of SERVE_RAY_CONTEXT is "on".
 func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, true)
 }
 
-// configured implements Configured and ConfiguredWithRay. rayContext is the default of the
-// variable.
+// configured implements Configured and ConfiguredWithRay. rayContext is the default of
+// SERVE_RAY_CONTEXT.
 func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (pluginsdk.Processor, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -69,7 +69,7 @@ func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (plugin
 	all := faults{err}
 	var chain pluginsdk.Chain
 	if on && !slices.ContainsFunc(doc.Processors, func(e entry) bool { return e.RayContext != nil }) {
-		first, _ := RayContext()(ctx, s) // cannot fail, because its config is valid
+		first, _ := RayContext()(ctx, s) // cannot fail, because the zero config is valid
 		chain = append(chain, first)
 	}
 	names := map[string]int{}
@@ -86,7 +86,7 @@ func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (plugin
 		}
 		c := list[0]
 		made, err := c.build(ctx, s)
-		all = append(all, within(path, err)) // err already names the kind
+		all = append(all, within(path, err)) // the path in err already begins with the processor's key
 		chain = append(chain, made)
 		if before, taken := names[c.name]; taken {
 			all.add(path+"."+c.kind+".name", "%q is the name of processors[%d] too: give one of them another, "+
@@ -121,12 +121,14 @@ func rayContextIsOn(s pluginsdk.Setup, otherwise bool) (bool, error) {
 	}
 }
 
-// document is the part of a plugin's configuration that Configured decodes.
+// document is the part of a plugin's configuration that Configured decodes. Other
+// constructors decode other keys.
 type document struct {
 	Processors []entry `yaml:"processors"`
 }
 
-// entry is an entry of the list "processors". Exactly one field must be set.
+// entry is an entry of the list "processors" in a configuration. Exactly one field must
+// be set.
 type entry struct {
 	RayContext *RayContextConfig `yaml:"raycontext"`
 	Attributes *AttributesConfig `yaml:"attributes"`
@@ -135,8 +137,8 @@ type entry struct {
 	Sample     *sampleEntry      `yaml:"sample"`
 }
 
-// sampleEntry is a SampleConfig with a required ratio, because without it all spans
-// would be dropped.
+// sampleEntry is a SampleConfig in a configuration. Here the ratio is required, because
+// the zero value would drop all spans.
 type sampleEntry struct {
 	Name  string     `yaml:"name"`
 	Ratio *float64   `yaml:"ratio"`
@@ -180,8 +182,8 @@ func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.P
 	return Sample(SampleConfig{Name: c.Name, Ratio: *c.Ratio, Keep: c.Keep})(ctx, s)
 }
 
-// nameSuccessors replaces the errors about removed keys of redact by errors that name the
-// new keys.
+// nameSuccessors replaces each error about a key of redact that earlier versions had. The
+// new error says how to replace the key.
 func nameSuccessors(err error) error {
 	all := leaves(err)
 	for i, one := range all {

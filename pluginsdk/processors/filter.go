@@ -16,10 +16,11 @@ import (
 
 // FilterConfig configures [Filter].
 type FilterConfig struct {
-	// Name is the name in the delivery accounting. Empty means "filter".
+	// Name is the processor's name in the delivery accounting, in which the host counts
+	// dropped spans. Empty means "filter".
 	Name string `yaml:"name"`
-	// Drop describes the spans to drop: spans that match at least one entry. It must
-	// have an entry.
+	// Drop describes the spans to drop. A span is dropped if it matches at least one entry.
+	// There must be at least one entry.
 	Drop []SpanMatch `yaml:"drop"`
 }
 
@@ -33,12 +34,13 @@ type SpanMatch struct {
 	Kind string `yaml:"kind"`
 	// Status is "unset", "ok" or "error".
 	Status string `yaml:"status"`
-	// Attributes holds conditions on the span's attributes by key; keys are not globs. A text
-	// is a glob for the value as text, with arrays and maps as JSON. A number or a bool must
-	// equal the value; an integer equals a float of the same number. nil matches every value,
-	// but not a missing attribute.
+	// Attributes holds a condition for each key; keys are not globs. A string is a glob for
+	// the attribute's value as text, in which arrays and maps are JSON. A number or a bool
+	// must equal the value; an integer equals a float of the same number. nil matches every
+	// value, but not a missing attribute.
 	Attributes map[string]any `yaml:"attributes"`
-	// Resource holds conditions on the resource's attributes, in the same form.
+	// Resource holds conditions on the attributes of the span's resource, in the form of
+	// Attributes.
 	Resource map[string]any `yaml:"resource"`
 }
 
@@ -69,7 +71,7 @@ var (
 	statuses = map[string]codes.Code{"unset": codes.Unset, "ok": codes.Ok, "error": codes.Error}
 )
 
-// spanRule is a compiled SpanMatch. Every span meets a nil condition.
+// spanRule is a compiled SpanMatch. A field that is nil or empty matches every span.
 type spanRule struct {
 	name       *glob
 	kind       *trace.SpanKind
@@ -93,8 +95,8 @@ func (m SpanMatch) compile(path string, f *faults) spanRule {
 	return rule
 }
 
-// oneOf looks up a word in a table. It returns nil for an empty word. For an unknown word
-// it adds an error and returns nil.
+// oneOf returns a pointer to the value of word in table, or nil if word is empty. For an
+// unknown word it returns nil and adds an error to f.
 func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	if word == "" {
 		return nil
@@ -107,17 +109,17 @@ func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	return &value
 }
 
-// valueRule is a condition on an attribute. At most one of text and want is set. If neither
-// is set, every value meets the condition.
+// valueRule is a condition on the value of one attribute. At most one of text and want is
+// set. If neither is set, every value meets the condition.
 type valueRule struct {
 	key  attribute.Key
 	text *glob
-	want attribute.Value // INT64, FLOAT64 or BOOL
+	want attribute.Value // an integer, a float or a bool; empty if there is no such condition
 }
 
 func compileValues(path string, conditions map[string]any, f *faults) []valueRule {
 	var rules []valueRule
-	for _, key := range slices.Sorted(maps.Keys(conditions)) { // sorted, for the order of errors
+	for _, key := range slices.Sorted(maps.Keys(conditions)) { // sorted, so that errors have the same order at each start
 		rule := valueRule{key: attribute.Key(key)}
 		switch want := conditions[key].(type) {
 		case nil:
@@ -135,12 +137,12 @@ func compileValues(path string, conditions map[string]any, f *faults) []valueRul
 	return rules
 }
 
-// Filter drops spans. The host counts them as filtered under this processor's name.
-// Spans below a dropped span lose their parent, and back ends show their trace in two
-// parts. So drop spans without children, or whole traces by an attribute of all their
-// spans.
+// Filter returns the constructor of a processor that drops spans. The host counts them as
+// filtered under the processor's name. The children of a dropped span lose their parent,
+// and back ends show their trace in several parts. So drop only spans without children,
+// or drop whole traces by an attribute that all their spans have.
 //
-// Conditions on name, kind and status allocate nothing, except for names longer than 64
+// Conditions on name, kind and status allocate no memory, except for names longer than 64
 // characters. A condition on an attribute copies its value.
 func Filter(c FilterConfig) pluginsdk.NewProcessor {
 	return constructor(kindFilter, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
@@ -155,7 +157,8 @@ func Filter(c FilterConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// matches reports whether the span meets all conditions. It checks cheap conditions first.
+// matches reports whether the span meets all conditions of the rule. It checks cheap
+// conditions first.
 func (r *spanRule) matches(span pluginsdk.Span) bool {
 	if r.kind != nil && span.Kind() != *r.kind {
 		return false
@@ -199,9 +202,9 @@ func (r *valueRule) matches(value attribute.Value) bool {
 	}
 }
 
-// equalNumbers compares without rounding. It converts f and not i, because a float64
-// cannot hold every integer beyond 2^53. It checks the range first, because the
-// conversion of an f beyond int64 is undefined.
+// equalNumbers reports whether i and f are the same number, without rounding. It converts
+// f to an integer, because a float64 cannot hold every integer beyond 2^53. It checks the
+// range first, because the conversion of a float beyond the range of int64 is undefined.
 func equalNumbers(i int64, f float64) bool {
 	return f >= math.MinInt64 && f < math.MaxInt64 && f == math.Trunc(f) && int64(f) == i
 }

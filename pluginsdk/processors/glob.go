@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// glob is a pattern for a whole text. "*" matches any run of characters, and "?" matches
-// one character. A backslash makes the next character literal. All other characters match
-// themselves, even dots and slashes.
+// glob is a compiled pattern that a whole text must match. "*" matches any number of
+// characters, and "?" matches one character. A backslash makes the next character
+// literal. All other characters match themselves, even dots and slashes.
 type glob struct {
 	re        *regexp.Regexp
-	literal   string // the only match of a pattern without wildcards
+	literal   string // the only text that matches, if isLiteral is true
 	isLiteral bool
 }
 
@@ -20,7 +20,7 @@ func newGlob(pattern string) *glob {
 	return &glob{regexp.MustCompile(`(?s)\A` + expression + `\z`), literal, isLiteral}
 }
 
-// matches reports whether g matches all of text.
+// matches reports whether the whole text matches the pattern.
 func (g *glob) matches(text string) bool {
 	if g.isLiteral {
 		return text == g.literal
@@ -28,8 +28,8 @@ func (g *glob) matches(text string) bool {
 	return g.re.MatchString(text)
 }
 
-// parseGlob returns a pattern as a regular expression. If the pattern has no wildcard, it
-// also returns the text that the pattern matches.
+// parseGlob converts a pattern to a regular expression. If the pattern has no wildcard,
+// isLiteral is true, and literal is the only text that matches.
 func parseGlob(pattern string) (expression, literal string, isLiteral bool) {
 	pattern = strings.ToValidUTF8(pattern, "\uFFFD") // regular expressions must be valid UTF-8
 	var re, text strings.Builder
@@ -49,8 +49,8 @@ func parseGlob(pattern string) (expression, literal string, isLiteral bool) {
 	return re.String(), text.String(), isLiteral
 }
 
-// newGlobs compiles a list of patterns into a regular expression that ignores
-// case. It returns nil for an empty list.
+// newGlobs compiles a list of patterns into one regular expression, which matches a text
+// that matches any of them. It ignores case. For an empty list it returns nil.
 func newGlobs(patterns []string) *regexp.Regexp {
 	if len(patterns) == 0 {
 		return nil

@@ -7,29 +7,32 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Lengths in hexadecimal digits. A task id ends in the actor's id, which ends in the
-// job's id.
+// Lengths of Ray's ids, in hexadecimal digits. A task id ends in the id of its actor, and
+// an actor id ends in the id of its job.
 const (
 	jobDigits   = 8
 	actorDigits = 32
 	taskDigits  = 48
 )
 
-// RayContext puts Ray's identity on every span: ray.task_id, ray.actor_id and
-// ray.job_id, all read from serve.task_id, and ray.request_id from
-// serve.request_id. All are strings, and ids are in lower-case hexadecimal.
+// RayContext returns the constructor of a processor that adds Ray's ids to every span. It
+// takes ray.task_id, ray.actor_id and ray.job_id from the attribute serve.task_id, and
+// ray.request_id from serve.request_id. All are strings. Ids of tasks, actors and jobs
+// are in lower-case hexadecimal.
 //
 // A span without a valid serve.task_id, such as a span outside of requests, gets no
-// ray.task_id and no ray.actor_id. Its ray.job_id comes from Setup.Context, if the host
-// knows a job id. Existing attributes with these keys are overwritten, as in Ray;
-// serve.* attributes stay. The name in the delivery accounting is "raycontext".
+// ray.task_id and no ray.actor_id. Its ray.job_id comes from Setup.Context.Job, unless
+// that is empty. The processor overwrites existing attributes with these keys, as Ray
+// does. It keeps the serve.* attributes. Its name in the delivery accounting is
+// "raycontext".
 func RayContext() pluginsdk.NewProcessor {
 	return RayContextConfig{}.constructor()
 }
 
 // RayContextConfig configures [RayContext] in a plugin's configuration.
 type RayContextConfig struct {
-	// Name is the name in the delivery accounting. Empty means "raycontext".
+	// Name is the processor's name in the delivery accounting, in which the host counts
+	// dropped spans. Empty means "raycontext".
 	Name string `yaml:"name"`
 }
 
@@ -46,8 +49,9 @@ func (c RayContextConfig) constructor() pluginsdk.NewProcessor {
 	})
 }
 
-// addRayContext edits each span. The ids share the memory of the task id, so a span
-// costs two small allocations: the task id and the request id.
+// addRayContext adds Ray's ids to each span of a batch. job is the job id for spans
+// without a task id, or empty. The actor id and the job id are parts of the string of the
+// task id, so a span costs two small allocations.
 func addRayContext(b *pluginsdk.Batch, job string) {
 	for span := range b.Spans() {
 		if request := text(span, semconv.ServeRequestID); request != "" {
@@ -68,7 +72,8 @@ func addRayContext(b *pluginsdk.Batch, job string) {
 	}
 }
 
-// text returns a string attribute, or "" if it is absent or has another type.
+// text returns the value of a string attribute. It returns "" if the attribute is missing
+// or has another type.
 func text(span pluginsdk.Span, key attribute.Key) string {
 	value, _ := span.Attribute(key)
 	if value.Type() != attribute.STRING {

@@ -8,40 +8,40 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Redacted replaces each secret.
+// Redacted is the text that replaces each secret.
 const Redacted = "[REDACTED]"
 
-// Redact replaces secrets in spans by "[REDACTED]". It is a list of rules:
+// Redact returns the constructor of a processor that replaces secrets in spans by
+// "[REDACTED]". It has these rules, each with a name for RedactConfig.Without:
 //
-//   - keys: the whole value of an attribute, or of a member of a map, if its key matches
+//   - keys: the whole value of an attribute, or of an entry of a map, if the key matches
 //     a glob of [BlockedKeys] or RedactConfig.BlockedKeys
 //   - userinfo: user and password in a URL
 //   - bearer: credentials after "Bearer" and "Basic"
 //   - token: API tokens with a known prefix, JSON Web Tokens, AWS access key ids
 //     and addresses of webhooks
 //   - private_key: private keys in PEM
-//   - assignment: the value in "name=value" and "name: value" if name matches a glob of
-//     a blocked key, also in the query of a URL; the values of the headers
+//   - assignment: the value in "name=value" and "name: value" if name matches one of the
+//     globs for blocked keys, also in the query of a URL; and the values of the headers
 //     Authorization, Cookie and Set-Cookie, up to the end of the line
 //   - email: mail addresses
 //   - card: card numbers with a valid check digit (Luhn), also as numbers
-//   - RedactConfig.BlockedValues
+//   - the regular expressions in RedactConfig.BlockedValues, which have no name
 //
-// It applies the rules to the names of spans and events, to status messages, and
-// to the attributes of spans, resources, scopes, events and links, in arrays and
-// maps too. In a text that is JSON it applies them to each string and number,
-// and the rule keys to each key; it does not parse JSON inside JSON. Numbers and
-// bytes that contain a secret become a text or other bytes; all else in a span
-// stays as it is.
+// The processor applies the rules to the names of spans and events, to status messages,
+// and to the attributes of spans, resources, scopes, events and links, also inside of
+// arrays and maps. If a text is JSON, it applies them to each string and number in it,
+// and the rule keys to each key. It does not parse JSON inside of JSON. A number that
+// contains a secret becomes a text. Everything else in a span stays unchanged.
 //
-// It does not look at keys of attributes, trace state, schema URLs, and names and
-// versions of scopes. It does not decode percent-encoding, base64 or other escapes, and
-// has no rules for SQL, XML and command lines. The page docs/reference/processors.md has
-// examples of secrets that it finds, and of others that it does not find.
+// It does not search keys of attributes, trace state, schema URLs, and names and versions
+// of scopes. It does not decode percent-encoding, base64 or other encodings. It has no
+// rules for SQL, XML and command lines. The page docs/reference/processors.md has
+// examples of secrets that are found, and of secrets that are not found.
 //
-// Redact sees the attributes that earlier processors add, so put it last. It
-// drops no span and changes nothing in a span without secrets. A span that it
-// has redacted passes it unchanged a second time.
+// Put Redact last, because it also redacts attributes that earlier processors add. It
+// drops no span, and does not change a span without secrets. A second Redact does not
+// change a redacted span.
 func Redact(c RedactConfig) pluginsdk.NewProcessor {
 	return constructor(kindRedact, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		rules, err := c.compile()
@@ -49,10 +49,10 @@ func Redact(c RedactConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// redactor applies the rules to one batch.
+// redactor applies the compiled rules to one batch.
 type redactor struct {
 	*redactRules
-	keys map[string]keyRule // rules of the keys seen so far; most keys of a batch repeat
+	keys map[string]keyRule // results of keyRule for the keys seen so far, because most keys occur many times in a batch
 }
 
 func (r redactor) batch(b *pluginsdk.Batch) {
@@ -86,7 +86,7 @@ func (r redactor) span(span pluginsdk.Span) {
 	}
 }
 
-// attributed is implemented by spans, resources, scopes, events and links.
+// attributed is an object with attributes: a span, resource, scope, event or link.
 type attributed interface {
 	Attribute(key attribute.Key) (attribute.Value, bool)
 	Attributes() iter.Seq[attribute.KeyValue]
@@ -102,8 +102,8 @@ func redactAttributes[T attributed](r redactor, owner T) {
 	}
 }
 
-// value returns the redacted value of an attribute, or of a member of a map. changed
-// reports whether it differs.
+// value returns the redacted value of an attribute, or of an entry of a map. changed
+// reports whether it differs from the original value.
 func (r redactor) value(kv attribute.KeyValue) (value attribute.Value, changed bool) {
 	rule, known := r.keys[string(kv.Key)]
 	if !known {
@@ -121,7 +121,8 @@ func (r redactor) value(kv attribute.KeyValue) (value attribute.Value, changed b
 	}
 }
 
-// content returns the redacted form of a value that no rule for keys applies to.
+// content searches a value for secrets, and returns its redacted form. The key of the
+// value does not count. changed reports whether the result differs from v.
 func (r redactor) content(v attribute.Value) (redacted attribute.Value, changed bool) {
 	switch v.Type() {
 	case attribute.STRING:
@@ -153,7 +154,8 @@ func (r redactor) content(v attribute.Value) (redacted attribute.Value, changed 
 	}
 }
 
-// membersOf returns the members of a list, nil for other values and for bools.
+// membersOf returns the members of a list value. It returns nil for a list of bools,
+// which cannot hold secrets, and for other values.
 func membersOf(v attribute.Value) (members []attribute.Value) {
 	switch v.Type() {
 	case attribute.STRINGSLICE:

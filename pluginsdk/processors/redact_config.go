@@ -8,30 +8,34 @@ import (
 	"strings"
 )
 
-// RedactConfig configures [Redact]. The zero value applies all built-in rules.
+// RedactConfig configures [Redact]. The zero value has all built-in rules.
 type RedactConfig struct {
-	// Name is the name in the delivery accounting. Empty means "redact".
+	// Name is the processor's name in the delivery accounting, in which the host counts
+	// dropped spans. Empty means "redact".
 	Name string `yaml:"name"`
-	// BlockedKeys are globs. The value of a key that matches one of them is redacted, as
-	// for the globs of [BlockedKeys]. Example: "*ssn*". Case is ignored.
+	// BlockedKeys are globs in addition to the built-in globs of [BlockedKeys]. The whole
+	// value of an attribute is redacted if its key matches one of them. Example: "*ssn*".
+	// Case is ignored.
 	BlockedKeys []string `yaml:"blocked_keys"`
-	// BlockedValues are regular expressions (RE2, https://go.dev/s/re2syntax) of secrets
-	// anywhere in a text, in addition to the built-in rules. Example: `EMP-[0-9]{6}`. They
-	// also apply to numbers, written in decimal.
+	// BlockedValues are regular expressions (RE2, https://go.dev/s/re2syntax), in addition
+	// to the built-in rules. Each match in a text is redacted. Example: `EMP-[0-9]{6}`.
+	// Numbers are searched in their decimal form.
 	BlockedValues []string `yaml:"blocked_values"`
-	// IgnoredKeys are globs. The value of a key that matches one of them is never redacted,
-	// even if a glob of blocked keys matches too. Example: "gen_ai.*". Case is ignored.
+	// IgnoredKeys are globs. The value of an attribute is never redacted if its key matches
+	// one of them, even if it also matches a glob for blocked keys. Example: "gen_ai.*".
+	// Case is ignored.
 	IgnoredKeys []string `yaml:"ignored_keys"`
-	// AllowedValues are regular expressions. A secret that one of them matches from start
-	// to end is not redacted. Example: `.*@example\.com`.
+	// AllowedValues are regular expressions. A secret is not redacted if one of them matches
+	// all of it. Example: `.*@example\.com`.
 	AllowedValues []string `yaml:"allowed_values"`
-	// Without lists built-in rules to leave out: "keys", "userinfo", "bearer",
-	// "token", "private_key", "assignment", "email", "card".
+	// Without lists the names of built-in rules to leave out: "keys", "userinfo", "bearer",
+	// "token", "private_key", "assignment", "email", "card". Their meaning is described at
+	// [Redact].
 	Without []string `yaml:"without"`
 }
 
-// BlockedKeys returns the built-in globs of keys with values to redact. The caller owns
-// the slice.
+// BlockedKeys returns the built-in globs for keys of attributes whose values [Redact]
+// replaces. The caller owns the slice.
 func BlockedKeys() []string {
 	return []string{
 		"*password*", "*passwd*", "*passphrase*", "pwd", "*.pwd", "*_pwd", "pass", "*.pass", "*_pass", "*secret*", "*credential*",
@@ -42,17 +46,18 @@ func BlockedKeys() []string {
 	}
 }
 
-const ruleKeys = "keys" // the name of BlockedKeys in RedactConfig.Without
+const ruleKeys = "keys" // the name of the rule for blocked keys
 
-// removedRules are rules of earlier versions, each with the reason for its removal, for
-// operators.
+// removedRules lists names for Without that only earlier versions accept, each with an
+// advice for operators.
 var removedRules = map[string]string{
 	"jwt":     `it is part of "token"`,
 	"aws":     `access key ids are part of "token"; secret keys are redacted by their key only`,
 	"command": "there is no rule for command lines; use blocked_values",
 }
 
-// removedKeys are keys of redact in earlier versions, each with its successor.
+// removedKeys lists keys in the configuration of redact that only earlier versions
+// accept, each with an advice for operators.
 var removedKeys = map[string]string{
 	"max_value_bytes":     "was removed: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it",
 	"max_depth":           "was removed: arrays and maps are searched at every depth. Remove it",
@@ -94,7 +99,7 @@ func (c RedactConfig) compile() (*redactRules, error) {
 	}
 	for i, text := range c.AllowedValues {
 		path := fmt.Sprintf("allowed_values[%d]", i)
-		if f.compile(path, text) == nil { // the text is compiled alone first, because it could close the group below
+		if f.compile(path, text) == nil { // the text is compiled alone first, because a ")" in it could close the group below
 			continue
 		}
 		whole, err := regexp.Compile(`\A(?:` + text + `)\z`)
@@ -107,7 +112,7 @@ func (c RedactConfig) compile() (*redactRules, error) {
 	return rules, f.err()
 }
 
-// builtIns returns the set of rules to leave out.
+// builtIns checks the names in Without, and returns them as a set.
 func (c RedactConfig) builtIns(f *faults) map[string]bool {
 	known := map[string]bool{ruleKeys: true}
 	for _, p := range patterns {
@@ -134,7 +139,8 @@ func (f *faults) wantGlobs(path string, list []string) {
 	}
 }
 
-// compile compiles a regular expression. It returns nil after an error.
+// compile compiles a regular expression of an operator. For an invalid one it adds an
+// error and returns nil.
 func (f *faults) compile(path, text string) *regexp.Regexp {
 	if text == "" {
 		f.add(path, "is empty: give a regular expression")

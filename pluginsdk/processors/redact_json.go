@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// json redacts the values in a valid JSON text. All bytes that are not redacted stay
-// unchanged.
+// json returns a valid JSON text with the secrets in its strings and numbers replaced.
+// All other bytes stay unchanged.
 func (r *redactRules) json(text string) string {
 	e := jsonEdit{rules: r, text: text, decoder: json.NewDecoder(strings.NewReader(text))}
 	e.decoder.UseNumber()
@@ -21,11 +21,11 @@ type jsonEdit struct {
 	text    string
 	decoder *json.Decoder
 	out     strings.Builder
-	copied  int // number of bytes of text that are in out
+	copied  int // number of bytes of text that out already has, unchanged or redacted
 }
 
-// value redacts the next value. If blocked is true, it replaces each string and number
-// in it.
+// value redacts the next JSON value of the text. If blocked is true, because of the key
+// before it, it replaces each string and number inside of the value.
 func (e *jsonEdit) value(blocked bool) {
 	token, start := e.next()
 	switch token := token.(type) {
@@ -51,11 +51,11 @@ func (e *jsonEdit) value(blocked bool) {
 	}
 }
 
-// next returns the next token and its start in the text.
+// next returns the next JSON token, and the index in text at which it starts.
 func (e *jsonEdit) next() (token json.Token, start int) {
 	start = int(e.decoder.InputOffset())
 	token, err := e.decoder.Token()
-	if err != nil { // cannot happen: the text is valid
+	if err != nil { // cannot happen, because the text is valid JSON
 		return nil, start
 	}
 	start += len(e.text[start:]) - len(strings.TrimLeft(e.text[start:], " \t\r\n,:"))
@@ -64,11 +64,11 @@ func (e *jsonEdit) next() (token json.Token, start int) {
 
 func (e *jsonEdit) skip() {
 	var raw json.RawMessage
-	_ = e.decoder.Decode(&raw) // the text is valid
+	_ = e.decoder.Decode(&raw) // cannot fail, because the text is valid JSON
 }
 
-// replace writes the redacted form of the last token, which begins at start. value is the
-// decoded token.
+// replace writes the text up to the last token and then the redacted token to out, if the
+// token has a secret. start is the index of the token, and value its decoded form.
 func (e *jsonEdit) replace(start int, value string, blocked bool) {
 	redacted := Redacted
 	if !blocked {

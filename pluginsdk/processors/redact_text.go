@@ -10,24 +10,25 @@ import (
 type pattern struct {
 	rule string
 	re   *regexp.Regexp
-	// whole means that the whole match is the secret. Otherwise the last group that has
-	// matched is the secret.
+	// whole reports that the whole match is the secret. Otherwise the secret is the last
+	// group of the expression that has matched.
 	whole bool
-	// named means that the first group is a name, and that a value follows the match. The
-	// value is a secret if the name matches a glob for blocked keys.
+	// named reports that the first group is a name, and that a value follows after the
+	// match. The value is a secret if the name matches a glob for blocked keys.
 	named bool
-	// Each match contains the text sign, and at least one character of chars. A text
-	// without them is not searched. If sign or chars is empty, it is not checked.
+	// sign and chars save time: a text is searched only if it contains the text sign, and at
+	// least one of the characters in chars. If sign or chars is empty, it is not checked.
 	sign, chars string
-	// least is the length of the shortest match, in bytes. A shorter text is not searched.
+	// least is the length of the shortest match, in bytes. A shorter text is not searched,
+	// to save time.
 	least int
-	// valid reports whether text[start:end] is a secret. nil means that every match is a
-	// secret.
+	// valid reports whether text[start:end], the candidate in a match, is a secret. nil
+	// means that every candidate is a secret.
 	valid func(text string, start, end int) bool
 }
 
-// headers matches headers with credentials. The value is in quotes together with the name,
-// or in quotes by itself, or it is the rest of the line.
+// headers matches HTTP headers that hold credentials. The value is in quotes together
+// with the name, or in quotes by itself, or it is the rest of the line.
 var headers = func() *regexp.Regexp {
 	const name = `(?:authorization|(?:set-)?cookie)`
 	return regexp.MustCompile(`(?i)` +
@@ -36,7 +37,8 @@ var headers = func() *regexp.Regexp {
 		`\b` + name + `["']?[ \t]*[:=][ \t]*(?:"((?:[^"\\\r\n]|\\.)+)|'((?:[^'\\\r\n]|\\.)+)|([^\s"'\[][^\r\n]*))`)
 }()
 
-// patterns are the built-in patterns in the order in which they are applied.
+// patterns are the built-in patterns for secrets in texts, in the order in which they are
+// applied.
 var patterns = append(tokenPatterns(), []pattern{
 	{rule: "private_key", sign: "PRIVATE KEY", whole: true, re: regexp.MustCompile(
 		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`)},
@@ -55,11 +57,12 @@ var patterns = append(tokenPatterns(), []pattern{
 		`\b(?:\d{13,19}|(?:\d{4}[ -]){3}\d{4}|\d{4}[ -]\d{6}[ -]\d{4,5})\b`)},
 }...)
 
-// assigned matches the value after a name: a text in quotes, possibly without the
-// closing quote, or a word.
+// assigned matches the value after the name in an assignment: a text in quotes, possibly
+// without the closing quote, or a word.
 var assigned = regexp.MustCompile(`^(?:"((?:[^"\\]|\\(?s:.))+)|'((?:[^'\\]|\\(?s:.))+)|([^\s&;,"'<>{}()\[\]?$:][^\s&;,"'<>{}()\[\]]*))`)
 
-// tokens lists the forms of API tokens. Each token contains the text sign.
+// tokens lists the forms of API tokens as regular expressions. Each token contains the
+// text sign, which is searched first because that is faster.
 var tokens = []struct{ sign, form string }{
 	{"gh", `gh[pousr]_[A-Za-z0-9]{16,}`}, {"github_pat_", `github_pat_\w{20,}`},
 	{"gl", `gl(?:pat|dt|rt|ptt|ft|soat|cbt|agent|imt|ffct)-[\w-]{16,}`}, {"xox", `xox[abcdeoprs]-[\w-]{10,}`},
@@ -85,31 +88,32 @@ func tokenPatterns() []pattern {
 	return list
 }
 
-// hasDigit reports whether text[start:end] has a digit. Credentials have a digit, but
-// the second word of "bearer authentication" has none.
+// hasDigit reports whether text[start:end] contains a digit. A bearer token contains one,
+// but the second word of "bearer authentication" does not.
 func hasDigit(text string, start, end int) bool {
 	return strings.ContainsAny(text[start:end], "0123456789")
 }
 
-// isBasic reports whether text[start:end] is a user and a password in base64.
+// isBasic reports whether text[start:end] is a user name and a password, in the base64
+// encoding of HTTP's Basic authentication.
 func isBasic(text string, start, end int) bool {
 	trimmed := strings.TrimRight(text[start:end], "=")
 	plain, err := base64.RawStdEncoding.DecodeString(trimmed)
 	return err == nil && strings.Contains(string(plain), ":")
 }
 
-// issued matches the digits of cards by Visa, Mastercard, American Express, Diners
-// Club, JCB, Discover, UnionPay, Maestro, RuPay and Mir.
+// issued matches the digits of payment cards by Visa, Mastercard, American Express,
+// Diners Club, JCB, Discover, UnionPay, Maestro, RuPay and Mir.
 //
 // Source: https://en.wikipedia.org/wiki/Payment_card_number
 var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|` +
 	`3(?:0|[689])\d{12}|3(?:0|[689])\d{14}|35\d{14,17}|(?:6\d|81|5[06-9])\d{14,17})$`)
 
-// joinDigits removes the signs between groups of digits.
+// joinDigits removes the spaces and dashes between the groups of digits in a card number.
 var joinDigits = strings.NewReplacer(" ", "", "-", "")
 
-// isCard reports whether text[start:end] is a card number, with a known issuer and a
-// valid check digit. Digits after a decimal point are not a card number.
+// isCard reports whether text[start:end] is a payment card's number, with a known issuer
+// and a valid check digit. Digits after a decimal point are not a card number.
 //
 // Source: https://en.wikipedia.org/wiki/Luhn_algorithm
 func isCard(text string, start, end int) bool {
@@ -130,14 +134,14 @@ func isCard(text string, start, end int) bool {
 
 // redactRules is a compiled RedactConfig. It is safe for concurrent use.
 type redactRules struct {
-	blocked, ignored *regexp.Regexp // globs for keys; nil if there are none
-	secretNames      *regexp.Regexp // names of secret values in assignments
+	blocked, ignored *regexp.Regexp // compiled globs for keys; nil if there are none
+	secretNames      *regexp.Regexp // compiled globs for the names in assignments with secret values
 	patterns         []pattern
 	blockedValues    []*regexp.Regexp
 	allowed          []*regexp.Regexp
 }
 
-// keyRule is the effect of a key on its value.
+// keyRule is the effect that the key of an attribute has on its value.
 type keyRule uint8
 
 const (
@@ -157,8 +161,8 @@ func (r *redactRules) keyRule(key string) keyRule {
 	}
 }
 
-// text returns a text with its secrets replaced. In JSON it replaces the values
-// of blocked keys, and the secrets in each string and number.
+// text returns a text with its secrets replaced. If the text is JSON, it replaces the
+// values of blocked keys, and the secrets in each string and number.
 func (r *redactRules) text(text string) string {
 	if trimmed := strings.TrimSpace(text); trimmed != "" && strings.ContainsRune(`{["`, rune(trimmed[0])) {
 		if json.Valid([]byte(text)) {
@@ -168,7 +172,8 @@ func (r *redactRules) text(text string) string {
 	return r.plainText(text)
 }
 
-// plainText replaces the secrets that the patterns find.
+// plainText returns a text with its secrets replaced. It does not treat JSON in a special
+// way.
 func (r *redactRules) plainText(text string) string {
 	for i := range r.patterns {
 		p := &r.patterns[i]
@@ -187,13 +192,14 @@ func (r *redactRules) plainText(text string) string {
 	return text
 }
 
-// apply replaces the secrets that a built-in pattern finds. If a match is not a secret,
-// apply continues with the second word of the match, because a secret may begin there.
+// apply replaces the secrets that one built-in pattern finds. If a match is not a secret,
+// apply goes on searching at the second word of the match, because a secret may begin
+// there.
 func (r *redactRules) apply(p *pattern, text string) string {
 	var out strings.Builder
 	for match := p.re.FindStringSubmatchIndex(text); match != nil; match = p.re.FindStringSubmatchIndex(text) {
 		start, end := r.secret(p, text, match)
-		next := max(match[1], end) // a secret is not searched again: in a long text, that would take quadratic time
+		next := max(match[1], end) // the search goes on after the secret, because searching it again would take quadratic time
 		switch secret := text[start:end]; {
 		case p.valid != nil && !p.valid(text, start, end):
 			if first := strings.IndexAny(text[match[0]:next], " -"); first > 0 {
@@ -210,8 +216,8 @@ func (r *redactRules) apply(p *pattern, text string) string {
 	return out.String() + text
 }
 
-// secret returns the bounds of the secret in a match. The bounds are equal if there is
-// no secret.
+// secret returns the bounds in text of the secret in a match. match has the indexes of
+// FindStringSubmatchIndex. The bounds are equal if there is no secret.
 func (r *redactRules) secret(p *pattern, text string, match []int) (start, end int) {
 	switch {
 	case p.whole:
@@ -229,7 +235,8 @@ func (r *redactRules) secret(p *pattern, text string, match []int) (start, end i
 	return at + start, at + end
 }
 
-// lastGroup returns the bounds of the last group that has matched.
+// lastGroup returns the bounds of the last group that has matched, from the indexes of
+// FindStringSubmatchIndex.
 func lastGroup(match []int) (start, end int) {
 	for i := len(match) - 2; i > 0; i -= 2 {
 		if match[i] >= 0 {

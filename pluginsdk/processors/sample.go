@@ -14,21 +14,22 @@ import (
 
 // SampleConfig configures [Sample].
 type SampleConfig struct {
-	// Name is the name in the delivery accounting. Empty means "sample".
+	// Name is the processor's name in the delivery accounting, in which the host counts
+	// dropped spans. Empty means "sample".
 	Name string `yaml:"name"`
-	// Ratio is the share of traces to keep, from 0 to 1. Zero keeps only the spans of Keep. A
-	// plugin's configuration must contain a ratio.
+	// Ratio is the share of traces to keep, from 0 to 1. Zero keeps only the spans that Keep
+	// describes. In a plugin's configuration the ratio is required.
 	Ratio float64 `yaml:"ratio"`
-	// Keep describes spans that are kept at every ratio.
+	// Keep describes spans that are kept whatever the ratio is.
 	Keep KeepConfig `yaml:"keep"`
 }
 
-// KeepConfig describes spans to keep. A span is kept if at least one rule applies to it.
-// The zero value has no rule.
+// KeepConfig describes spans to keep. A span is kept if at least one field applies to it.
+// The zero value applies to no span.
 type KeepConfig struct {
-	// Errors keeps spans with status error.
+	// Errors keeps spans with the status error.
 	Errors bool `yaml:"errors"`
-	// SlowerThan keeps spans with a longer duration. Zero disables the rule.
+	// SlowerThan keeps spans with a longer duration. Zero keeps none for this reason.
 	SlowerThan time.Duration `yaml:"slower_than"`
 }
 
@@ -45,25 +46,26 @@ func (c SampleConfig) Validate() error {
 	return f.err()
 }
 
-// Sample keeps a share of the traces and drops the spans of all other traces. It
-// follows OpenTelemetry's consistent probability sampling. The randomness of a trace is
-// the last 56 bits of its id, or "rv" in the entry "ot" of its tracestate. The trace is
-// kept if its randomness is at least (1 - ratio) * 2^56.
+// Sample returns the constructor of a processor that keeps a share of the traces, and
+// drops the spans of all other traces. It follows OpenTelemetry's consistent probability
+// sampling. The randomness of a trace is the last 56 bits of its id, or the value "rv" in
+// the entry "ot" of its tracestate. A trace is kept if its randomness is at least (1 -
+// ratio) * 2^56.
 //
-// So processes with the same ratio keep the same traces, and a process with a smaller
-// ratio keeps a part of them. The ratio is a share of all traces, not of the arriving
-// traces. Services of this runtime sample by the same rule. If a service samples at
+// So all processes with the same ratio keep the same traces, and a process with a smaller
+// ratio keeps some of these traces. The ratio is a share of all traces, not of the traces
+// that arrive. Services of this runtime sample by the same rule: if a service samples at
 // ratio 0.1, Sample keeps all its traces at ratio 0.1 or more, and half of them at 0.05.
-// The samplers of OpenTelemetry's SDK for Go (v1.47) use other bits, so the service's
-// ratio and this ratio multiply.
+// The samplers of OpenTelemetry's SDK for Go (v1.47) use other bits. With these, the kept
+// share is the product of both ratios.
 //
-// Sample decides for each span, because the spans of a trace arrive in several batches
-// and processes. So the rules of [KeepConfig] can break a trace: they may keep a span
-// and drop its parent. For whole traces with errors, deliver everything and sample in
-// the back end. Sample does not edit the tracestate, so a back end that extrapolates
+// Sample decides for each span by itself, because the spans of a trace arrive in several
+// batches and processes. So [KeepConfig] can leave gaps in a trace, if it keeps a span
+// but not its parent. To keep whole traces with errors, deliver everything and sample in
+// the back end. Sample does not edit the tracestate, so a back end that estimates totals
 // needs the ratio in its own configuration.
 //
-// Sample allocates nothing for a span without a tracestate.
+// Sample allocates no memory for a span without a tracestate.
 //
 // Source: https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 func Sample(c SampleConfig) pluginsdk.NewProcessor {
@@ -79,11 +81,12 @@ func Sample(c SampleConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// randomBits is the number of random bits in a trace id (W3C, level 2).
+// randomBits is the number of random bits in a trace id, as defined by W3C Trace Context,
+// level 2.
 const randomBits = 56
 
-// threshold returns the lowest randomness of the traces to keep, rounded as in the
-// Collector.
+// threshold returns the smallest randomness with which a trace is kept. It is rounded as
+// in the OpenTelemetry Collector.
 func threshold(ratio float64) uint64 {
 	return 1<<randomBits - uint64(math.Round(ratio*(1<<randomBits)))
 }
@@ -99,8 +102,8 @@ func (c KeepConfig) keeps(span pluginsdk.Span) bool {
 	return code == codes.Error
 }
 
-// randomness returns the randomness of the trace, as OpenTelemetry's specification defines
-// it.
+// randomness returns the randomness of a span's trace, a number of 56 bits, as
+// OpenTelemetry's specification defines it.
 func randomness(span pluginsdk.Span) uint64 {
 	if state := span.TraceState(); state.Len() > 0 {
 		if r, ok := explicitRandomness(state.Get("ot")); ok {
@@ -111,9 +114,9 @@ func randomness(span pluginsdk.Span) uint64 {
 	return binary.BigEndian.Uint64(id[8:]) & (1<<randomBits - 1)
 }
 
-// explicitRandomness returns the number after "rv:" in OpenTelemetry's entry of a
-// tracestate, such as "th:c;rv:0123456789abcd". The number must have 14 lower-case
-// hexadecimal digits.
+// explicitRandomness returns the number after "rv:" in the entry "ot" of a tracestate,
+// such as "th:c;rv:0123456789abcd". It returns false if there is no such number, or if it
+// does not have 14 lower-case hexadecimal digits.
 func explicitRandomness(entry string) (uint64, bool) {
 	const digits = randomBits / 4
 	for member := range strings.SplitSeq(entry, ";") {

@@ -6,8 +6,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Spec declares the plugin "processors". It runs the processors of its configuration
-// before all exporters. Its executable is in plugins/processors.
+// Spec declares the processor plugin "processors". It runs the processors in its
+// configuration before all exporters. Its executable is in plugins/processors.
 var Spec = pluginsdk.Spec{
 	Name:        "processors",
 	Description: "filters, samples, edits and redacts spans before all exporters, as configured",
@@ -15,8 +15,8 @@ var Spec = pluginsdk.Spec{
 	Processors:  []pluginsdk.NewProcessor{configuredOnly},
 }
 
-// configuredOnly is Configured, with a warning if it constructs no processor, because
-// the plugin has no other use.
+// configuredOnly is Configured, but warns the operator if the configuration lists no
+// processor, because this plugin then does nothing.
 func configuredOnly(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	processor, err := Configured(ctx, s)
 	if chain, ok := processor.(pluginsdk.Chain); ok && len(chain) == 0 {

@@ -6,8 +6,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// valueOf returns the attribute value for a value of a configuration, which was read from
-// YAML or set in Go: texts, bools, numbers, and lists of one of these types. ok is false
+// valueOf converts a value of a config, read from YAML or set in Go, to an attribute's
+// value. It accepts strings, bools, numbers, and lists of one of these types. ok is false
 // for other values.
 func valueOf(v any) (value attribute.Value, ok bool) {
 	switch v := v.(type) {
@@ -19,7 +19,7 @@ func valueOf(v any) (value attribute.Value, ok bool) {
 		return attribute.IntValue(v), true
 	case int64:
 		return attribute.Int64Value(v), true
-	case uint64: // the YAML decoder returns it for values above the range of int64
+	case uint64: // the YAML decoder returns this type for values above the range of int64
 		return attribute.Int64Value(int64(v)), v <= math.MaxInt64
 	case float64:
 		return attribute.Float64Value(v), true
@@ -42,7 +42,8 @@ func valueOf(v any) (value attribute.Value, ok bool) {
 	}
 }
 
-// listOf returns a list value. All members must have the same type, as in OpenTelemetry.
+// listOf converts a list to an attribute's value. ok is false unless all members have the
+// same simple type, as OpenTelemetry requires.
 func listOf(list []any) (attribute.Value, bool) {
 	members := make([]attribute.Value, 0, len(list))
 	for _, one := range list {
