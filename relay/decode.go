@@ -17,12 +17,13 @@ import (
 )
 
 const (
-	// maxUnzips bounds the number of requests that are decompressed at the same time. With
-	// fewer CPUs the bound is lower, but at least minUnzips, because a sender with large
-	// requests must not block all other senders.
+	// maxUnzips bounds the number of requests that are decompressed at the same time. On a
+	// machine with fewer CPUs, the bound is the number of CPUs, but at least minUnzips: a sender
+	// with large requests must not block all other senders.
 	maxUnzips = 4
 	minUnzips = 2
-	// maxWindow bounds the memory of a zstd decoder. A decoder must support 8 MiB.
+	// maxWindow bounds the memory of a zstd decoder, in bytes. RFC 8878 recommends that a
+	// decoder supports 8 MiB.
 	maxWindow = 8 << 20
 	// maxJSONBytes and maxJSONObjects bound a request in JSON. A decoded object needs
 	// hundreds of bytes, even if it is empty.
@@ -33,9 +34,9 @@ const (
 // gate bounds the number of requests that are decoded at the same time.
 type gate chan struct{}
 
-// enter waits for a place until ctx ends, and returns a function that frees the place.
-// The error is a gRPC status. For HTTP, ctx ends when a limit closes the connection, so a
-// request of a closed connection does not wait with its memory.
+// enter blocks until a place is free, or ctx ends. It returns a function that frees the
+// place. The error is a gRPC status. ctx must end when the connection is closed, so that a
+// request of a closed connection does not keep its memory while it waits.
 func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:
@@ -60,22 +61,32 @@ func newDecoder(most int) *decoder {
 	return &decoder{most: most, unzipping: make(gate, unzips), converting: make(gate, 1)}
 }
 
-// Type returns the name of the compression.
+// Type returns the name of the compression that gRPC passes to Do.
 func (*decoder) Type() string { return "gzip" }
 
-// Do returns a compressed message as it is, because Do does not have the context of the
-// call. grpcService.decompressed and codec decompress it.
-func (*decoder) Do(r io.Reader) ([]byte, error) { return io.ReadAll(r) }
+// Do checks that a message with the compressed flag begins like gzip, and returns it as it
+// is. Do cannot wait for a place in a gate, because it does not have the context of the
+// call. So grpcService.decompressed and codec decompress the message later.
+func (*decoder) Do(r io.Reader) ([]byte, error) {
+	message, err := io.ReadAll(r)
+	if err == nil && !isGzip(message) {
+		err = gzip.ErrHeader
+	}
+	return message, err
+}
 
-// isGzip reports whether a message is compressed. No other message begins like this,
-// because protobuf has no wire type 7.
+// isGzip reports whether a message begins like gzip. The relay decompresses each such
+// message. It cannot look at the compressed flag, because gRPC shows the flag only to its
+// own code: a codec gets the bytes alone, and Do is called without the call. This makes a
+// difference only for a message that is invalid anyway, because no protobuf message begins
+// like gzip: wire type 7 does not exist.
 func isGzip(message []byte) bool { return bytes.HasPrefix(message, []byte{0x1f, 0x8b}) }
 
 // maxHealthBytes bounds a request of grpc.health.v1 after decompression.
 const maxHealthBytes = 4 << 10
 
-// codec is the codec of the relay's gRPC server. It decompresses each message except a
-// wire.Lent.
+// codec is the codec of the relay's gRPC server. It decompresses each message, except if the
+// receiver is a wire.Lent: grpcService.decompressed decompresses such a message.
 type codec struct{ wire.Codec }
 
 // Unmarshal decodes a message.

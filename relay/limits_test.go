@@ -177,12 +177,13 @@ func TestReceiveLimit(t *testing.T) {
 	}
 }
 
-// oddCompressor is a compression that no server knows.
-type oddCompressor struct{}
+// falseCompressor is the name of a compression. It sets the compressed flag of messages,
+// and does not compress them.
+type falseCompressor string
 
-func (oddCompressor) Type() string { return "odd" }
+func (c falseCompressor) Type() string { return string(c) }
 
-func (oddCompressor) Do(w io.Writer, p []byte) error {
+func (falseCompressor) Do(w io.Writer, p []byte) error {
 	_, err := w.Write(p)
 	return err
 }
@@ -193,7 +194,7 @@ func TestUnknownCompression(t *testing.T) {
 	r := startRig(t, "record", overTCP, func(_ *host.Config, c *relay.Config) {
 		c.MaxConnections, c.MaxRequestBytes, c.ReceiveBytes = 1, 1<<20, 4<<20
 	})
-	client := coltracepb.NewTraceServiceClient(r.dial(t, insecureOption, grpc.WithCompressor(oddCompressor{}))) //nolint:staticcheck // RegisterCompressor would make it known to the relay
+	client := coltracepb.NewTraceServiceClient(r.dial(t, insecureOption, grpc.WithCompressor(falseCompressor("odd")))) //nolint:staticcheck // RegisterCompressor would make it known to the relay
 	for range 100 {
 		if _, err := client.Export(t.Context(), requestOf("c", 100, 2000)); status.Code(err) != codes.Unimplemented {
 			t.Fatalf("answer %v, want UNIMPLEMENTED", err)
@@ -204,6 +205,18 @@ func TestUnknownCompression(t *testing.T) {
 	}
 	if n := strings.Count(r.log.String(), "compression=odd"); n != 1 {
 		t.Errorf("the log names the compression %d times, want once", n)
+	}
+	becomesIdle(t, r)
+}
+
+// TestFalseCompression sends a message with the compressed flag that is not compressed. The
+// relay does not take it for a message without the flag.
+func TestFalseCompression(t *testing.T) {
+	r := startRig(t, "record", overTCP, func(_ *host.Config, c *relay.Config) { c.MaxConnections = 1 })
+	client := coltracepb.NewTraceServiceClient(r.dial(t, insecureOption, grpc.WithCompressor(falseCompressor("gzip")))) //nolint:staticcheck // RegisterCompressor would make it known to the relay
+	_, err := client.Export(t.Context(), requestOf("f", 1, 10))
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "gzip: invalid header") {
+		t.Errorf("answer %v, want INTERNAL with the reason", err)
 	}
 	becomesIdle(t, r)
 }
