@@ -251,7 +251,7 @@ func TestHangUpsDoNotHideTheEnd(t *testing.T) {
 	}
 	app := serving.NewApp("default", serving.NewDeployment("D", http.NotFoundHandler()))
 	err := Run(ctx, inProcess(t), []*serving.App{app}, WithReady(ready), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	if err != nil || !strings.Contains(log.String(), "because=terminated") {
+	if err != nil || !strings.Contains(log.String(), `because="terminated signal received"`) {
 		t.Errorf("Run: %v\n%s", err, log)
 	}
 }

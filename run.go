@@ -326,7 +326,7 @@ func (s *service) wait(ctx context.Context) error {
 			s.log.Info("stopping", "because", context.Cause(ctx))
 			return nil
 		case got := <-s.signals.asked:
-			s.log.Info("stopping", "because", got.String())
+			s.log.Info("stopping", "because", got.String()+" signal received") // as signal.NotifyContext names it in a relay
 			return nil
 		case got := <-s.hangups:
 			s.reloadAll(got)

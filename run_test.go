@@ -145,7 +145,7 @@ func TestServiceStopsWithEverySpanOut(t *testing.T) {
 	for _, line := range []string{
 		`msg=serving url=` + p.url + ` tracing=on plugins="console (`,
 		`sampler=parentbased_traceidratio ratio=1 trust_inbound=true`,
-		`msg=stopping because=terminated`,
+		`msg=stopping because="terminated signal received"`,
 		`msg=stopped spans=80 console.delivered=80`,
 	} {
 		if !strings.Contains(log, line) {
