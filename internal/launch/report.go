@@ -16,8 +16,8 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// Report describes a process that has ended, for the log, a crash file and a status
-// page. It contains no secrets, see Command.Secrets. It belongs to the caller.
+// Report describes a process that has ended, for the log, a crash file and a status page. It
+// contains no secrets, see Command.Secrets. The caller may change it.
 type Report struct {
 	// Exit describes the end of the process in a few words: "exit status 2", "signal: killed
 	// (by this host: it did not answer)". Two ends of the same kind have the same text. It is
@@ -30,20 +30,21 @@ type Report struct {
 	// CoreDumped reports whether the kernel has written a core dump, or passed it to a
 	// program.
 	CoreDumped bool
-	// OOM reports whether the process was killed for lack of memory. Then it ended by a
-	// SIGKILL that this host did not send, and the kernel has counted an out-of-memory kill
-	// in its cgroup.
+	// OOM reports whether lack of memory may be the cause of the end. The kernel has counted
+	// an out-of-memory kill in the process's cgroup, and the process ended by a SIGKILL that
+	// this host did not send, or with a status, perhaps because its child was killed.
 	OOM bool
 	// Killed is the reason why this host killed the process, or empty.
 	Killed string
 	// Stack is the last Go panic, SIGQUIT dump, Python traceback or similar text that the
-	// process printed, with later lines, at most 64 KiB. It is empty if there was none.
+	// process printed, with the lines after it, at most 64 KiB. It is empty if the process
+	// printed no such text.
 	Stack string
-	// StackTime is the time at which Stack began. If it is long before the end, the process
-	// has survived the fault. It is zero if there is no Stack.
+	// StackTime is the time at which the process began to print Stack. If it is long before
+	// the end, the process has survived the fault. It is zero if Stack is empty.
 	StackTime time.Time
-	// Output is the end of the output on descriptors 1 and 2, at most 64 KiB, as printed.
-	// It includes lines that were not logged.
+	// Output is the end of the output on descriptors 1 and 2, at most 64 KiB. Control
+	// characters are not escaped. It includes lines that were not logged.
 	Output []byte
 	// Suppressed is the number of lines that were not logged, because there were too many.
 	Suppressed uint64
@@ -69,10 +70,10 @@ func (p *Process) Report() Report { return p.run.report() }
 // many. It may be called while the plugin runs.
 func (p *Process) Suppressed() uint64 { return p.run.out.suppressed() }
 
-// Unprinted returns the number of lines that did not reach the host's standard output,
-// because the reader of that output was gone, or too slow when the plugin ended. If the
-// reader hangs, up to 64 KiB of these lines may still arrive. It may be called while the
-// plugin runs.
+// Unprinted returns the number of the plugin's lines that did not reach the host's standard
+// output, because the reader of that output had ended, or was too slow when the plugin
+// ended. If that reader hangs, up to 64 KiB of these lines may still arrive. It may be called
+// while the plugin runs.
 func (p *Process) Unprinted() uint64 {
 	if p.run.printed == nil {
 		return 0
@@ -89,6 +90,7 @@ func (a *Attachment) Suppressed() uint64 { return 0 }
 // Unprinted returns 0, because this host does not print the output of the other process.
 func (a *Attachment) Unprinted() uint64 { return 0 }
 
+// report returns a description of the end of the process, and the zero Report before the end.
 func (p *processRunner) report() Report {
 	select {
 	case <-p.child.done:
@@ -120,8 +122,8 @@ func (p *processRunner) report() Report {
 	return r
 }
 
-// exit returns a description of the end of the process, with the last line of its output if
-// it failed. It returns "" before the end.
+// exit returns a description of the end of the process. If the process failed, it includes
+// the last line of its output. It returns "" before the end.
 func (p *processRunner) exit() string {
 	select {
 	case <-p.child.done:
@@ -138,7 +140,7 @@ func (p *processRunner) exit() string {
 	return exit
 }
 
-// withoutHandshake returns the output without the line of the handshake.
+// withoutHandshake removes the handshake line from the printed output, and returns it.
 func withoutHandshake(printed []byte) []byte {
 	at := 0
 	for line := range bytes.Lines(printed) {
@@ -150,11 +152,15 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// withEnd returns r with the fields that describe the end. why is the reason for which
-// this host has killed the process, or empty. oom is the kernel's count.
+// withEnd returns r with the fields that describe the end of the process. why is the reason
+// for which this host has killed the process, or empty. oom reports whether the kernel has
+// counted an out-of-memory kill.
 func (r Report) withEnd(status syscall.WaitStatus, why string, oom oomKills) Report {
 	if !status.Signaled() {
 		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
+		if r.OOM = why == "" && oom == oomCounted; r.OOM {
+			r.Exit += " (the kernel has counted an OOM kill in its cgroup: perhaps of a child process)"
+		}
 		return r
 	}
 	r.Signal, r.CoreDumped = unix.SignalName(status.Signal()), status.CoreDump()
@@ -185,9 +191,9 @@ func (r Report) String() string {
 	return text.String()
 }
 
-// WriteTo writes the report as text: some lines, the stack and the end of the output, a
-// little more than 256 KiB at most. Control characters become visible. It returns the
-// error of w.
+// WriteTo writes the report as text: some lines, the stack and the end of the output. The text
+// has at most a little more than 256 KiB. Control characters become visible. WriteTo returns
+// the error of w.
 func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	line := func(name, value string) {
@@ -220,12 +226,12 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 // withLineBreak returns text with a line break at its end.
 func withLineBreak(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
-// oomKills is the result of the kernel's count of out-of-memory kills in the cgroup of a
-// process while it ran.
+// oomKills describes the out-of-memory kills that the kernel counted in the cgroup of a
+// process while the process ran.
 type oomKills int
 
 const (
-	oomUnknown oomKills = iota
-	oomNone
-	oomCounted
+	oomUnknown oomKills = iota // the kernel's count cannot be read
+	oomNone                    // there was no such kill
+	oomCounted                 // there was such a kill, of this or another process
 )

@@ -17,6 +17,8 @@ func TestReportSaysOnlyWhatIsKnown(t *testing.T) {
 		want   Report
 	}{
 		{"exit", 3 << 8, "", oomNone, Report{Exit: "exit status 3"}},
+		{"exit after a child was killed", 0, "", oomCounted,
+			Report{Exit: "exit status 0 (the kernel has counted an OOM kill in its cgroup: perhaps of a child process)", OOM: true}},
 		{"exit before a kill", 0, "it did not answer", oomNone, Report{Exit: "exit status 0"}},
 		{"signal", 11 | core, "", oomCounted,
 			Report{Exit: "signal: segmentation fault (core dumped)", Signal: "SIGSEGV", CoreDumped: true}},

@@ -30,9 +30,10 @@ func (c *crash) Unwrap() error { return c.err }
 
 // endedByOthers reports whether a ready process ended without a fault of its code: by a
 // signal from another process, or with status 0. A process that handles such a signal
-// often exits with status 0. A kill for lack of memory is a fault of the plugin.
+// often exits with status 0. A kill for lack of memory is a fault of the plugin, also if
+// only a child process was killed and the plugin then ended with status 0.
 func endedByOthers(r launch.Report) bool {
-	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
+	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == "" && !r.OOM
 	return inOrder || !mayBeToBlame(r)
 }
 

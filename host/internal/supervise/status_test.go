@@ -112,6 +112,24 @@ func TestWhoMayBeToBlame(t *testing.T) {
 	}
 }
 
+// TestEndedByOthers checks that an end with status 0 is no fault of the plugin, unless the
+// kernel has killed a process for lack of memory.
+func TestEndedByOthers(t *testing.T) {
+	for _, c := range []struct {
+		report launch.Report
+		want   bool
+	}{
+		{launch.Report{Exit: "exit status 0"}, true},
+		{launch.Report{Exit: "exit status 0", OOM: true}, false},
+		{launch.Report{Exit: "exit status 2", ExitCode: 2}, false},
+		{launch.Report{Exit: "signal: terminated", ExitCode: -1, Signal: "SIGTERM"}, true},
+	} {
+		if got := endedByOthers(c.report); got != c.want {
+			t.Errorf("%+v: %v", c.report, got)
+		}
+	}
+}
+
 // TestFlushBehindACrash flushes a plugin after the end of its only process, so that
 // nothing is left to flush.
 func TestFlushBehindACrash(t *testing.T) {
