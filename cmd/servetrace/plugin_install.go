@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,7 @@ pin" does. SOURCE is one of:
   FILE                 an executable, or a tar archive that has it; gzip and zstd are known
   oci:PATH[:TAG]       an image or artifact in an OCI layout, for this platform;
                        PATH is the layout's folder, or a tar archive of it
-  https://HOST/FILE    the same as FILE
+  https://HOST/FILE    the same as FILE; http:// is allowed, because the digest is verified
 
 SOURCE may end in @sha256: and the digest of the file or of the OCI manifest, and
 an address must. Nothing is installed if the bytes have another digest. All parts
@@ -201,7 +202,7 @@ func parseSource(text string) (source, error) {
 		}
 		s.name = path.Base(u.Path)
 	case strings.Contains(s.where, "://"):
-		return s, usagef("SOURCE %s: want a file, oci: and a path, or an address with https://", text)
+		return s, usagef("SOURCE %s: want a file, oci: and a path, or an address with https:// or http://", text)
 	default:
 		s.name = filepath.Base(s.where)
 	}
@@ -277,7 +278,8 @@ func (d *download) Write(p []byte) (int, error) {
 
 // writePin writes entry to the comma-separated list of variable, in a file of NAME=VALUE
 // lines. It replaces the entry with the same path. Other lines stay. If variable stands there
-// more than once, its last line counts.
+// more than once, its last line counts. The file keeps its mode, owner and group, or an error
+// is returned.
 func writePin(file, variable, path, entry string) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target // the link stays
@@ -303,15 +305,28 @@ func writePin(file, variable, path, entry string) error {
 		return err
 	}
 	defer func() { _ = os.Remove(partial.Name()) }() // fails if the file was renamed
-	mode := os.FileMode(0o600)
-	if info, err := os.Stat(file); err == nil {
-		mode = info.Mode().Perm()
-	}
 	_, err = partial.WriteString(strings.Join(lines, "\n") + "\n")
-	if err := errors.Join(err, partial.Chmod(mode), partial.Close()); err != nil {
+	if err := errors.Join(err, copyOwner(partial, file), partial.Close()); err != nil {
 		return err
 	}
 	return os.Rename(partial.Name(), file)
+}
+
+// copyOwner gives f the mode, owner and group of the file at path, if that file exists.
+func copyOwner(f *os.File, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+			return fmt.Errorf("keep the owner of %s: %w; run the command as root, or as the owner of the file", path, err)
+		}
+	}
+	return f.Chmod(info.Mode().Perm())
 }
 
 // withEntry returns a list with an entry. The entry replaces an entry of the same path.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -292,13 +293,20 @@ func TestPluginInstallRefusesTitles(t *testing.T) {
 }
 
 // TestPluginInstallReplaces: other bytes need --force, and the file of variables keeps
-// its other lines and entries.
+// its other lines and entries, its mode and its owner.
 func TestPluginInstallReplaces(t *testing.T) {
 	work := t.TempDir()
 	file, dir, env := filepath.Join(work, "names"), filepath.Join(work, "plugins"), filepath.Join(work, "relay.env")
 	installed := filepath.Join(dir, "names")
 	if err := os.WriteFile(env, []byte("# of the relay\nSERVE_TRACING_EXPORTER_PLUGIN=otlp,mine="+installed+"@sha256:00\nA=b\n"), 0o640); err != nil {
 		t.Fatal(err)
+	}
+	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
+	if uid == 0 { // only root can give a file to another user
+		uid, gid = 1234, 5678
+		if err := os.Chown(env, int(uid), int(gid)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	install := func(text string, args ...string) error {
 		t.Helper()
@@ -331,8 +339,12 @@ func TestPluginInstallReplaces(t *testing.T) {
 		t.Error(err)
 	}
 	want("# of the relay\n" + first + "A=b\nSERVE_TRACING_PROCESSOR_PLUGIN=" + installed + "@" + digestOf([]byte(other)) + "\n")
-	if info, err := os.Stat(env); err != nil || info.Mode().Perm() != 0o640 {
+	info, err := os.Stat(env)
+	if err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v; want mode 0640", info, err)
+	}
+	if owner := info.Sys().(*syscall.Stat_t); owner.Uid != uid || owner.Gid != gid {
+		t.Errorf("owner %d:%d, want %d:%d", owner.Uid, owner.Gid, uid, gid)
 	}
 
 	target := filepath.Join(work, "target.env")
