@@ -22,7 +22,7 @@ func deploymentShown(d serving.DeploymentStatus) admin.Deployment {
 	shown := admin.Deployment{
 		App: d.App, Name: d.Name, State: d.State.String(), Error: d.Error,
 		NumReplicas: d.NumReplicas, MaxOngoingRequests: d.MaxOngoingRequests, MaxQueuedRequests: d.MaxQueuedRequests,
-		Queued:   d.Queued,
+		Queued: d.Queued, Target: d.Target,
 		Replicas: make([]admin.Replica, len(d.Replicas)),
 	}
 	for i, r := range d.Replicas {

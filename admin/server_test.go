@@ -296,7 +296,7 @@ func TestShowDeployments(t *testing.T) {
 	}
 	want := []Deployment{{
 		App: "shop", Name: "Model", State: "UNHEALTHY", Error: "check: " + evil,
-		NumReplicas: 3, MaxOngoingRequests: 5, MaxQueuedRequests: 7, Queued: 6,
+		NumReplicas: 3, MaxOngoingRequests: 5, MaxQueuedRequests: 7, Queued: 6, Target: "dns:///model:9100",
 		Replicas: []Replica{
 			{ID: "abcd0001", State: "RUNNING", Since: time.Now().UTC(), Ongoing: 4, Models: []string{"m1", evil}},
 			{ID: "abcd0002", State: "STARTING", Since: time.Now().UTC(), Ongoing: 1},
@@ -316,7 +316,7 @@ func TestShowDeployments(t *testing.T) {
 	}
 	_, page := fetch(t, s.URL())
 	for _, part := range []string{
-		`<a class="state UNHEALTHY" href="`, `UNHEALTHY</a>, 2 of 3 replicas`, `<td class="n">5</td>`, `<td class="n">6 of 7</td>`,
+		`<td>shop/Model at dns:///model:9100</td>`, `<a class="state UNHEALTHY" href="`, `UNHEALTHY</a>, 2 of 3 replicas`, `<td class="n">5</td>`, `<td class="n">6 of 7</td>`,
 		`<td>abcd0001</td><td><span class="state RUNNING">RUNNING</span> for 0s, models m1, &lt;/style`, `<td class="n">4 of 5</td>`,
 	} {
 		if !strings.Contains(page, part) {

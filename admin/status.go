@@ -63,7 +63,8 @@ type Deployment struct {
 	App  string `json:"app"`
 	Name string `json:"name"`
 	// State is UPDATING, HEALTHY, UNHEALTHY, DEPLOY_FAILED or STOPPING. Error is the
-	// last error since the deployment was HEALTHY.
+	// last error since the deployment was HEALTHY, or the reason for which the processes at
+	// Target cannot be found or reached.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
 	// NumReplicas, MaxOngoingRequests (per replica) and MaxQueuedRequests (-1: no
@@ -73,6 +74,9 @@ type Deployment struct {
 	MaxQueuedRequests  int `json:"max_queued_requests"`
 	// Queued is the number of requests that wait for a replica.
 	Queued int `json:"queued"`
+	// Target is the target in SERVE_REMOTE of the processes that run the deployment. Replicas
+	// are then these processes, with their addresses as ids. Omitted if this process runs it.
+	Target string `json:"target,omitempty"`
 	// Replicas are the replicas that have not ended, oldest first. Never null.
 	Replicas []Replica `json:"replicas"`
 }

@@ -233,14 +233,24 @@ func TestPlacesOfDeployments(t *testing.T) {
 	}
 }
 
-// TestDiscoveryLogNamesTheDeployment has a name that does not exist.
-func TestDiscoveryLogNamesTheDeployment(t *testing.T) {
+// TestFailedLookup has a name that does not exist. The log and the status have the
+// deployment, its target and the reason.
+func TestFailedLookup(t *testing.T) {
 	dns := servingtest.StartDNS(t, "model.test.")
 	here, _ := echoer()
 	a := caller(t, serving.Config{Calls: serving.CallConfig{Remote: map[string]string{"B": "dns://" + dns.Addr() + "/model.test.:9100"}}}, nil2, here)
 	line := a.access.take(t, "discovery fails, and no process is known", 1)[0]
 	if want := "lookup model.test. on " + dns.Addr() + ": no such host"; line["app"] != "a" || line["deployment"] != "B" || line["error"] != want {
 		t.Errorf("log %v, want app a, deployment B and error %q", line, want)
+	}
+	for _, d := range a.server.Status() {
+		switch {
+		case d.Name == "B" && (d.State != serving.DeploymentUnhealthy || d.Target != "dns://"+dns.Addr()+"/model.test.:9100" ||
+			d.Error != "search for processes: lookup model.test. on "+dns.Addr()+": no such host"):
+			t.Errorf("status %+v, want the target and the reason", d)
+		case d.Name != "B" && d.Target != "":
+			t.Errorf("status %+v, want no target", d)
+		}
 	}
 }
 

@@ -45,7 +45,8 @@ const (
 // for a replica. Replicas are the replicas that have not ended, oldest first. A
 // DeploymentStatus can be encoded as JSON. If other processes run the deployment, Target
 // is the target of these processes, NumReplicas is the number of processes that take
-// calls, and MaxOngoingRequests is the sum of their limits.
+// calls, and MaxOngoingRequests is the sum of their limits. Error is then the reason for
+// which processes cannot be found or reached.
 type DeploymentStatus = router.DeploymentStatus
 
 // ReplicaStatus is the state of a replica at one moment. ID is the unique id of the

@@ -327,6 +327,8 @@ func TestStatusShowsDeployments(t *testing.T) {
 	s := admin.Status{Deployments: []admin.Deployment{{
 		App: "shop", Name: "Model", State: "UNHEALTHY", Error: "check\x1b: boom", NumReplicas: 3, Queued: 6,
 		Replicas: []admin.Replica{{State: "RUNNING", Ongoing: 4}, {State: "STARTING", Ongoing: 1}},
+	}, {
+		App: "shop", Name: "Rank", State: "UNHEALTHY", Target: "dns:///rank:9100", Error: "search for processes: no such host",
 	}}}
 	var out bytes.Buffer
 	if err := writeStatus(&out, s); err != nil {
@@ -335,6 +337,7 @@ func TestStatusShowsDeployments(t *testing.T) {
 	for _, want := range []string{
 		"APP   DEPLOYMENT  STATE      REPLICAS        ONGOING  QUEUED\n",
 		"shop  Model       UNHEALTHY  1 of 3 running  5        6\n", "\n  check",
+		"\n  in other processes, at dns:///rank:9100\n  search for processes: no such host\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -87,7 +87,8 @@ func writeRelay(w io.Writer, r *admin.Relay) error {
 	return table.Flush()
 }
 
-// writeDeployments writes a line for each deployment, with its error in the next line.
+// writeDeployments writes a line for each deployment. If other processes run it, their
+// target is in the next line. Its error, if any, is in the line after that.
 func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 	if len(deployments) == 0 {
 		return nil
@@ -103,6 +104,9 @@ func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d running\t%d\t%d\n", printable.Text(d.App), printable.Text(d.Name), printable.Text(d.State),
 			running, d.NumReplicas, d.Ongoing(), d.Queued)
+		if d.Target != "" {
+			fmt.Fprintf(table, "  in other processes, at %s\n", printable.Text(d.Target))
+		}
 		if d.Error != "" {
 			fmt.Fprintf(table, "  %s\n", printable.Text(d.Error))
 		}

@@ -54,6 +54,7 @@ type Set struct {
 	everRan  bool // a process has taken calls at some time
 	settings router.Settings
 	peers    map[string]*peer // by address
+	fault    error            // error of the last search for processes; nil after a success
 }
 
 var _ router.Replicas = (*Set)(nil)
@@ -78,7 +79,7 @@ func (s *Set) Start() {
 	}
 	s.started = true
 	s.runs.Go(func() {
-		if err := s.cfg.Source.Watch(s.ctx, s.update); err != nil {
+		if err := s.cfg.Source.Watch(s.ctx, s.update, s.setFault); err != nil {
 			s.cfg.Log.Error("the search for processes has ended", "target", s.cfg.Target, "error", err)
 		}
 	})
@@ -111,6 +112,13 @@ func (s *Set) update(list []discovery.Endpoint) {
 			p.stop()
 		}
 	}
+}
+
+// setFault records the result of a search for processes.
+func (s *Set) setFault(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = err
 }
 
 // Stop implements [router.Replicas].
@@ -174,7 +182,10 @@ func (s *Set) Status() router.DeploymentStatus {
 		MaxQueuedRequests: s.settings.MaxQueued, Queued: queued,
 		Replicas: make([]router.ReplicaStatus, 0, len(s.peers)),
 	}
-	taking, fault := 0, error(nil)
+	taking, fault := 0, s.fault
+	if fault != nil {
+		fault = fmt.Errorf("search for processes: %w", fault)
+	}
 	for _, addr := range slices.Sorted(maps.Keys(s.peers)) {
 		p := s.peers[addr]
 		r := p.statusLocked()

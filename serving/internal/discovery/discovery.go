@@ -4,7 +4,7 @@
 //
 //  1. Parse makes it of a target such as dns:///model.default.svc:9100.
 //  2. Watch reports the whole list of endpoints at each change, until its context ends.
-//     A failure keeps the last list, and is logged once.
+//     A failure keeps the last list, is reported each time, and is logged once.
 //
 // There are three sources: a fixed list, the DNS name of a headless Service, and the
 // EndpointSlices of a Service, which are read from the Kubernetes API with net/http.
@@ -41,10 +41,12 @@ type Endpoint struct {
 // A Source reports the processes of a deployment. It is safe for concurrent use.
 type Source interface {
 	// Watch calls update with the whole list, sorted by Addr, at each change. The first
-	// call comes as soon as the list is known. Calls do not overlap, and update owns the
-	// list. Watch returns nil when ctx ends, and nothing else ends it: it repeats a
-	// request that failed, and logs the first failure and the first success after it.
-	Watch(ctx context.Context, update func([]Endpoint)) error
+	// call comes as soon as the list is known, and update owns the list. Watch returns nil
+	// when ctx ends, and nothing else ends it: it repeats a request that failed, and logs
+	// the first failure and the first success after it. Watch calls failed with the error of
+	// each failed request, and with nil after a success. Calls of update and failed do not
+	// overlap.
+	Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error
 }
 
 // Config holds the log and the Kubernetes access of sources. The zero value is for a pod of
@@ -157,7 +159,7 @@ func parseStatic(list string) (Source, error) {
 }
 
 // Watch reports the list once.
-func (s staticSource) Watch(ctx context.Context, update func([]Endpoint)) error {
+func (s staticSource) Watch(ctx context.Context, update func([]Endpoint), _ func(error)) error {
 	update(slices.Clone(s))
 	<-ctx.Done()
 	return nil

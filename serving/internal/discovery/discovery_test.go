@@ -21,7 +21,7 @@ func watch(t *testing.T, source Source) <-chan []Endpoint {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	lists, done := make(chan []Endpoint, 100), make(chan error)
-	go func() { done <- source.Watch(ctx, func(list []Endpoint) { lists <- list }) }()
+	go func() { done <- source.Watch(ctx, func(list []Endpoint) { lists <- list }, func(error) {}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

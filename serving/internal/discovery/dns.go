@@ -56,7 +56,7 @@ func parseDNS(server, target string, cfg Config) (Source, error) {
 }
 
 // Watch reports the list after the first lookup that succeeds, and at each change.
-func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint)) error {
+func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error {
 	var last []Endpoint
 	state := state{log: s.log}
 	timer := time.NewTicker(s.every)
@@ -66,6 +66,7 @@ func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint)) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		failed(err)
 		state.report(err, len(last))
 		if err == nil && !slices.Equal(list, last) {
 			last = list

@@ -151,7 +151,7 @@ func TestDNSEndsDuringALookup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- source.Watch(ctx, func(list []Endpoint) { t.Errorf("list %v without an answer", list) })
+		done <- source.Watch(ctx, func(list []Endpoint) { t.Errorf("list %v without an answer", list) }, func(err error) { t.Errorf("failure %v without an answer", err) })
 	}()
 	<-asked
 	cancel()

@@ -91,12 +91,13 @@ func parseKubernetes(target string, cfg Config) (Source, error) {
 }
 
 // Watch lists the slices and then watches them, again and again.
-func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) error {
+func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error {
 	view := &sliceView{port: s.port, update: update, slices: map[string]endpointSlice{}}
 	state := state{log: s.log}
 	pause := s.pause
 	for {
 		err := s.follow(ctx, view, func() {
+			failed(nil)
 			state.report(nil, len(view.last))
 			pause = s.pause
 		})
@@ -104,6 +105,7 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint)) e
 			return nil //nolint:nilerr // the end of ctx is the reason of err
 		}
 		if !errors.Is(err, errGone) {
+			failed(err)
 			state.report(err, len(view.last))
 		}
 		// Half of the pause is random, so that the pods of an app do not all ask at the same

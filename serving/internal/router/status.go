@@ -58,7 +58,8 @@ type DeploymentStatus struct {
 	App   string          `json:"app"`
 	Name  string          `json:"name"`
 	State DeploymentState `json:"state"`
-	// Error is the last fault since the deployment was healthy; empty for none.
+	// Error is the last fault since the deployment was healthy; empty for none. If Target is
+	// set, it is the reason for which the other processes cannot be found or reached.
 	Error string `json:"error,omitempty"`
 	// The settings in force, and how many requests wait for a replica.
 	NumReplicas        int `json:"num_replicas"`
