@@ -5,34 +5,35 @@ import (
 	"slices"
 )
 
-// interval is a part of the time of a trace, in nanoseconds since 1970.
+// interval is a period in a trace. Its limits are in nanoseconds since 1970.
 type interval struct{ from, to int64 }
 
 func (i interval) length() int64 { return i.to - i.from }
 
 // analysis holds the critical path of a trace and the gaps in it.
 type analysis struct {
-	// path holds the parts of the critical path in which the node itself ran.
+	// path holds, for each node, the intervals of the critical path that count for this node.
 	path map[*node][]interval
-	// gaps holds long intervals of a node in which no child ran, earliest first.
+	// gaps holds, for each node, the long intervals in which none of its children ran, the
+	// earliest first.
 	gaps map[*node][]interval
 }
 
-// gapShare sets the length of the shortest gap: 1/gapShare of the trace's duration.
+// gapShare defines the length of the shortest gap: the trace's duration divided by gapShare.
 const gapShare = 20
 
-// Analyse finds the critical path of the trace, and its gaps. The critical path is the
-// chain of spans that the end of the trace waited for. Each moment of the path counts for
-// the deepest span. A gap is a time in which none of a span's children ran, of at least a
-// twentieth of the trace. A span without children has no gap. Path and gaps need all spans
-// of the trace.
+// Analyse finds the critical path of the trace and the gaps of its spans. The critical path
+// is the chain of spans that delayed the end of the trace. Each moment of the path counts for
+// the deepest span that ran. A gap is an interval of at least a twentieth of the trace in
+// which a span ran, but none of its children. A span without children has no gap. The result
+// is right only if the Trace has all spans of the trace.
 //
-// A child may outlive its parent, as a replica's span does below a router's. So the time
-// of a child includes the time of its descendants.
+// A child may end later than its parent, as a replica's span does below a router's. So the
+// interval of a child includes the intervals of its descendants.
 func (t *Trace) Analyse() {
 	a := &analysis{path: map[*node][]interval{}, gaps: map[*node][]interval{}}
 	var roots []*node
-	whole := map[*node]interval{} // intervals of spans together with their descendants
+	whole := map[*node]interval{} // the interval of each span, extended to the end of its descendants
 	for _, r := range slices.Backward(t.rows) {
 		if r.depth == 0 {
 			roots = append(roots, r.node)
@@ -58,11 +59,12 @@ func (t *Trace) Analyse() {
 	t.analysis = a
 }
 
-// walk finds the critical path, from the end of the trace back to its start.
+// walk finds the critical path. It follows the path from the end of the trace back to its
+// start.
 func (a *analysis) walk(t *Trace, roots []*node, whole map[*node]interval) {
 	type visit struct {
-		*node // nil stands for the whole trace
-		until int64
+		*node       // nil stands for the whole trace
+		until int64 // the path before this time is still to be found
 	}
 	for stack := []visit{{until: t.end}}; len(stack) > 0; {
 		v := stack[len(stack)-1]
@@ -84,8 +86,8 @@ func (a *analysis) walk(t *Trace, roots []*node, whole map[*node]interval) {
 	}
 }
 
-// add adds an interval to the path of n. The part of it after the end of n belongs to the
-// parent of n.
+// add adds an interval to the path of n. If n ended during the interval, the part after its
+// end counts for the parent of n.
 func (a *analysis) add(n *node, part interval) {
 	for ; n != nil && part.length() > 0; n = n.up {
 		if time, timed := timeOf(n); timed && time.to > part.from {
@@ -96,7 +98,8 @@ func (a *analysis) add(n *node, part interval) {
 	}
 }
 
-// timeOf returns the time of a node, if it has a span with valid times.
+// timeOf returns the interval of a node's span. It returns false if the node has no span, or
+// if the times of the span are not valid.
 func timeOf(n *node) (interval, bool) {
 	if n.span == nil || !n.span.timed() {
 		return interval{}, false
@@ -104,15 +107,15 @@ func timeOf(n *node) (interval, bool) {
 	return interval{n.span.Start, n.span.End}, true
 }
 
-// latestFirst returns the nodes with valid times, sorted by their end, latest first.
+// latestFirst returns the nodes that are in whole, sorted by their end, the latest first.
 func latestFirst(nodes []*node, whole map[*node]interval) []*node {
 	list := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { _, timed := whole[n]; return !timed })
 	slices.SortStableFunc(list, func(a, b *node) int { return cmp.Compare(whole[b].to, whole[a].to) })
 	return list
 }
 
-// uncovered returns the parts of time in which no child ran. It returns none if no child
-// ran at all. The children are sorted by their start.
+// uncovered returns the parts of an interval in which no child ran. If no child ran at all, it
+// returns nil. The children must be sorted by their start.
 func uncovered(time interval, children []*node, whole map[*node]interval) (gaps []interval) {
 	at, ran := time.from, false
 	for _, child := range children {
@@ -135,24 +138,35 @@ func uncovered(time interval, children []*node, whole map[*node]interval) (gaps 
 	return gaps
 }
 
-// share is the part of the critical path in which a span itself ran.
+// share is the part of the critical path that counts for one node.
 type share struct {
 	*node
-	nanos int64
+	nanos, percent int64 // length of the part, and its share of the trace's duration
 }
 
-// shares returns the nodes on the critical path, the longest part first.
-func (a *analysis) shares() []share {
+// shownShares bounds the number of shares, and shareCells the width of a name beside them.
+const (
+	shownShares = 8
+	shareCells  = 32
+)
+
+// shares returns the nodes with the longest parts of the critical path, the longest first. It
+// returns nil before Analyse.
+func (t *Trace) shares() []share {
+	if t.analysis == nil {
+		return nil
+	}
 	var list []share
-	for n, parts := range a.path {
+	for n, parts := range t.analysis.path {
 		one := share{node: n}
 		for _, part := range parts {
 			one.nanos += part.length()
 		}
+		one.percent = 100 * one.nanos / max(t.end-t.start, 1)
 		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b share) int {
 		return cmp.Or(cmp.Compare(b.nanos, a.nanos), cmp.Compare(a.start, b.start), cmp.Compare(a.id.String(), b.id.String()))
 	})
-	return list
+	return list[:min(len(list), shownShares)]
 }

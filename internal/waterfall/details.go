@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Limits of the details of a span. The number of omitted entries is shown.
+// Limits of the lines below a span. If entries are omitted, their number is shown.
 const (
 	attributeLines = 6 // lines for a span's attributes
 	errorLines     = 3 // lines for the text of an error
@@ -35,8 +35,8 @@ var (
 	trailing = []attribute.Key{semconv.ServeReplicaID, semconv.RayJobID, semconv.RayActorID, semconv.RayTaskID, semconv.ServeTaskID}
 )
 
-// duplicates lists groups of attributes with the same meaning. If several have the same
-// value, only the first is shown.
+// duplicates lists groups of attributes with the same meaning. If several attributes of a
+// group have the same value, only the first of them is shown.
 var duplicates = [][]attribute.Key{
 	{semconv.RayRequestID, semconv.RequestID, semconv.ServeRequestID},
 	{semconv.RayTaskID, semconv.ServeTaskID},
@@ -59,20 +59,21 @@ var redundant = []attribute.Key{
 	semconv.ServeIsStreaming, semconv.ServeIsHTTPRequest, semconv.ServeIsGRPCRequest,
 }
 
-// families lists the families of the runtime's own spans.
+// families lists the first words of the names of the runtime's own spans.
 var families = []string{
 	semconv.SpanProxyHTTP, semconv.SpanProxyWebSocket, semconv.SpanProxyGRPC, semconv.SpanRouter, semconv.SpanReplica,
 	semconv.SpanBatch, semconv.SpanModelLoad,
 }
 
-// inherited holds the attributes shown for the ancestors of the current span, so that a
-// span shows only new values.
+// inherited holds the attributes that the rows of the ancestors show, so that a row shows only
+// values that differ from its ancestors' values.
 type inherited struct {
 	values map[attribute.Key][]string // the last value in each list is the value of the nearest ancestor
-	levels [][]attribute.Key          // keys added at each depth
+	levels [][]attribute.Key          // the keys that the row at each depth has added
 }
 
-// at moves to the next row, which has the given depth.
+// at prepares for a row at the given depth. It removes the attributes of rows that are not
+// ancestors of this row.
 func (h *inherited) at(depth int) *inherited {
 	if h.values == nil {
 		h.values = map[attribute.Key][]string{}
@@ -83,13 +84,14 @@ func (h *inherited) at(depth int) *inherited {
 		}
 		h.levels = h.levels[:len(h.levels)-1]
 	}
-	for len(h.levels) < depth+1 { // an ancestor was drawn with an earlier batch, and has no attributes here
+	for len(h.levels) < depth+1 { // an ancestor that an earlier drawing has shown has no attributes here
 		h.levels = append(h.levels, nil)
 	}
 	return h
 }
 
-// add records a value and reports whether it is new.
+// add records the value of an attribute for the current row. It reports whether the value
+// differs from the value of the nearest ancestor.
 func (h *inherited) add(key attribute.Key, value string) bool {
 	values := h.values[key]
 	if n := len(values); n > 0 && values[n-1] == value {
@@ -101,7 +103,7 @@ func (h *inherited) add(key attribute.Key, value string) bool {
 	return true
 }
 
-// token is a word in the lines below a span: a key with its value, or only a value.
+// token is an entry in the lines below a span: a key with its value, or only a value.
 type token struct{ key, value string }
 
 func (t token) text() string {
@@ -116,7 +118,7 @@ func (t token) text() string {
 
 // details draws the lines below a span's row: errors, attributes, events and links.
 func (d *drawing) details(r row) {
-	words := d.attributes(r) // called even if the words are not drawn, because rows below depend on the call
+	words := d.attributes(r) // called even if they are not drawn, because it records them in d.shown
 	if d.to.Width-d.to.cells(d.margin(r)) < minDetailCells {
 		return
 	}
@@ -130,8 +132,8 @@ func (d *drawing) details(r row) {
 	}
 }
 
-// tokens draws words in at most the given number of lines. Each line begins with sign. If
-// words are omitted, the last line shows their number.
+// tokens draws entries in at most the given number of lines. Each line begins with sign. If
+// entries are omitted, the last line shows their number.
 func (d *drawing) tokens(r row, sign string, all []token, lines int) {
 	for i := 0; i < len(all); lines-- {
 		d.to.put(faint, d.margin(r))
@@ -162,8 +164,8 @@ func (d *drawing) tokens(r row, sign string, all []token, lines int) {
 	}
 }
 
-// token draws a key in faint style and its value in plain style. It leaves spare cells
-// of the line free, unless the rest would be too narrow.
+// token draws a key in faint style and its value in plain style. It leaves a number of cells
+// (spare) at the end of the line free, unless the remaining part would be too narrow.
 func (d *drawing) token(t token, spare int) {
 	if d.to.room()-spare >= minDetailCells {
 		d.to.Width -= spare
@@ -178,7 +180,7 @@ func (d *drawing) token(t token, spare int) {
 	d.to.put(plain, text[len(t.key)+1:])
 }
 
-// errors draws the messages that errorsOf returns, at most maxErrors of them.
+// errors draws the error messages of a span, at most maxErrors.
 func (d *drawing) errors(r row) {
 	all := errorsOf(r.span)
 	for _, one := range all[:min(len(all), maxErrors)] {
@@ -192,11 +194,11 @@ func (d *drawing) errors(r row) {
 	}
 }
 
-// message is the text of an error, and its type if known.
+// message is the text of an error, and the type of the error. The type may be empty.
 type message struct{ text, kind string }
 
-// errorsOf returns the messages of a span's exceptions and its status message, each text
-// once.
+// errorsOf returns the messages of a span's exceptions, and its status message. Each text
+// occurs once.
 func errorsOf(s *Span) (all []message) {
 	seen := map[string]bool{}
 	add := func(text, kind string) {
@@ -216,7 +218,8 @@ func errorsOf(s *Span) (all []message) {
 	return all
 }
 
-// gaps returns the gaps of a span, with their times since the span's start.
+// gaps returns descriptions of the gaps of a span. A gap is a long interval in which none of
+// the span's children ran.
 func (d *drawing) gaps(r row) []token {
 	if d.analysis == nil {
 		return nil
@@ -245,8 +248,8 @@ func exceptionOf(e Event) (text, kind string) {
 	return text, kind
 }
 
-// errorText draws an error message in separate lines, and its type if enough cells are
-// free.
+// errorText draws an error message in lines of its own. It adds the type of the error (kind) if
+// the last line has room for it.
 func (d *drawing) errorText(r row, text, kind string) {
 	if text = strings.TrimSpace(text); text == "" {
 		text, kind = cmp.Or(strings.TrimSpace(kind), `""`), ""
@@ -332,13 +335,13 @@ func isOurs(name string) bool {
 	return slices.Contains(families, family)
 }
 
-// isCallAttribute reports whether a key describes a network call. Such an attribute is
-// shown even if an ancestor has the same value, because that value describes another call.
+// isCallAttribute reports whether a key describes a network call. Such an attribute is shown
+// even if an ancestor has the same value, because the ancestor describes another call.
 func isCallAttribute(key attribute.Key) bool {
 	return strings.HasPrefix(string(key), "http.") || strings.HasPrefix(string(key), "rpc.")
 }
 
-// hideDuplicates adds keys to hidden if other attributes show their values.
+// hideDuplicates adds a key to hidden if another attribute shows the same value.
 func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
 	for _, same := range duplicates {
 		first := ""
@@ -362,20 +365,26 @@ func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bo
 	}
 }
 
-// eventsOf returns the events except exceptions, with times since the span's start.
+// eventsOf returns the names of a span's events, with their times after the start of the span.
+// It omits exceptions, which errorsOf returns.
 func eventsOf(s *Span, ascii bool) []token {
 	var list []token
 	for _, e := range s.Events {
 		if e.Name == semconv.EventException {
 			continue
 		}
-		text := cmp.Or(e.Name, `""`)
-		if s.Start > 0 && e.At >= s.Start {
-			text += " +" + duration(e.At-s.Start, ascii)
-		}
-		list = append(list, token{value: text})
+		list = append(list, token{value: cmp.Or(e.Name, `""`) + e.since(s, ascii)})
 	}
 	return list
+}
+
+// since returns the time of an event after the start of its span, " +1.5ms". It returns "" if
+// one of the times is unknown or the event is earlier.
+func (e Event) since(s *Span, ascii bool) string {
+	if s.Start == 0 || e.At < s.Start {
+		return ""
+	}
+	return " +" + duration(e.At-s.Start, ascii)
 }
 
 func linksOf(s *Span) []token {

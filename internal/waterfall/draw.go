@@ -12,18 +12,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace is the known part of a trace, in the order of its drawing.
+// Trace is a trace, or the part of it that is known, arranged for its drawing.
 type Trace struct {
 	id         trace.TraceID
-	start, end int64 // first start and last end of all spans; 0: unknown
-	service    string
-	rows       []row
-	continued  bool
+	start, end int64     // first start and last end of all spans, in nanoseconds since 1970; 0 if unknown
+	service    string    // name of the service of the first span
+	rows       []row     // one for each span, and for each earlier ancestor
+	continued  bool      // an earlier drawing has shown other spans of the trace
 	analysis   *analysis // nil before Analyse
 }
 
-// LayOut arranges the spans of a trace. There must be at least one. before is the part that
-// was drawn earlier, or nil.
+// LayOut arranges the spans of a trace. There must be at least one span. before is the part of
+// the trace that an earlier drawing has shown, or nil.
 func LayOut(id trace.TraceID, spans []*Span, before *History, l Look) Trace {
 	d := Trace{id: id, continued: before != nil}
 	if before != nil {
@@ -53,9 +53,7 @@ func LayOut(id trace.TraceID, spans []*Span, before *History, l Look) Trace {
 func Draw(of Trace, l Look) []byte {
 	d := &drawing{Trace: of, to: &paper{Look: l}, sign: l.signs()}
 	d.heading()
-	if of.analysis != nil && len(of.analysis.path) > 0 {
-		d.path()
-	}
+	d.path()
 	d.columns = d.distribute()
 	for _, r := range d.rows {
 		d.row(r)
@@ -72,47 +70,63 @@ type drawing struct {
 	to      *paper
 	sign    signs
 	columns columns
-	shown   inherited // attributes that ancestors show
+	shown   inherited // attributes that the rows of ancestors show
 }
 
-// heading draws the trace id, and further facts if the line has room for them.
+// fact is a part of the heading of a trace.
+type fact struct {
+	style style
+	text  string
+}
+
+// facts returns the parts of the heading after the trace's id.
+func (t *Trace) facts(ascii bool) []fact {
+	var list []fact
+	add := func(st style, text string) { list = append(list, fact{st, text}) }
+	if t.continued {
+		add(bold, "continued")
+	}
+	spans, failed := 0, 0
+	for _, r := range t.rows {
+		if r.span != nil {
+			spans++
+			failed += either(r.span.Code == codes.Error, 1, 0)
+		}
+	}
+	add(plain, counted(spans, "span", "spans"))
+	if failed > 0 {
+		add(red, counted(failed, "error", "errors"))
+	}
+	if t.service != "" {
+		add(plain, t.service)
+	}
+	if t.start > 0 {
+		add(plain, duration(t.end-t.start, ascii))
+		add(faint, time.Unix(0, t.start).UTC().Format("15:04:05.000Z"))
+	}
+	return list
+}
+
+// summary returns the facts of a trace in one line.
+func (t *Trace) summary() string {
+	var texts []string
+	for _, f := range t.facts(false) {
+		texts = append(texts, f.text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// heading draws the trace id, and each fact for which the line has room.
 func (d *drawing) heading() {
 	d.to.put(faint, "trace ")
 	d.to.put(bold, d.id.String())
-	count, failed := d.count()
-	part := func(st style, s string) {
-		if s != "" && d.to.cells(s)+2 <= d.to.room() {
-			d.to.skip(2)
-			d.to.put(st, s)
+	for _, f := range d.facts(d.to.ASCII) {
+		if d.to.cells(f.text)+gap <= d.to.room() {
+			d.to.skip(gap)
+			d.to.put(f.style, f.text)
 		}
-	}
-	if d.continued {
-		part(bold, "continued")
-	}
-	part(plain, counted(count, "span", "spans"))
-	if failed > 0 {
-		part(red, counted(failed, "error", "errors"))
-	}
-	part(plain, d.service)
-	if d.start > 0 {
-		part(plain, duration(d.end-d.start, d.to.ASCII))
-		part(faint, time.Unix(0, d.start).UTC().Format("15:04:05.000Z"))
 	}
 	d.to.newline()
-}
-
-// count returns the number of spans in the rows, and of failed spans.
-func (t *Trace) count() (spans, failed int) {
-	for _, r := range t.rows {
-		if r.span == nil {
-			continue
-		}
-		spans++
-		if r.span.Code == codes.Error {
-			failed++
-		}
-	}
-	return spans, failed
 }
 
 func counted(n int, one, several string) string {
@@ -123,18 +137,18 @@ const (
 	// cellsPerLevel bounds the drawn depth of the tree to one level for each 10 cells of
 	// the line. Deeper spans are drawn at the last level.
 	cellsPerLevel = 10
-	gap           = 2
-	minBar        = 10
-	maxBar        = 80
+	gap           = 2  // cells between two columns
+	minBar        = 10 // least width of a time bar, in cells
+	maxBar        = 80 // largest width of a time bar, in cells
 )
 
-// columns holds the widths of the columns; 0 means omitted.
+// columns holds the widths of the columns in cells. A column of width 0 is omitted.
 type columns struct{ name, kind, status, duration, bar int }
 
-// distribute returns the widths of the columns. Complete names have priority over the
-// kind. The other columns have priority over names that are longer than half a line. All
-// columns except name and bar have the width of their longest possible text, so that
-// traces are aligned.
+// distribute returns the widths of the columns for the width of the line. Showing the names
+// completely is more important than showing the kind. The other columns are more important
+// than the part of a name beyond half a line. Each column except name and bar has the width of
+// its longest possible text, so that the columns of several traces are aligned.
 func (d *drawing) distribute() columns {
 	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
 	for _, r := range d.rows {
@@ -236,20 +250,25 @@ func (d *drawing) margin(r row) string {
 	return d.rails(r) + either(r.more && !r.isFar(), d.sign.rail, d.sign.gap) + below
 }
 
-func either(first bool, a, b string) string {
+// either returns a if first is true, otherwise b.
+func either[T any](first bool, a, b T) T {
 	if first {
 		return a
 	}
 	return b
 }
 
-// path draws the spans with the longest parts of the critical path, in one line.
+// path draws the spans with the longest parts of the critical path, in one line. It draws
+// nothing before Analyse.
 func (d *drawing) path() {
+	shares := d.shares()
+	if len(shares) == 0 {
+		return
+	}
 	d.to.put(faint, "critical path")
-	shares := d.analysis.shares()
-	for _, s := range shares[:min(len(shares), shownShares)] {
+	for _, s := range shares {
 		name, _ := fit(nameOf(row{node: s.node}), shareCells, d.to.ASCII)
-		text := fmt.Sprintf(" %s %d%%", duration(s.nanos, d.to.ASCII), 100*s.nanos/max(d.end-d.start, 1))
+		text := fmt.Sprintf(" %s %d%%", duration(s.nanos, d.to.ASCII), s.percent)
 		if d.to.cells(name+text)+gap > d.to.room() {
 			break
 		}
@@ -260,14 +279,8 @@ func (d *drawing) path() {
 	d.to.newline()
 }
 
-// shownShares and shareCells bound the line of the critical path.
-const (
-	shownShares = 8
-	shareCells  = 32
-)
-
-// bar draws the span's time within the trace, with a resolution of half a cell. Parts on
-// the critical path are thick. Without an analysis, the whole bar is thick.
+// bar draws the span's interval within the trace as a bar, with a resolution of half a cell.
+// Its parts on the critical path are thick. Before Analyse, the whole bar is thick.
 func (d *drawing) bar(st style, n *node, width int) {
 	const none, thin, thick = 0, 1, 2
 	steps := 2 * width
@@ -296,8 +309,8 @@ func (d *drawing) bar(st style, n *node, width int) {
 	d.to.put(st, text.String())
 }
 
-// place returns the range of steps that an interval covers, if the trace's time is divided
-// into the given number of steps. The range has at least one step.
+// place divides the duration of the trace into the given number of steps, and returns the
+// range of steps that an interval covers. The range has at least one step.
 func (t *Trace) place(i interval, steps int) (from, to int) {
 	if t.end <= t.start { // the whole trace has no duration
 		if i.to >= i.from {
@@ -316,6 +329,7 @@ func (t *Trace) place(i interval, steps int) (from, to int) {
 	return from, to
 }
 
+// nameOf returns the name of a row's span, or two quotes for an empty name.
 func nameOf(r row) string { return cmp.Or(r.name, `""`) }
 
 // kindText returns the kind, or "" if it is unspecified or unknown.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/otel/codes"
 )
@@ -21,14 +20,14 @@ const pageStyle = `body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem 
 h1 { font-size: 1.3rem; margin: 0; overflow-wrap: anywhere }
 `
 
-// Bounds of the shown texts, in cells, and of the lines below a span.
+// Bounds of a page. The widths of texts are in cells of a terminal.
 const (
 	titleCells = 200
 	nameCells  = 120
 	valueCells = 2000
-	shownDepth = 8
-	shownNotes = 4
-	shownRows  = 200 // rows of a trace that is shown without values
+	shownDepth = 8   // deepest indentation of a span
+	shownNotes = 4   // lines of each kind below a span: errors, gaps and links
+	shownRows  = 200 // rows of a trace, if WriteTraces omits values
 )
 
 // WritePage appends a page of HTML with the traces. It has its own style and needs no
@@ -73,7 +72,7 @@ func WriteTraces(to *bytes.Buffer, traces []Trace, values bool) {
 type htmlPage struct {
 	*bytes.Buffer
 	values bool
-	// anchors has the drawn spans. The value is true if the page has an anchor for the span.
+	// anchors has each span that is drawn. The value is true if its anchor is already written.
 	anchors map[Link]bool
 }
 
@@ -85,34 +84,14 @@ func markup(text string, most int) string {
 
 func anchor(l Link) string { return "s-" + l.Trace.String() + "-" + l.Span.String() }
 
-// factsOf returns the parts of a trace's heading after the id.
-func factsOf(t *Trace) []string {
-	count, failed := t.count()
-	list := []string{counted(count, "span", "spans")}
-	if failed > 0 {
-		list = append(list, counted(failed, "error", "errors"))
-	}
-	if t.service != "" {
-		list = append(list, t.service)
-	}
-	if t.start > 0 {
-		list = append(list, duration(t.end-t.start, false), time.Unix(0, t.start).UTC().Format("15:04:05.000Z"))
-	}
-	return list
-}
-
 func (p *htmlPage) trace(t *Trace) {
-	level := "h3"
-	if p.values {
-		level = "h2"
-	}
-	fmt.Fprintf(p.Buffer, "<section class=\"trace\">\n<%[1]s>trace %[2]s</%[1]s>\n<p>%[3]s</p>\n", level, t.id, markup(strings.Join(factsOf(t), ", "), titleCells))
-	if t.analysis != nil && len(t.analysis.path) > 0 {
+	level := either(p.values, "h2", "h3")
+	fmt.Fprintf(p.Buffer, "<section class=\"trace\">\n<%[1]s>trace %[2]s</%[1]s>\n<p>%[3]s</p>\n", level, t.id, markup(t.summary(), titleCells))
+	if shares := t.shares(); len(shares) > 0 {
 		var parts []string
-		shares := t.analysis.shares()
-		for _, s := range shares[:min(len(shares), shownShares)] {
+		for _, s := range shares {
 			parts = append(parts, fmt.Sprintf("%s %s (%d&nbsp;%%)",
-				markup(nameOf(row{node: s.node}), shareCells), duration(s.nanos, false), 100*s.nanos/max(t.end-t.start, 1)))
+				markup(nameOf(row{node: s.node}), shareCells), duration(s.nanos, false), s.percent))
 		}
 		fmt.Fprintf(p.Buffer, "<p>critical path: %s</p>\n", strings.Join(parts, ", "))
 	}
@@ -160,10 +139,11 @@ func (p *htmlPage) row(t *Trace, r row) {
 	p.WriteString("</li>\n")
 }
 
-// barSteps is the width of a bar's picture.
+// barSteps is the width of the picture of a bar, in its own units.
 const barSteps = 1000
 
-// bar writes the bar of a span: its time in the trace, and the critical path in it.
+// bar writes the bar of a span: its interval in the trace, and the parts of it that are on the
+// critical path.
 func (p *htmlPage) bar(t *Trace, n *node) {
 	if n.span.Start == 0 {
 		return
@@ -194,15 +174,11 @@ func (p *htmlPage) details(s *Span) {
 		fmt.Fprintf(p.Buffer, "<dt>%s</dt><dd>%s</dd>", markup(string(kv.Key), nameCells), markup(kv.Value.String(), valueCells))
 	}
 	for _, e := range s.Events {
-		text := "event"
-		if s.Start > 0 && e.At >= s.Start {
-			text += " +" + duration(e.At-s.Start, false)
-		}
 		value := e.Name
 		for _, kv := range e.Attributes {
 			value += "  " + token{string(kv.Key), kv.Value.String()}.text()
 		}
-		fmt.Fprintf(p.Buffer, "<dt>%s</dt><dd>%s</dd>", text, markup(value, valueCells))
+		fmt.Fprintf(p.Buffer, "<dt>%s</dt><dd>%s</dd>", "event"+e.since(s, false), markup(value, valueCells))
 	}
 	p.WriteString("</dl>")
 }

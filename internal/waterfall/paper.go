@@ -8,8 +8,9 @@ type Look struct {
 	Colour, ASCII bool
 }
 
-// style is the number in a terminal's escape sequence for colours. Empty means the default. All styles
-// use the sixteen basic colours, which the user's theme defines.
+// style is the number in the escape sequence of a terminal that selects a colour or a weight of
+// text. Empty means the default. All styles use the sixteen basic colours, which the user's
+// theme defines.
 type style string
 
 const (
@@ -21,16 +22,19 @@ const (
 	cyan  style = "36"
 )
 
+// signs are the symbols of a drawing.
 type signs struct {
 	rail, gap, branch, last, far, lost string
-	// bars are the cells of a time bar. The index is three times the weight of the left
-	// half, plus the weight of the right half.
+	// bars are the symbols for one cell of a time bar. The index is three times the weight of
+	// the left half of the cell, plus the weight of its right half. A weight is 0 for none, 1
+	// for thin and 2 for thick.
 	bars                                     [9]string
 	fault, hang, event, link, earlier, pause string
 }
 
-// Symbols of the first line are three cells wide, except lost with two. Symbols of the
-// second line have a single cell, and symbols of the last line two.
+// boxes are the symbols for a terminal with Unicode, and letters for ASCII. The symbols in the
+// first line of each literal are three cells wide, except the last symbol with two. The
+// symbols in the second line have one cell, and those in the third line two.
 var (
 	boxes = signs{
 		"│  ", "   ", "├─ ", "└─ ", "┄┄ ", "┄ ",
@@ -51,7 +55,7 @@ func (l Look) signs() signs {
 	return boxes
 }
 
-// cells returns the width of s, at most the width of a line.
+// cells returns the width of s in cells, at most the width of a line.
 func (l Look) cells(s string) int {
 	_, cells := fit(s, l.Width, l.ASCII)
 	return cells
@@ -61,8 +65,8 @@ func (l Look) cells(s string) int {
 type paper struct {
 	Look
 	buf []byte
-	// at is the column of the next text, counted from 0. If it is greater than written,
-	// spaces fill the gap.
+	// at is the column of the next text, counted from 0. written is the end of the text that
+	// the line has so far. The method put fills the columns between them with spaces.
 	at, written int
 }
 
@@ -86,7 +90,7 @@ func (p *paper) put(st style, s string) {
 	p.written = p.at
 }
 
-// putIn writes s into a column of the given width and moves to its end.
+// putIn writes s into a column of the given width, and moves to the end of the column.
 func (p *paper) putIn(st style, s string, column int) {
 	start := p.at
 	text, _ := fit(s, column, p.ASCII)
@@ -94,7 +98,7 @@ func (p *paper) putIn(st style, s string, column int) {
 	p.at = start + column
 }
 
-// putRight is putIn with right alignment.
+// putRight is like putIn, but aligns s with the right end of the column.
 func (p *paper) putRight(st style, s string, column int) {
 	start := p.at
 	p.at += max(column-p.cells(s), 0)

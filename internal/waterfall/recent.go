@@ -8,15 +8,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Limits of the memory for drawn traces, about 3 MiB together. The trace that has had no
-// new span for the longest time is removed first.
+// Limits of the memory of a Recent, about 3 MiB together. At a limit, it forgets the trace that
+// has had no new span for the longest time.
 const (
 	recentTraces = 1024
 	recentSpans  = 16384
 	// spansOfTrace bounds the spans of a trace. Further spans are not remembered.
 	spansOfTrace = 1024
-	// nameBytes bounds the length of a span's name. serviceBytes bounds a service's name.
-	// Read cuts it, because Draw compares it with the service of the trace.
+	// nameBytes bounds the length of a remembered span's name. serviceBytes bounds the length
+	// of a service's name, which already the function Read cuts, because Draw compares the name
+	// of each span's service with the remembered name.
 	nameBytes    = 64
 	serviceBytes = 256
 )
@@ -26,19 +27,21 @@ const (
 type Recent struct {
 	mu     sync.Mutex
 	traces map[trace.TraceID]*list.Element
-	// order has each *History, the most recently added first.
+	// order holds the *History of each trace, the most recently added first.
 	order list.List
 	spans int // number of spans of all traces
 }
 
-// History is the remembered part of a trace. It is immutable. A nil history is empty.
+// History is the part of a trace that earlier drawings have shown. It is immutable. A nil
+// History is empty.
 type History struct {
 	id         trace.TraceID
-	start, end int64 // first start and last end of all drawn spans; 0: unknown
+	start, end int64 // first start and last end of these spans, in nanoseconds since 1970; 0 if unknown
 	service    string
 	spans      map[trace.SpanID]past
 }
 
+// past is a remembered span.
 type past struct {
 	parent trace.SpanID
 	name   string
@@ -53,8 +56,8 @@ func (h *History) find(id trace.SpanID) (past, bool) {
 	return p, ok
 }
 
-// children counts the remembered children of each span, except children that are in the
-// map here.
+// children returns the number of remembered children of each span. It does not count children
+// that are drawn now, which are in the map here.
 func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil
@@ -68,7 +71,7 @@ func (h *History) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	return counts
 }
 
-// Find returns the remembered part of a trace, or nil.
+// Find returns the remembered part of a trace, or nil if no part is remembered.
 func (r *Recent) Find(id trace.TraceID) *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()

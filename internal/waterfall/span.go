@@ -23,7 +23,8 @@ type Span struct {
 	Kind         trace.SpanKind
 	Code         codes.Code
 	Message      string
-	// Start and End are nanoseconds since 1970; 0: not set.
+	// Start and End are the times in nanoseconds since 1970, or 0 if the span does not have
+	// them.
 	Start, End int64
 	Service    string
 	Attributes []attribute.KeyValue
@@ -34,29 +35,29 @@ type Span struct {
 // Event is an event of a span.
 type Event struct {
 	Name       string
-	At         int64 // nanoseconds since 1970; 0: not set
+	At         int64 // time in nanoseconds since 1970, or 0 if the event has no time
 	Attributes []attribute.KeyValue
 }
 
-// Link is a link from a span to another.
+// Link is the target of a link from a span to another span.
 type Link struct {
 	Trace trace.TraceID
 	Span  trace.SpanID
 }
 
-// timed reports whether the span has valid times.
+// timed reports whether the span has a start, and an end that is not before it.
 func (s *Span) timed() bool { return s.Start > 0 && s.End >= s.Start }
 
-// Read returns the spans of an encoded ExportTraceServiceRequest of OTLP, in their order
-// there. For malformed bytes, it returns an error and the spans that can be read.
+// Read returns the spans of an encoded ExportTraceServiceRequest of OTLP, in the order of the
+// request. For malformed bytes, it returns an error and the spans that can be read.
 func Read(request []byte) ([]*Span, error) {
 	r, err := otlpwire.Parse(request)
 	if err != nil {
 		return nil, err
 	}
 	var spans []*Span
-	var from otlpwire.Resource // resource of the previous span, with the name service; most spans have the same
-	var service string
+	var from otlpwire.Resource // resource of the previous span; most spans have the same resource
+	var service string         // name of the service of this resource
 	for raw := range r.Spans() {
 		if next := raw.Resource(); next != from {
 			from, service = next, ""
@@ -104,11 +105,11 @@ func hasRemoteParent(raw otlpwire.Span) bool {
 	}
 }
 
-// Group is the spans of a trace, at least one.
+// Group holds the known spans of a trace. There is at least one.
 type Group struct {
 	ID    trace.TraceID
 	Spans []*Span
-	start int64
+	start int64 // first start of the spans
 }
 
 // ByTrace groups spans by their trace, sorted by the first start of each trace.

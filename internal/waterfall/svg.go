@@ -3,7 +3,6 @@ package waterfall
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"go.opentelemetry.io/otel/codes"
 )
@@ -15,7 +14,7 @@ const (
 	svgNames   = 330 // right end of the names
 	svgBars    = 410 // left end of the bars
 	svgMargin  = 12
-	svgIndent  = 10
+	svgIndent  = 10  // of each level of the tree
 	svgLetter  = 7.4 // largest width of a letter
 	svgCells   = 130 // letters in a line
 	svgHeading = 2   // lines above the rows of a trace
@@ -26,8 +25,8 @@ const svgStyle = `text { font: 12px ui-monospace, monospace; fill: #223 } .back 
 @media (prefers-color-scheme: dark) { text { fill: #dde } .back { fill: #15171c } .dim { fill: #a4a4b8 } .bad { fill: #ff7a80 }
 .whole { fill: #4a5f7c } .path { fill: #7fb2ee } .failed.whole { fill: #7c4247 } .failed.path { fill: #ff7a80 } }`
 
-// WriteSVG appends one picture with the traces, one below the other. It has the names,
-// durations, bars and errors of the spans; WritePage has more.
+// WriteSVG appends one picture with the traces, one below the other. For each span, it shows
+// the name, the duration, the bar, and whether the span has failed.
 func WriteSVG(to *bytes.Buffer, traces []Trace) {
 	lines := 0
 	for _, t := range traces {
@@ -43,7 +42,7 @@ func WriteSVG(to *bytes.Buffer, traces []Trace) {
 	for _, t := range traces {
 		text("", svgMargin, "trace "+t.id.String())
 		line++
-		text("dim", svgMargin, markup(strings.Join(factsOf(&t), ", "), svgCells))
+		text("dim", svgMargin, markup(t.summary(), svgCells))
 		line++
 		for _, r := range t.rows {
 			indent, class := svgIndent*min(r.depth, shownDepth), ""
@@ -63,7 +62,7 @@ func WriteSVG(to *bytes.Buffer, traces []Trace) {
 	to.WriteString("</svg>\n")
 }
 
-// svgBar appends the bar of a span, in the line at y.
+// svgBar appends the bar of a span. y is the upper end of its line, in pixels.
 func svgBar(to *bytes.Buffer, t *Trace, n *node, y int) {
 	if n.span.Start == 0 {
 		return

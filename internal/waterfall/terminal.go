@@ -23,9 +23,10 @@ const (
 	maxWidth = 1000
 )
 
-// LookOf returns the capabilities of an output. If out is a terminal, it uses the width of
-// that terminal. Otherwise it uses the arguments terminal and columns; columns is 0 if the
-// width is unknown. getenv returns the variables above.
+// LookOf returns the capabilities of an output. If out is a terminal, LookOf uses the width of
+// this terminal. Otherwise the argument terminal reports whether the text of out reaches a
+// terminal in the end, and columns is its width, or 0 if it is unknown. getenv returns the
+// variables above.
 func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns int) Look {
 	dumb := getenv(EnvTerm) == "dumb"
 	l := Look{Width: defaultWidth, ASCII: dumb || !utf8Locale(getenv)}
@@ -48,8 +49,8 @@ func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns in
 	return l
 }
 
-// windowWidth returns the width of the terminal behind w, or 0 if it is unknown. terminal
-// reports whether w is a terminal.
+// windowWidth reports whether w is a terminal. It returns the width of this terminal, or 0 if
+// the terminal does not know it.
 func windowWidth(w io.Writer) (width int, terminal bool) {
 	file, ok := w.(syscall.Conn)
 	if !ok {

@@ -16,8 +16,8 @@ import (
 // invisible characters and invalid UTF-8 (\x1b, \u202e). No text takes more cells than
 // allowed.
 
-// take escapes the beginning of s, as far as it fits into a number of cells (most). It
-// returns the text, its width in cells, and the number of bytes of s in it.
+// take escapes as much from the beginning of s as fits into a number of cells (most). It
+// returns the escaped text, its width in cells, and the number of bytes of s that it took.
 func take(s string, most int, ascii bool) (text string, cells, n int) {
 	var b strings.Builder
 	marks := 0 // number of combining marks after the last character
@@ -26,7 +26,7 @@ func take(s string, most int, ascii bool) (text string, cells, n int) {
 		piece, wide := s[n:n+size], cellsOf(r)
 		switch {
 		case !ascii && unicode.Is(unicode.Variation_Selector, r), marks == maxMarks && wide == 0:
-			piece, wide = "", 0 // a selector makes some characters wider, depending on the terminal
+			piece, wide = "", 0 // omitted: in some terminals, a selector makes a character wider
 		case !ascii && wide == 0 && b.Len() > 0:
 			marks++
 		case r == utf8.RuneError && size == 1:
@@ -48,12 +48,12 @@ func take(s string, most int, ascii bool) (text string, cells, n int) {
 	return b.String(), cells, n
 }
 
-// maxMarks bounds the number of marks of one character. Writing systems need three. More
-// marks would cover the lines above.
+// maxMarks bounds the number of combining marks of one character. Writing systems need three
+// marks. A high pile of marks would cover the lines above.
 const maxMarks = 4
 
-// cellsOf returns the number of cells of a character: none for a mark, which modifies
-// the preceding character. Characters of ambiguous width count as a single cell, as in
+// cellsOf returns the number of cells of a character. It returns 0 for a combining mark, which
+// modifies the preceding character. A character of ambiguous width has one cell, as in
 // terminals outside East Asia.
 func cellsOf(r rune) int {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
@@ -67,7 +67,7 @@ func cellsOf(r rune) int {
 	return 1
 }
 
-// fit is like take, but marks a cut text with an ellipsis, or "~" in ASCII.
+// fit is like take, but ends a text that it cuts with an ellipsis, or with "~" in ASCII.
 func fit(s string, most int, ascii bool) (text string, cells int) {
 	text, cells, n := take(s, most, ascii)
 	if n == len(s) || most <= 0 {
@@ -80,9 +80,8 @@ func fit(s string, most int, ascii bool) (text string, cells int) {
 	return text + "…", cells + 1
 }
 
-// wrap breaks s into lines, none longer than the given number of cells. It breaks at line
-// ends and at spaces, and otherwise anywhere. Text beyond the given number of lines is
-// cut.
+// wrap breaks s into lines of at most a number of cells (most). It breaks at line ends and at
+// spaces, and inside a long word. It cuts the text after the given number of lines.
 func wrap(s string, most, lines int, ascii bool) []string {
 	var all []string
 	for s = strings.Trim(s, "\r\n"); s != ""; {

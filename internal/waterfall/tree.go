@@ -7,19 +7,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
+// node is a span in the tree of a trace.
 type node struct {
-	// span is nil for an ancestor that was only drawn with an earlier batch.
+	// span is nil for an ancestor that only an earlier drawing has shown.
 	span     *Span
 	id       trace.SpanID
-	parent   trace.SpanID
+	parent   trace.SpanID // id of the parent; zero for a root span
 	name     string
-	start    int64
-	up       *node
-	children []*node
-	// lost reports that the node has no parent here although its parent belongs to the same
-	// process.
+	start    int64   // start of the span, in nanoseconds since 1970
+	up       *node   // the parent; nil if it is not in the tree
+	children []*node // sorted by their start
+	// lost reports that the parent should be known, because it belongs to the same process, but
+	// is not in the tree.
 	lost bool
-	// drawn reports that the node has a row.
+	// drawn reports that the drawing has a row for this node.
 	drawn bool
 }
 
@@ -27,22 +28,22 @@ type node struct {
 type row struct {
 	*node
 	depth int
-	// more reports that a sibling follows. rails reports this for the ancestors from depth 1
-	// up to the drawn depth.
+	// more reports that a sibling of the node follows. rails has the value of more for each
+	// ancestor from depth 1 on, down to the deepest level that is drawn.
 	more  bool
 	rails []bool
-	// above is the number of children that were drawn with earlier batches.
+	// above is the number of the node's children that only earlier drawings have shown.
 	above int
 }
 
-// isFar reports whether the row is deeper than the drawn levels.
+// isFar reports whether the row is deeper than the deepest level that is drawn.
 func (r row) isFar() bool { return r.depth > len(r.rails)+1 }
 
-// arrange sorts the spans of a trace for drawing. Each span comes after its parent, and
-// siblings are sorted by their start. Each span appears once, even if its ids are wrong.
-// If several spans have the same id, the first span gets the children. In a cycle of
-// parents, the span that started first becomes a root. If a parent was drawn earlier, its
-// known ancestors appear, too. The field rails has at most most-1 members.
+// arrange returns the rows of a drawing of spans. Each span comes after its parent, and
+// siblings are sorted by their start. Each span has one row, even if its ids are wrong. If
+// several spans have the same id, the first span gets the children. In a cycle of parents, the
+// span that started first becomes a root. If an earlier drawing has shown a parent, the parent
+// and its known ancestors get rows, too. most is the number of levels that are drawn.
 func arrange(spans []*Span, before *History, most int) []row {
 	nodes, byID := graft(spans, before)
 	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(a.start, b.start) })
@@ -90,8 +91,8 @@ func arrange(spans []*Span, before *History, most int) []row {
 	return rows
 }
 
-// graft makes the nodes of spans and of their remembered ancestors, and connects each
-// with its parent.
+// graft makes nodes of the spans and of their remembered ancestors, and connects each node with
+// its parent. It also returns the nodes by their ids.
 func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 	nodes := make([]*node, 0, len(spans))
 	byID := make(map[trace.SpanID]*node, len(spans))
@@ -119,11 +120,11 @@ func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 	return nodes, byID
 }
 
-// cutCycle finds the cycle above n, makes its earliest node a root, and returns this node.
-// The number of steps is proportional to the nodes above n, because a trace may have as
-// many cycles as spans.
+// cutCycle finds the cycle among the ancestors of n, makes the node of the cycle that started
+// first a root, and returns it. The number of its steps is proportional to the number of these
+// ancestors, which matters because a trace may have as many cycles as spans.
 func cutCycle(n *node) *node {
-	// Two nodes at different speeds meet in the cycle.
+	// Two pointers that move at different speeds meet in the cycle.
 	for ahead := n.up; ahead != n; ahead = ahead.up.up {
 		n = n.up
 	}
