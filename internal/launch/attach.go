@@ -17,16 +17,16 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Attachment is a connection to a plugin that was started elsewhere, such as by a
-// debugger. It is a single connection, which is never dialled again. Its methods are safe
-// for concurrent use.
+// Attachment is a connection to a plugin that another process has started, such as a
+// debugger. A lost connection is never dialled again. The methods are safe for concurrent
+// use.
 type Attachment struct {
 	socket net.Conn
 	client *grpc.ClientConn
-	// life ends with the connection. Its cause is the reason for the end.
+	// life is a context that ends with the connection. Its cause is the reason for the end.
 	life context.Context
 	end  context.CancelCauseFunc
-	// dials counts the calls of dial by gRPC.
+	// dials counts the calls of the method dial by gRPC.
 	dials atomic.Int64
 }
 
@@ -68,9 +68,9 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 	return a, nil
 }
 
-// dial gives gRPC the socket once. gRPC dials again when the other end accepts no more
-// calls (GOAWAY) and still answers earlier calls. New calls then wait for the end of the
-// connection instead of failing.
+// dial gives gRPC the socket in the first call. gRPC calls dial again if the plugin accepts
+// no more calls (GOAWAY) but still answers earlier calls. This second call blocks until the
+// connection has ended, so new calls wait instead of failing.
 func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if a.dials.Add(1) == 1 {
 		return watchedConn{a.socket, a}, nil
@@ -83,8 +83,8 @@ func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// watchedConn ends the Attachment when gRPC closes the socket. gRPC closes it when the
-// connection fails, or after the last call if the other end accepts no more calls.
+// watchedConn ends the Attachment when gRPC closes the socket. gRPC closes the socket when
+// the connection fails, or after the last call if the plugin accepts no more calls.
 type watchedConn struct {
 	net.Conn
 	a *Attachment
@@ -131,12 +131,12 @@ func (a *Attachment) Exit() string {
 	return ""
 }
 
-// Leaving reports whether the other end accepts no more calls, and a call was tried after
-// that. The connection ends with the last call in progress.
+// Leaving reports whether the plugin has announced that it accepts no more calls, and a
+// call was tried after that. The connection ends after the last call in progress.
 func (a *Attachment) Leaving() bool { return a.dials.Load() > 1 }
 
-// Kill closes the connection at once, and calls in progress fail. The process at the
-// other end continues. The reason is not used.
+// Kill closes the connection at once, and calls in progress fail. The plugin's process
+// continues. The argument, a reason, is not used.
 func (a *Attachment) Kill(string) { a.hangUp(errDropped) }
 
 // Dump does nothing, because this host did not start the other process.
@@ -149,8 +149,8 @@ func (a *Attachment) Stop(context.Context) error {
 	return nil
 }
 
-// close closes the socket before gRPC does. gRPC would first write to the socket, which
-// blocks if the other end is frozen.
+// close closes the socket, and then gRPC's client. The client alone would first write to the
+// socket, and block if the plugin is frozen.
 func (a *Attachment) close() {
 	a.hangUp(errDropped)
 	_ = a.client.Close() // a second Close does no harm
@@ -158,7 +158,7 @@ func (a *Attachment) close() {
 
 func (a *Attachment) hangUp(why error) {
 	a.end(why)
-	_ = a.socket.Close() // fails if it is closed already
+	_ = a.socket.Close() // fails only if the socket is closed already
 }
 
 // maxSocketPath is the length of the longest path of a socket, without the final zero.
@@ -197,7 +197,7 @@ func explainDial(ctx context.Context, path string, err error) error {
 		return attachError(ReasonPermission, path, "this process (user %d) may not connect to the socket; run the plugin as the same user", os.Geteuid())
 	case errors.Is(err, syscall.EPROTOTYPE):
 		return attachError(ReasonNotSocket, path, "this is not a stream socket; name the socket of a plugin")
-	case errors.Is(err, fs.ErrNotExist): // it existed a moment before
+	case errors.Is(err, fs.ErrNotExist): // CheckSocket has found the socket a moment before
 		return attachError(ReasonNotFound, path, "the socket no longer exists; the plugin has ended")
 	case ctx.Err() != nil:
 		return explainSilence(ctx, path)

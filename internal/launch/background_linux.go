@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is the time by which a plugin's timers may be late. In a busy process, Go's
-// runtime often sleeps for 20 µs. With the kernel's default slack, these sleeps use much of
-// the CPU of a plugin that forwards batches.
+// timerSlack is the time by which a plugin's timers may be late, and defaultSlack is the
+// kernel's default. In a busy process, Go's runtime often sleeps for 20 µs. With the default,
+// these short sleeps use much of the CPU of a plugin that forwards batches.
 const (
 	timerSlack   = time.Millisecond
 	defaultSlack = 50 * time.Microsecond
@@ -18,10 +18,9 @@ const (
 // inBackground calls start. Processes that start creates get the scheduling policy
 // SCHED_BATCH and a large timer slack. On a busy CPU such a process does not interrupt
 // the service when it wakes up, and it wakes up less often. It gets the same share of
-// the CPU. inBackground changes the settings of the calling thread, which the caller
-// must have locked, and restores them. If the thread has another policy or another slack
-// than usual, or the kernel refuses the change, the plugin inherits the setting of the
-// service.
+// the CPU. inBackground changes these settings on the calling thread, which the caller must
+// have locked, and restores them after start. It leaves a setting that differs from the
+// kernel's default, because the operator of the service has chosen it.
 func inBackground(start func() error) error {
 	if policy, ok := usualPolicy(); ok && setPolicy(policy|unix.SCHED_BATCH) {
 		defer setPolicy(policy) // a thread may always return to its old policy
@@ -34,9 +33,9 @@ func inBackground(start func() error) error {
 	return start()
 }
 
-// usualPolicy returns the thread's policy, and true if it is SCHED_NORMAL and no filter
-// of system calls is active. For example, systemd's filter ~@resources ends a service
-// that sets a policy.
+// usualPolicy returns the thread's scheduling policy. It reports true if the policy is
+// SCHED_NORMAL and no filter of system calls is active. Under such a filter, an attempt to
+// set the policy may end the service, as systemd's filter ~@resources does.
 func usualPolicy() (policy uintptr, ok bool) {
 	if filtered, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || filtered != 0 {
 		return 0, false
@@ -45,8 +44,8 @@ func usualPolicy() (policy uintptr, ok bool) {
 	return policy, fault == 0 && policy&^unix.SCHED_RESET_ON_FORK == unix.SCHED_NORMAL
 }
 
-// setPolicy sets the policy of the thread. It returns false if that failed. It uses
-// sched_setscheduler, because sched_setattr would also overwrite the nice value and the
+// setPolicy sets the scheduling policy of the thread, and reports whether that succeeded. It
+// uses sched_setscheduler, because sched_setattr would also overwrite the nice value and the
 // time slice.
 func setPolicy(policy uintptr) bool {
 	var priority int32 // used only by real-time policies

@@ -26,8 +26,8 @@ type Spawn struct {
 	// Shared is passed to the process as descriptor 3, named by the variable
 	// wire.EnvStdoutFD. It may be nil.
 	Shared *os.File
-	// Mark is the folder in the variable wire.EnvSocketDir by which the process's
-	// descendants are found after its end.
+	// Mark is a folder that stands in the process's variable wire.EnvSocketDir. Its
+	// descendants inherit the variable, and are found by it after the end of the process.
 	Mark string
 	// Attributes, if not nil, changes how the process is started, after Child has
 	// set its own attributes.
@@ -35,21 +35,21 @@ type Spawn struct {
 	// ReadStdout and ReadStderr read descriptors 1 and 2 to their ends, each on its
 	// own goroutine. Child closes the files.
 	ReadStdout, ReadStderr func(*os.File)
-	// Executable may be nil. It is called after a start has failed with err. It returns
-	// another path to try, or false.
+	// Executable, if not nil, is called after a start has failed with err. It returns the
+	// path of another executable to start instead, or false.
 	Executable func(err error) (path string, ok bool)
 	// Busy, if not nil, is called once if the executable is open for writing.
 	Busy func()
-	// The functions from here on may be nil. They are called in this order, except that
-	// Killed may be late. Forked is called when the executable is no longer needed, because
-	// the process was started or will not be started.
+	// Each function from here on may be nil. They are called in the order of these fields,
+	// except that Killed may be called late. Forked is called after the start, or after the
+	// final failure of the start, when the executable is no longer needed.
 	Forked func()
 	// Exited is called when the process has been reaped. Killed gets the number of killed
 	// descendants outside the group.
 	Exited func()
 	Killed func(descendants int, err error)
-	// Drain waits for the output on other descriptors, while descriptors 1 and 2 are still
-	// read. It is also called after a failed start.
+	// Drain blocks until the output on descriptor 3 (Shared) is handled. Meanwhile,
+	// descriptors 1 and 2 are still read. It is also called after a failed start.
 	Drain func()
 	// Ended is called last, before Done is closed.
 	Ended func()
@@ -62,16 +62,16 @@ type Spawn struct {
 //     thread must live as long as the process.
 //  2. When it ends, its group is killed before it is reaped, then its descendants
 //     that have left the group.
-//  3. Done is closed when its output has been read to the end, or a grandchild has
-//     held the pipes open for killGrace.
+//  3. Done is closed when its output has been read to the end, or a descendant has held the
+//     pipes open for killGrace after the end of the process.
 //
 // The methods are safe for concurrent use.
 type Child struct {
 	spawn Spawn
 	// awaitEnd is the function reap, except in tests.
 	awaitEnd func(*exec.Cmd)
-	// reaped is closed when the process has ended. done is closed as Done describes. life is
-	// written before reaped is closed, and may be read after that.
+	// reaped is closed when the process has ended, or was not started. done is the channel
+	// that Done returns. life may be read only after reaped is closed.
 	reaped, done chan struct{}
 	life         lifetime
 	// id is written once, at the start. The mutex does not guard it, because the mutex may
@@ -81,15 +81,16 @@ type Child struct {
 	mu      sync.Mutex
 	process *os.Process // nil before Start and after the process was reaped
 	stdin   *os.File
-	// launched is set if done will be closed. killed is set if no process may be started.
+	// launched is set when Start was called, so that done will be closed. killed is set by
+	// Kill, and prevents a later start.
 	launched, killed bool
 	killedFor        string // reason of the first kill
-	dumped           bool   // SIGQUIT was sent to the process
+	dumped           bool   // dump has sent SIGQUIT to the process
 }
 
 // lifetime holds the facts about a process that has ended.
 type lifetime struct {
-	state         *os.ProcessState // nil if it was not started
+	state         *os.ProcessState // nil if the process was not started
 	started, over time.Time
 	oom           oomKills
 }
@@ -109,7 +110,8 @@ const (
 	startRetryPause = 20 * time.Millisecond
 )
 
-// Start starts the process, once. After an error Done is closed.
+// Start starts the process. It must be called only once. If it returns an error, the
+// channel of Done is closed.
 func (c *Child) Start(ctx context.Context, spawn Spawn) error {
 	c.mu.Lock()
 	c.launched, c.spawn = true, spawn
@@ -159,7 +161,7 @@ func (c *Child) live(ctx context.Context, pipes *pipes, started chan<- error) {
 	}
 	killDescendants(c.spawn.Mark, c.PID(), c.spawn.Killed)
 	reading.Go(c.drain)
-	// A grandchild that has left the group may keep the pipes open for ever.
+	// A descendant that has left the process group may keep the pipes open for ever.
 	limit := time.AfterFunc(killGrace, closeOwn)
 	reading.Wait()
 	limit.Stop()
@@ -174,8 +176,9 @@ func (c *Child) drain() {
 	}
 }
 
-// fork starts the process. It retries while the file is open for writing. The mutex is held
-// during the fork, so that a kill comes either before or after it.
+// fork starts the process. It tries again while another process has the executable open for
+// writing. It holds the mutex during the start, so that Kill runs either before the start,
+// and prevents it, or after the start, and kills the process.
 func (c *Child) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 	deadline := time.Now().Add(startRetry)
 	for busy := false; ; {
@@ -259,7 +262,8 @@ func (c *Child) dump() {
 	c.Signal(syscall.SIGCONT)
 }
 
-// giveUp kills the process, or marks it as ended if it was never started.
+// giveUp kills the process. If Start was never called, it closes the channels that wait for
+// the end of the process.
 func (c *Child) giveUp() {
 	c.Kill("its start was given up")
 	c.mu.Lock()
@@ -287,11 +291,12 @@ func (c *Child) PID() int { return int(c.id.Load()) }
 // descendants have been killed and its output has been read.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// State returns the state in which the process ended. It must not be called before Done is
-// closed. It is nil if the process was not started.
+// State returns the state in which the process ended, or nil if the process was not
+// started. It must not be called before the channel of Done is closed.
 func (c *Child) State() *os.ProcessState { return c.life.state }
 
-// killReason returns the reason of the kill, if any, and whether dump was called.
+// killReason returns the reason of the first call of Kill, or "". It also returns whether
+// dump has sent SIGQUIT to the process.
 func (c *Child) killReason() (killedFor string, dumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,19 +9,19 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// descendantsGrace bounds the search for processes that left a plugin's group, and
-// their end by SIGKILL.
+// descendantsGrace bounds the time to find the processes that have left a plugin's process
+// group, and to kill them.
 const descendantsGrace = 500 * time.Millisecond
 
-// killDescendants kills the processes that the ended process pid has started with the
-// folder in their environment and that have left its group, and reaps descendants that
-// have become children of this process. It calls killed, if not nil, with their number. It
-// blocks for at most one and a half times descendantsGrace. If the kernel delays the read
-// of a process's environment for longer, killDescendants returns and the search continues.
+// killDescendants kills the descendants of the ended plugin process pid that have left its
+// process group. It finds them by the folder in their environment. If killed is not nil, it
+// calls killed with their number. It also reaps descendants that have become children of
+// this process. It blocks for at most one and a half times descendantsGrace. If the kernel
+// delays the read of an environment for longer, the search goes on in the background.
 func killDescendants(folder string, pid int, killed func(descendants int, err error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), descendantsGrace)
 	ended := make(chan struct{})
-	go func() { // ends with the search
+	go func() { // ends when the search has ended
 		defer close(ended)
 		defer cancel()
 		n, err := proctree.Kill(ctx, markOf(folder))
@@ -36,8 +36,8 @@ func killDescendants(folder string, pid int, killed func(descendants int, err er
 	}
 }
 
-// markOf returns the mark of the processes of a plugin with one of these private folders.
-// The value of the variable is a folder inside the private folder.
+// markOf returns the mark that identifies the processes of the plugins with these private
+// folders: the value of wire.EnvSocketDir is such a folder, or a folder inside it.
 func markOf(folders ...string) proctree.Mark {
 	return proctree.Mark{Variable: wire.EnvSocketDir, Is: func(value string) bool {
 		for _, folder := range folders {

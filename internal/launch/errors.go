@@ -22,7 +22,7 @@ type Reason int
 
 // The reasons.
 const (
-	// ReasonOther is a cause of another kind.
+	// ReasonOther is a cause that none of the other reasons describes.
 	ReasonOther Reason = iota
 	// ReasonNotFound means that there is no such file.
 	ReasonNotFound
@@ -106,8 +106,8 @@ func launchError(reason Reason, path, format string, args ...any) *Error {
 	return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...)}
 }
 
-// explain returns an *Error for an error of go-plugin or exec, with the report. The
-// process must have ended.
+// explain returns an *Error for a start that has failed with err, an error of go-plugin or
+// os/exec. The *Error includes the report of the process, which must have ended.
 func (p *processRunner) explain(ctx context.Context, err error) error {
 	e := p.classify(ctx, err)
 	if r := p.report(); r.Exit != "" {
@@ -161,7 +161,7 @@ func (p *processRunner) classify(ctx context.Context, err error) *Error {
 	return fail(ReasonOther, "%w", err)
 }
 
-// explainLate is explain for a start that did not return soon after the end of ctx.
+// explainLate returns the *Error for a start that did not return soon after the end of ctx.
 func (p *processRunner) explainLate(ctx context.Context) error {
 	reason, told := ReasonStopped, fmt.Sprintf("start called off: %v", context.Cause(ctx))
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
@@ -178,6 +178,7 @@ func (p *processRunner) explainLate(ctx context.Context) error {
 	return launchError(reason, p.cmd.Path, "%s, and the kernel has not even started it: it waits for a disk or a network file system", told)
 }
 
+// lastWords returns the last line of the plugin's output, for the end of an error message.
 func (p *processRunner) lastWords() string {
 	if last := p.out.lastLine(); last != "" {
 		return fmt.Sprintf(", its last line: %q", last)
@@ -192,7 +193,8 @@ func upgradeHint(app int) string {
 	return "build the plugin with a newer pluginsdk"
 }
 
-// machineName returns the machine of an executable, by Go's name if Go supports it.
+// machineName returns the processor architecture of an executable: as a value of GOARCH if Go
+// supports it, otherwise as package elf names it.
 func machineName(file *elf.File) string {
 	name := map[elf.Machine]string{
 		elf.EM_X86_64: "amd64", elf.EM_386: "386", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm",
@@ -204,7 +206,7 @@ func machineName(file *elf.File) string {
 	return cmp.Or(name, file.Machine.String())
 }
 
-// scriptMark is the beginning of a script, before its interpreter.
+// scriptMark is the beginning of a script. The path of the interpreter follows it.
 const scriptMark = "#!"
 
 // beginsWith reports whether a file begins with mark.

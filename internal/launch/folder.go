@@ -13,17 +13,17 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Folder is the private folder of one process. It holds the socket, the copy of a pinned
-// executable, and a file that is locked while this host uses the folder. The lock prevents
-// that Sweep of another host removes the folder.
+// Folder is the private folder of one plugin process. It holds the socket, the copy of a
+// pinned executable, and a file that is locked while this host uses the folder. Because of
+// the lock, Sweep in another host does not remove the folder.
 type Folder struct {
-	// Path is absolute. It is so short that a socket can be in a folder inside it.
+	// Path is the absolute path. It is short enough for a socket in a folder inside it.
 	Path string
 	lock *os.File
 }
 
-// NewFolder makes a folder in the first of dirs that allows it, otherwise in the temporary
-// folder, /tmp or /dev/shm. The caller must call Remove.
+// NewFolder makes a private folder in the first folder of dirs in which that is possible,
+// otherwise in the temporary folder, /tmp or /dev/shm. The caller must call Remove.
 func NewFolder(dirs []string) (*Folder, error) {
 	var errs []error
 	for _, base := range socketBases(dirs) {
@@ -37,7 +37,8 @@ func NewFolder(dirs []string) (*Folder, error) {
 		maxSocketBase, errors.Join(errs...))
 }
 
-// socketBases returns the folders that are tried, each once.
+// socketBases returns the folders in which NewFolder tries to make a private folder, each
+// folder once.
 func socketBases(dirs []string) []string {
 	var bases []string
 	for _, base := range append(slices.Clone(dirs), os.TempDir(), "/tmp", "/dev/shm") {
@@ -52,13 +53,13 @@ func socketBases(dirs []string) []string {
 	return bases
 }
 
-// maxSocketBase is the length of the longest base. After it,
-// "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM" fits into the 104 bytes of a
-// socket's path.
+// maxSocketBase is the length of the longest path of a folder that NewFolder uses. A socket's
+// path has at most 104 bytes, and "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM"
+// follows the path of the folder.
 const maxSocketBase = 34
 
-// newFolderIn makes a folder in base. Until the folder is locked, Sweep of another host may
-// remove it as abandoned. Then newFolderIn makes another folder.
+// newFolderIn makes a private folder in base and locks it. Before the lock, Sweep in another
+// host may remove the folder as abandoned. Then newFolderIn makes another folder.
 func newFolderIn(base string) (*Folder, error) {
 	for {
 		path, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-", wire.SocketFolderPrefix, os.Getpid()))
@@ -76,9 +77,11 @@ func newFolderIn(base string) (*Folder, error) {
 	}
 }
 
-// errTaken is the error if Sweep of another host has locked or removed the file first.
+// errTaken is the error of lock if another process, such as Sweep in another host, has
+// locked or removed the file first.
 var errTaken = errors.New("taken for a folder of a dead host")
 
+// lockNew creates a file and locks it.
 func lockNew(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {

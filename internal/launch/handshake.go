@@ -17,7 +17,7 @@ type handshake struct {
 }
 
 // parseHandshake parses a line. It reports false if the line is no handshake. It also
-// reports false for characters that cannot be shown, because errors contain the fields.
+// reports false if the line has unprintable characters, because errors quote the fields.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := strings.Split(line, "|")
 	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") || printable.Text(line) != line {
@@ -31,7 +31,7 @@ func parseHandshake(line string) (h handshake, ok bool) {
 	if err != nil {
 		return handshake{}, false
 	}
-	h = handshake{core: core, app: app, protocol: "netrpc"} // go-plugin's default
+	h = handshake{core: core, app: app, protocol: "netrpc"} // go-plugin's default for a missing field
 	if len(fields) > 4 {
 		h.protocol = fields[4]
 	}
@@ -42,20 +42,20 @@ func parseHandshake(line string) (h handshake, ok bool) {
 // line. Its Read returns io.EOF when the process has ended.
 type handshakeReader struct {
 	done <-chan struct{}
-	line chan []byte // capacity 1: the handshake, once
+	line chan []byte // receives the handshake line once; its capacity is 1
 
 	mu   sync.Mutex
 	seen *handshake
 
-	rest []byte // used only by Read
+	rest []byte // the part of the line that Read has not returned yet; used only by Read
 }
 
 func newHandshakeReader(done <-chan struct{}) *handshakeReader {
 	return &handshakeReader{done: done, line: make(chan []byte, 1)}
 }
 
-// offer reports whether a line of standard output is the handshake, and keeps the
-// handshake. The line must not be empty. After the first handshake, offer returns false.
+// offer reports whether a line of standard output is the handshake. It keeps the handshake
+// for Read. The line must not be empty. After the first handshake, offer returns false.
 func (r *handshakeReader) offer(line []byte) bool {
 	if c := line[0]; (c < '0' || c > '9') && c != ' ' && c != '\t' || r.said() != nil {
 		return false // most lines end here
@@ -67,20 +67,20 @@ func (r *handshakeReader) offer(line []byte) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen = &h // standard output has a single reader
+	r.seen = &h // no other call of offer is in progress, because one goroutine reads the output
 	r.line <- []byte(text + "\n")
 	return true
 }
 
-// said returns the handshake, or nil before it.
+// said returns the handshake, or nil if offer has not got it yet.
 func (r *handshakeReader) said() *handshake {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen
 }
 
-// Read returns the handshake. It blocks until the handshake comes. After that it blocks
-// until the process has ended.
+// Read returns the handshake line. It blocks until the plugin has printed the line. Further
+// calls block until the process has ended.
 func (r *handshakeReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		select {

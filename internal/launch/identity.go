@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity identifies a state of an executable without its content. Two values are equal
-// (==) if the path leads to the same file, with the same size, times and mode, through the
-// same folders and links, with the same owners and modes, and the same folders with access
-// control lists. The value does not cover Trust.Imports. The zero value means that there is
-// no file.
+// Identity detects changes of an executable without reading the file. Two values are equal
+// (==) if the file has the same inode, size, times and mode, and if its path leads through
+// the same folders and links. Their owners, their modes, and the presence of access control
+// lists must be the same, too. The folders of Trust.Imports are not covered. The zero value
+// means that there is no file.
 type Identity struct {
 	dev, inode   uint64
 	size         int64
 	mtime, ctime unix.Timespec
 	mode         uint64
-	// way is a hash of the folders and links in the path.
+	// way is a hash of the folders and links in the path, with their owners and modes.
 	way uint64
 }
 
@@ -39,6 +39,6 @@ func Identify(path string) (Identity, error) {
 	}, nil
 }
 
-// wide converts a number of a stat result. The width of such numbers differs between
-// systems.
+// wide converts a number of a stat result to 64 bits. The types of these numbers differ
+// between operating systems.
 func wide[T int32 | uint16 | uint32 | uint64](n T) uint64 { return uint64(n) }

@@ -28,10 +28,11 @@
 //
 // Open launch.go first, then runner.go and child.go, or attach.go. proc_*.go,
 // memory_*.go and usage_*.go differ between systems. pluginlog.go reads descriptors 1
-// and 2, cuts lines and logs them. handshake.go finds the handshake, record.go lines in
-// hclog's form, and stack.go a stack. printout.go copies lines to standard output. redact.go
-// removes secrets. errors.go explains a failed start, report.go
-// describes the end of a process, identity.go detects a changed file.
+// and 2, cuts the text into lines and logs them. It finds the handshake with handshake.go,
+// log lines in hclog's form with record.go, and the stack of a crash with stack.go.
+// printout.go copies lines to standard output. redact.go removes secrets. errors.go explains
+// a failed start, report.go describes the end of a process, identity.go detects a changed
+// file.
 package launch
 
 import (
@@ -65,28 +66,28 @@ type Command struct {
 	Path string
 	// Args are the arguments after argument 0.
 	Args []string
-	// Trust holds the conditions on the executable. With a pin, a copy of exactly the
-	// hashed bytes is executed. The copy is in another folder. So a plugin must look for
-	// its own files in the folder of argument 0.
+	// Trust holds the conditions that the executable must meet. If Trust.Digest is set, Start
+	// executes a copy of the hashed bytes, which lies in another folder. So a plugin must
+	// look for its own files in the folder of argument 0.
 	Trust
-	// Environ is the plugin's whole environment, "KEY=value", except the variables of the
-	// handshake. Nothing is inherited.
+	// Environ is the plugin's environment, as "KEY=value". Start adds the variables of
+	// go-plugin's handshake. The plugin inherits no variable of this process.
 	Environ []string
 	// Stdout is passed to the plugin as an extra descriptor, for output that belongs on the
 	// host's standard output. If nil, Output is used.
 	Stdout *os.File
 	// Output is used if Stdout is nil. The plugin's extra descriptor is then a pipe, and its
 	// lines are copied to Output. While Output blocks, the plugin waits, and the host does
-	// not. If both are nil, there is no extra descriptor.
+	// not. If Stdout and Output are nil, the plugin gets no extra descriptor.
 	Output *stdio.File
-	// SocketDirs are folders to try for the private folder of the socket, before the
-	// temporary folder.
+	// SocketDirs are the folders in which Start first tries to make the private folder of the
+	// socket. If that fails in all of them, Start uses the temporary folder.
 	SocketDirs []string
 	// Log gets the plugin's output. It must not be nil.
 	Log *slog.Logger
 	// Secrets are texts that must not be shown, of six bytes or more each; shorter texts
 	// are ignored. In log lines, errors and the report, "<redacted>" replaces them. The
-	// slice is not kept.
+	// caller may change the slice after Start.
 	Secrets []string
 }
 
@@ -97,7 +98,8 @@ type Process struct {
 	conn   *grpc.ClientConn
 }
 
-// pluginName is the only entry of go-plugin's plugin set.
+// pluginName is the name of the plugin in go-plugin's client. The name has no meaning,
+// because the client knows only this plugin.
 const pluginName = "traces"
 
 // Start starts cmd and waits until it is connected. ctx covers only the start: if ctx
@@ -106,15 +108,15 @@ const pluginName = "traces"
 // answer. An error is an *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
-// await calls open, which may block in the kernel. It waits for open until killGrace after
-// the end of ctx.
+// await returns the result of open. If open still blocks in the kernel killGrace after the
+// end of ctx, await returns an error and leaves the goroutine of open behind.
 func await(ctx context.Context, run *processRunner) (*Process, error) {
 	type outcome struct {
 		p   *Process
 		err error
 	}
 	opened, late := make(chan outcome), make(chan struct{})
-	go func() { // ends with the start; after ctx has ended, it ends with the process
+	go func() { // ends when open returns, and after a late start with the process
 		p, err := open(ctx, run)
 		select {
 		case opened <- outcome{p, err}:
@@ -141,7 +143,8 @@ func await(ctx context.Context, run *processRunner) (*Process, error) {
 	}
 }
 
-// open is Start without a time limit.
+// open starts the process and connects to it, as Start does. If the kernel blocks, open may
+// return long after the end of ctx.
 func open(ctx context.Context, run *processRunner) (*Process, error) {
 	cmd := run.cmd
 	if err := look(cmd.Path, cmd.Trust); err != nil {
@@ -159,10 +162,10 @@ func open(ctx context.Context, run *processRunner) (*Process, error) {
 	stopKill := context.AfterFunc(ctx, func() { run.child.Kill("it was not ready in time, or its start was called off") })
 	p.conn, err = p.connect()
 	if !stopKill() && err == nil {
-		err = context.Cause(ctx) // killed after the handshake
+		err = context.Cause(ctx) // ctx ended after the handshake, and the process was killed
 	}
 	if err == nil {
-		err = run.socket.refusal() // go-plugin does not return this error
+		err = run.socket.refusal() // another user's socket; go-plugin does not return this error
 	}
 	if err != nil {
 		run.child.giveUp()
@@ -172,8 +175,8 @@ func open(ctx context.Context, run *processRunner) (*Process, error) {
 	return p, nil
 }
 
-// clientConfig returns the configuration of go-plugin's client, which handles the
-// handshake and makes the connection. The runner does everything else.
+// clientConfig returns the configuration of go-plugin's client. The client handles the
+// handshake and makes the connection. It starts and ends the process through run.
 func clientConfig(run *processRunner) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
@@ -191,8 +194,8 @@ func clientConfig(run *processRunner) *goplugin.ClientConfig {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: run.folder.Path},
-		Logger:           hclog.NewNullLogger(), // errors.go and pluginlog.go report more
-		StartTimeout:     time.Hour,             // the end of ctx kills the process
+		Logger:           hclog.NewNullLogger(), // this package logs the same events with more facts
+		StartTimeout:     time.Hour,             // never reached, because the end of ctx kills the process
 		SyncStdout:       run.out.writer("stdout"),
 		SyncStderr:       run.out.writer("stderr"),
 		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), run.out.secrets.redactErrors()),
@@ -209,10 +212,10 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 		grpc.WithInitialConnWindowSize(wire.WindowBytes),
 		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
 		grpc.WithMaxHeaderListSize(maxHeaderBytes),
-		// A dial is limited only by the start timeout and the deadlines of calls.
+		// gRPC must not limit a dial: the start timeout and the deadlines of calls do that.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: noLimit}),
-		grpc.WithIdleTimeout(0), // an idle connection could not be dialled again
-		grpc.WithDisableRetry(), // the host retries, and gRPC would keep the bytes for a retry
+		grpc.WithIdleTimeout(0), // gRPC must not close an idle connection, because some cannot be dialled again
+		grpc.WithDisableRetry(), // the host retries calls; gRPC would keep each request in memory for a retry
 		grpc.WithDisableServiceConfig(),
 	}
 }
@@ -228,16 +231,16 @@ func widenSocket(conn net.Conn) {
 	}
 }
 
-// noLimit is longer than any dial.
+// noLimit is the timeout of a dial that has no limit. It is longer than any dial takes.
 const noLimit = 365 * 24 * time.Hour
 
-// maxReplyBytes is the length of the longest answer of a plugin. Answers hold counts and
+// maxReplyBytes bounds the length of a plugin's answer, in bytes. Answers hold counts and
 // diagnostics. The bound is low because a decoded answer takes up to a hundred times as
 // much memory, and a plugin may answer many calls at once.
 const maxReplyBytes = 256 << 10
 
-// maxHeaderBytes is the bound of headers and trailers, which hold counts of filtered
-// spans and the text of an error.
+// maxHeaderBytes bounds the headers and the trailers of a plugin's answer, in bytes. They
+// hold counts of filtered spans and the text of an error.
 const maxHeaderBytes = 1 << 20
 
 // connect starts the process and returns go-plugin's connection to it.
@@ -253,8 +256,8 @@ func (p *Process) connect() (*grpc.ClientConn, error) {
 	return conn.(*grpc.ClientConn), nil
 }
 
-// connPlugin returns the connection itself to go-plugin's client. The caller of Start
-// makes the clients of the services.
+// connPlugin is a plugin for go-plugin's client whose Dispense returns the gRPC connection
+// itself. The caller of Start makes the clients of the services on this connection.
 type connPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
 }
@@ -281,12 +284,12 @@ func (p *Process) Done() <-chan struct{} { return p.run.child.done }
 // After a failure it includes the last line of the output. It is empty before Done.
 func (p *Process) Exit() string { return p.run.exit() }
 
-// Leaving returns false: a process that accepts no more calls closes its socket, so that
-// calls fail.
+// Leaving returns false. A process that accepts no more calls closes its socket, so its
+// calls fail, and the state that Attachment.Leaving reports does not occur.
 func (p *Process) Leaving() bool { return false }
 
-// Kill kills the process and its group at once. It does not wait. The report shows the
-// reason of the first call, after the word "killed:".
+// Kill kills the process and its group at once. It does not wait. The Report
+// contains the reason (why) of the first call.
 func (p *Process) Kill(why string) { p.run.child.Kill(why) }
 
 // Dump sends SIGQUIT to a process that does not answer. It also sends SIGCONT, because
@@ -324,7 +327,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-time.After(killGrace):
 	}
 	select {
-	case <-p.run.child.reaped: // only its group and its output may remain
+	case <-p.run.child.reaped: // the process has ended; its children or its output may remain
 		return nil
 	default:
 		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
@@ -335,8 +338,8 @@ func (p *Process) Stop(ctx context.Context) error {
 // until its output has been read.
 const killGrace = time.Second
 
-// controllerTimeout bounds the call that asks the plugin to end. After that, the end of
-// standard input asks the plugin to end.
+// controllerTimeout bounds the call of GRPCController.Shutdown, which asks the plugin to
+// end. After the call, askToEnd closes the plugin's standard input.
 const controllerTimeout = 200 * time.Millisecond
 
 // askToEnd asks a plugin to end in two ways. A server of go-plugin reacts only to the
@@ -362,6 +365,6 @@ func (p *Process) release() {
 	if p.conn != nil {
 		_ = p.conn.Close() // a second Close is harmless
 	}
-	p.run.program.release() // does nothing if the process was started
+	p.run.program.release() // does nothing after a start, which has released the copy already
 	p.run.folder.Remove()
 }

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// newMemory returns an error: only Linux has memory that can be sealed and executed. A
-// pinned plugin runs from a file of its private folder, which other processes of this user
-// can change.
+// newMemory returns an error, because only Linux has memory that can be sealed and executed.
+// So a pinned plugin runs from a file in its private folder. Other processes of this user
+// can change this file.
 func newMemory(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 // seal is never called, because newMemory returns no memory.

@@ -15,23 +15,23 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// program is the file that is executed: the plugin's own, or with a pin a copy of
-// exactly the bytes that were hashed, in the plugin's private folder. One goroutine
-// at a time uses it.
+// program is the file that is executed. Without a pin, it is the plugin's own file. With a
+// pin, it is a copy of exactly the bytes that were hashed. One goroutine at a time uses it.
 //
-// The copy lies in memory that no process can write to any more, this process included,
-// and belongs to the plugin alone after its start. It takes as much memory as the file has
-// bytes, per process. The kernel cannot drop it like the pages of a file on disk, and
-// counts it with the host's control group. A file that the kernel runs by an interpreter
-// is copied to a file of the folder instead, because the interpreter opens the file again.
-// Other processes of this user could still change that file.
+// The copy of an ELF file lies in memory to which no process can write any more, not even
+// this process. After the start, the plugin alone has this memory. Each process needs as
+// much memory as the file has bytes. The kernel cannot free it under pressure like the pages
+// of a file on disk, and counts it in the host's control group.
+//
+// The copy of a script is a file in the plugin's private folder, because the interpreter
+// opens it by its path. Other processes of this user could still change this file.
 type program struct {
 	cmd  Command
 	path string
-	// memory is the sealed copy at path. It is nil if path is a file.
+	// memory is the sealed copy to which path leads. It is nil if path is a file on disk.
 	memory *os.File
-	// newMemory is the function newMemory, except in tests. A test uses memory that the
-	// kernel does not execute.
+	// newMemory is the function newMemory of this package. A test replaces it by a function
+	// that returns memory which the kernel does not execute.
 	newMemory func(name string) (*os.File, error)
 }
 
@@ -39,7 +39,7 @@ func newProgram(cmd Command) *program {
 	return &program{cmd: cmd, path: cmd.Path, newMemory: newMemory}
 }
 
-// prepare makes the copy in folder if there is a pin.
+// prepare makes a copy of the plugin's file for the private folder if there is a pin.
 func (p *program) prepare(folder *Folder) error {
 	if len(p.cmd.Digest) == 0 {
 		return nil
@@ -51,14 +51,14 @@ func (p *program) prepare(folder *Folder) error {
 	defer func() { _ = src.Close() }() // read only
 	name := folder.executable(p.cmd.Path)
 	memory, err := p.newMemory(filepath.Base(name))
-	if err != nil { // memory is forbidden or not available, so a file is used
+	if err != nil { // the system forbids or lacks such memory, so the copy is a file
 		return p.copyToFile(src, name)
 	}
 	if err := copyPinned(memory, src, p.cmd.Path, p.cmd.Digest); err != nil {
 		_ = memory.Close() // nothing in it is wanted
 		return err
 	}
-	if err := seal(memory); err != nil || !beginsWith(memory, elf.ELFMAG) { // the kernel itself loads only an ELF file
+	if err := seal(memory); err != nil || !beginsWith(memory, elf.ELFMAG) { // an interpreter must open any other file by its path
 		defer func() { _ = memory.Close() }() // its content is copied
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
@@ -72,8 +72,8 @@ func (p *program) prepare(folder *Folder) error {
 	return nil
 }
 
-// executable returns the path of a copy in the folder. The copy has the file's own name,
-// except if that name is reserved in the folder.
+// executable returns the path in the folder for a copy of the file at path. The copy has the
+// same name as the file, unless that name is reserved in the folder.
 func (f *Folder) executable(path string) string {
 	name := filepath.Base(path)
 	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // a name that go-plugin uses
@@ -82,7 +82,8 @@ func (f *Folder) executable(path string) string {
 	return filepath.Join(f.Path, name)
 }
 
-// copyToFile makes a file with the pinned bytes, which becomes the program.
+// copyToFile copies src to a new file, checks the pin, and makes the file the program to
+// execute.
 func (p *program) copyToFile(src io.Reader, name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
 	if err != nil {
@@ -96,8 +97,9 @@ func (p *program) copyToFile(src io.Reader, name string) error {
 	return err
 }
 
-// copyInstead writes the program to a file, if a start failed with err because the
-// kernel does not run programs from memory. It returns the file's path, or false.
+// copyInstead copies the program from memory to a file, if a start has failed with err
+// because the kernel does not run programs from memory. It returns the path of the file, or
+// false if the failure has another reason.
 func (p *program) copyInstead(err error) (path string, ok bool) {
 	memory := p.memory
 	if memory == nil || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ELOOP) {
@@ -105,17 +107,17 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 	}
 	defer func() { _ = memory.Close() }() // its content is copied
 	name := p.path
-	_ = os.Remove(name) // if the removal fails, the copy fails too
+	_ = os.Remove(name) // a failure makes the next call fail, too
 	err = p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	return p.path, err == nil
 }
 
-// release frees the copy after the start, because the plugin then has its own reference
-// to the memory. It may be called again.
+// release frees this process's reference to the copy in memory. It is called after the start,
+// when the plugin has a reference of its own. It may be called again.
 func (p *program) release() {
 	if p.memory != nil {
 		_ = os.Remove(p.path)
-		_ = p.memory.Close() // no plugin uses this descriptor, and nothing is written to it
+		_ = p.memory.Close() // the plugin does not use this descriptor
 		p.memory = nil
 	}
 }

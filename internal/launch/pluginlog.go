@@ -24,9 +24,9 @@ const (
 	keptOutput = 64 << 10
 	// readBuffer is the size of a read, in bytes.
 	readBuffer = 64 << 10
-	// pipeBytes is the size of a pipe after the first flood, if the kernel allows it. All
-	// pipes of a user together have a limit (pipe-user-pages-soft), so a pipe without a flood
-	// keeps its size.
+	// pipeBytes is the size of a pipe after the plugin has once printed more than is logged,
+	// if the kernel allows this size. Other pipes keep their size, because the kernel limits
+	// all pipes of a user together (pipe-user-pages-soft).
 	pipeBytes = 1 << 20
 	// floodPause follows each read while more is printed than is logged.
 	floodPause = 10 * time.Millisecond
@@ -34,9 +34,9 @@ const (
 	noticeEvery = 5 * time.Second
 )
 
-// pluginLog handles the text that a plugin prints. Lines are logged up to a rate; lines in
-// hclog's JSON form keep their level and fields. The end of all output is kept, and the
-// beginning of a stack.
+// pluginLog handles the text that a plugin prints. It logs lines up to a rate. Lines in
+// hclog's JSON form keep their level and their fields. It keeps the end of the whole output,
+// and the beginning of the last stack.
 //
 //  1. A stream for each descriptor reads chunks and cuts them into lines, under the mutex.
 //     It copies the lines for the log, and logs them without the mutex.
@@ -50,29 +50,29 @@ type pluginLog struct {
 
 	mu      sync.Mutex
 	allowed allowance
-	tail    []byte // the end of the output, at most tailBytes
+	tail    []byte // the end of the output, at most tailBytes()
 	stack   stack
 	last    []byte // the last line that is not empty, or the line with the cause of a stack
 	passed  uint64 // number of lines that were not logged
-	// Number of skipped lines, and of the bytes of skipped and long lines, since the last
-	// notice.
+	// Counts since the last log line about skipped output: the skipped lines, and the bytes
+	// of the skipped lines and of the skipped ends of long lines.
 	unsaidLines, unsaidBytes uint64
-	notice                   *time.Timer    // nil if no notice is due
-	noticing                 sync.WaitGroup // waits for the function of the due notice
-	ended                    bool
-	writers                  []*stream
+	notice                   *time.Timer    // will log the skipped output; nil if none was skipped
+	noticing                 sync.WaitGroup // waits for the function of the timer notice
+	ended                    bool           // the method end was called
+	writers                  []*stream      // the streams that the method writer has returned
 }
 
 func newPluginLog(log *slog.Logger, secrets []string) *pluginLog {
 	return &pluginLog{log: log, secrets: NewRedactor(secrets)}
 }
 
-// stream is the output of one descriptor. Its fields are guarded by the log's mutex.
+// stream is the output of one descriptor. The mutex of the pluginLog guards its fields.
 type stream struct {
 	o    *pluginLog
 	name string
-	// offer gets each line, until it accepts a line. The accepted line is not logged. offer
-	// may be nil.
+	// offer is called with each line, until it returns true: the line is the handshake, which
+	// is not logged. Then offer is nil. It is nil from the start if no handshake is expected.
 	offer func(line []byte) bool
 	line  []byte // the beginning of the unfinished line
 	size  int    // the length of the unfinished line, which may be more than line holds
@@ -98,7 +98,7 @@ func (o *pluginLog) read(r *os.File, name string, offer func([]byte) bool) {
 	}
 }
 
-// writer returns a writer for text that is handled like output that read reads.
+// writer returns a writer. Text that is written to it is handled like a plugin's output.
 func (o *pluginLog) writer(name string) io.Writer {
 	s := &stream{o: o, name: name}
 	o.mu.Lock()
@@ -113,7 +113,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take handles a chunk of output. It reports whether the plugin prints more than is logged.
+// take handles a chunk of output. tooMuch reports that the plugin prints more than is
+// logged.
 func (s *stream) take(chunk []byte) (tooMuch bool) {
 	s.o.mu.Lock()
 	lines, tooMuch := s.splitLocked(chunk, time.Now())
@@ -122,6 +123,7 @@ func (s *stream) take(chunk []byte) (tooMuch bool) {
 	return tooMuch
 }
 
+// finish handles the unfinished line at the end of the output.
 func (s *stream) finish() {
 	var lines []entry
 	s.o.mu.Lock()
@@ -133,7 +135,8 @@ func (s *stream) finish() {
 	s.o.logLines(lines)
 }
 
-// splitLocked cuts a chunk into lines, and returns the lines for the log.
+// splitLocked cuts a chunk into lines, and returns the lines to log. tooMuch reports that
+// the plugin prints more than is logged.
 func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuch bool) {
 	o := s.o
 	o.keepLocked(chunk)
@@ -151,7 +154,7 @@ func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuc
 			s.line = append(s.line, part[:min(len(part), max(0, o.maxKnown()-len(s.line)))]...)
 			line = s.line
 		}
-		handled := s.size > o.maxKnown() // its beginning is logged or counted
+		handled := s.size > o.maxKnown() // lineLocked has got the beginning of this long line
 		s.size += len(part)
 		switch {
 		case handled:
@@ -168,15 +171,17 @@ func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuc
 
 var newline = []byte{'\n'}
 
+// keepLocked appends a chunk to the kept end of the output.
 func (o *pluginLog) keepLocked(chunk []byte) {
 	most := o.tailBytes()
 	o.tail = append(o.tail, chunk[max(0, len(chunk)-most):]...)
 	o.tail = slices.Delete(o.tail, 0, max(0, len(o.tail)-most))
 }
 
-// skipLocked skips the lines of a chunk that are not logged. It returns the rest, which
-// begins with a line that must be examined or is unfinished. A skipped line costs little
-// more than the search for its end.
+// skipLocked counts the first lines of a chunk, and does not log them, because the rate limit
+// is reached. It stops before an unfinished line, and before a line that may be the handshake
+// or the beginning of a stack. It returns the chunk from that line on. A skipped line costs
+// little more than the search for its end.
 func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 	o := s.o
 	if o.stack.of == s && len(o.stack.head) < o.maxStack() {
@@ -203,14 +208,16 @@ func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 	return chunk
 }
 
-// maxKnown, maxStack and tailBytes return the kept length of a line, of a stack and of the
-// end of the output. They include a margin, so that a secret across the border is found.
+// maxKnown, maxStack and tailBytes return the number of bytes that are kept of a line, of a
+// stack and of the end of the output. They are a little larger than the shown parts, so that
+// a secret that is only partly in the shown part is found.
 func (o *pluginLog) maxKnown() int  { return maxLine + o.secrets.margin() }
 func (o *pluginLog) maxStack() int  { return maxKeptStack + o.secrets.margin() }
 func (o *pluginLog) tailBytes() int { return keptOutput + o.secrets.margin() }
 
-// lineLocked handles a line of s.size bytes, or the beginning of a longer line. If the
-// rate allows, it adds the line to lines, for the log.
+// lineLocked handles a line, or the beginning of a line that is too long. s.size is the
+// length of the line so far. If the rate limit allows, it adds the line to lines, which are
+// logged later.
 func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	o := s.o
 	cut := s.size > maxLine
@@ -224,7 +231,7 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	}
 	cause := o.stack.line(s, shown, now, o.maxStack())
 	if len(line) == 0 {
-		o.allowed.take(0) // many empty lines count as a flood, too
+		o.allowed.take(0) // empty lines count for the rate limit, too
 		return
 	}
 	if s.offer != nil && !cut && s.offer(line) {
@@ -244,14 +251,15 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	*lines = append(*lines, entry{stream: s.name, raw: bytes.Clone(line), cut: cut})
 }
 
+// entry is a line to log.
 type entry struct {
 	stream string
-	raw    []byte // at most maxLine and the margin
+	raw    []byte // the line, not redacted yet; at most maxKnown() bytes
 	cut    bool   // the line is longer than maxLine
 }
 
-// logLines logs lines. If escapes make a line longer, the additional bytes count against
-// the rate limit.
+// logLines logs lines. Control characters are escaped, which makes a line longer. The
+// additional bytes count for the rate limit.
 func (o *pluginLog) logLines(lines []entry) {
 	grown := 0
 	for _, e := range lines {
@@ -276,7 +284,7 @@ func (o *pluginLog) logLines(lines []entry) {
 	}
 }
 
-// passLocked counts output that is not logged, and starts the timer of a notice.
+// passLocked counts output that is not logged, and starts the timer that logs these counts.
 func (o *pluginLog) passLocked(lines, size int) {
 	o.passed += uint64(lines)
 	o.unsaidLines += uint64(lines)
@@ -287,7 +295,7 @@ func (o *pluginLog) passLocked(lines, size int) {
 	}
 }
 
-// logPassed logs the number of lines and bytes that were skipped since the last notice.
+// logPassed logs the numbers of lines and bytes that were skipped since its last call.
 func (o *pluginLog) logPassed() {
 	defer o.noticing.Done()
 	o.mu.Lock()
@@ -297,8 +305,8 @@ func (o *pluginLog) logPassed() {
 	o.log.Warn("plugin printed more lines than are logged", "suppressed", lines, "suppressed_bytes", size)
 }
 
-// end handles the unfinished lines of writers and logs the last notice. After that,
-// nothing is logged.
+// end handles the unfinished lines of writers, and logs the number of skipped lines. After
+// that, nothing is logged.
 func (o *pluginLog) end() {
 	o.mu.Lock()
 	writers := o.writers
@@ -316,14 +324,16 @@ func (o *pluginLog) end() {
 	o.noticing.Wait()
 }
 
+// suppressed returns the number of lines that were not logged.
 func (o *pluginLog) suppressed() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.passed
 }
 
-// lastLine returns the last line that is not empty, or the line with the cause of a stack,
-// shortened. If that line is a log record, it returns the message and the error.
+// lastLine returns the last line that is not empty, shortened. While the plugin prints a
+// stack, it returns the line that describes the fault. From a line in hclog's JSON form it
+// returns the message and the field "error".
 func (o *pluginLog) lastLine() string {
 	o.mu.Lock()
 	raw := bytes.Clone(o.last)
@@ -348,13 +358,14 @@ func (o *pluginLog) lastLine() string {
 // threadsLacking are messages of Go and C programs that cannot start a thread.
 var threadsLacking = []string{"newosproc", "pthread_create failed", "Resource temporarily unavailable"}
 
-// lackedThreads reports whether the output contains one of these messages.
+// lackedThreads reports whether the output contains one of the messages threadsLacking.
 func (o *pluginLog) lackedThreads() bool {
 	text := string(o.kept())
 	return slices.ContainsFunc(threadsLacking, func(words string) bool { return strings.Contains(text, words) })
 }
 
-// kept returns the end of the output as printed, at most keptOutput bytes.
+// kept returns the end of the output without the secrets, at most keptOutput bytes. Control
+// characters are not escaped.
 func (o *pluginLog) kept() []byte {
 	o.mu.Lock()
 	all := bytes.Clone(o.tail)
@@ -383,13 +394,13 @@ const (
 	burstBytes     = 64 << 10
 )
 
-// allowance limits the log lines of a plugin by two token buckets, for lines and bytes. If
-// one bucket is empty, nothing is logged until both are half full. So the logged lines of a
-// flood are consecutive.
+// allowance limits the log lines of a plugin by two token buckets: one for lines, one for
+// bytes. If a bucket is empty, nothing is logged until both buckets are half full. So a
+// plugin that prints too much has groups of consecutive lines in the log.
 type allowance struct {
-	lines, bytes float64
-	filled       time.Time
-	shut         bool
+	lines, bytes float64   // tokens left; bytes may be negative
+	filled       time.Time // time of the last call of fill
+	shut         bool      // nothing is logged until both buckets are half full
 }
 
 // fill adds the tokens for the time since the last call. It reports whether nothing may be
@@ -406,8 +417,8 @@ func (a *allowance) fill(now time.Time) (shut bool) {
 	return a.shut
 }
 
-// take takes the tokens of a line, if any are left. A line may take more bytes than are
-// left. Then the next lines wait longer.
+// take takes the tokens of a line of size bytes. It reports false, and takes nothing, if a
+// bucket is empty. A line may take more bytes than are left, which delays later lines.
 func (a *allowance) take(size int) bool {
 	a.shut = a.shut || a.lines < 1 || a.bytes <= 0
 	if a.shut {

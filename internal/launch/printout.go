@@ -15,31 +15,32 @@ import (
 	"github.com/servetrace/servetrace/internal/stdio"
 )
 
-// Bounds of the plugin's lines on their way to the host's standard output, besides the
-// pipe.
+// Bounds of the lines that a plugin prints for the host's standard output. The pipe from the
+// plugin bounds them, too.
 const (
 	// printBuffer is the size of a read, in bytes.
 	printBuffer = 64 << 10
-	// maxPrintedLine is the length of the longest line that is not split, in bytes.
+	// maxPrintedLine is the length in bytes of the longest line that is written in one piece.
 	maxPrintedLine = 1 << 20
-	// printPause follows each read that fills the buffer. So endless output takes only a
-	// small part of a core of the host.
+	// printPause is the pause after each read that fills the buffer. It limits the CPU that
+	// endless output costs the host.
 	printPause = 2 * time.Millisecond
 	// printRetry is the pause after a write that has failed.
 	printRetry = time.Second
 	// printGrace bounds the time to write the remaining lines after the end of the process.
 	// It is shorter than killGrace.
 	printGrace = 700 * time.Millisecond
-	// stuckGrace bounds the time that end waits for a write that does not return.
+	// stuckGrace bounds the time that the method end waits for a write that does not return.
 	stuckGrace = 100 * time.Millisecond
 )
 
-// printout copies lines that a plugin prints to its host's standard output. It drops no
-// line while the plugin runs: if standard output is read slowly, the pipe fills and the
-// plugin waits.
+// printout copies the lines that a plugin prints on its extra descriptor to the host's
+// standard output. It drops no line while the plugin runs. If the host's standard output is
+// read slowly, the pipe from the plugin fills, and the plugin waits.
 //
-//  1. run reads the pipe and writes whole lines. It ends with the pipe, or when the reader
-//     of standard output has gone; then the plugin's writes fail.
+//  1. run reads the pipe and writes whole lines. It ends when the plugin has closed the pipe.
+//     It also ends when the reader of standard output has ended, and then the plugin's writes
+//     fail.
 //  2. end is called after the process has ended. Lines that are not written after
 //     printGrace are counted as dropped.
 type printout struct {
@@ -52,11 +53,11 @@ type printout struct {
 
 	buf     []byte        // bytes that are read and not yet written; used only by run
 	held    atomic.Uint64 // number of lines in buf
-	dropped atomic.Uint64 // number of lines
+	dropped atomic.Uint64 // number of lines that were not written
 }
 
-// startPrintout copies lines from the end of a pipe (from) to a file (to). The caller must
-// call end.
+// startPrintout returns a printout that copies lines from a pipe to a file. The caller must
+// call its method end.
 func startPrintout(from *os.File, to *stdio.File, log *slog.Logger) *printout {
 	p := &printout{from: from, to: to, log: log, done: make(chan struct{}), buf: make([]byte, 0, printBuffer)}
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
@@ -69,7 +70,7 @@ func (p *printout) run() {
 	for p.ctx.Err() == nil {
 		ended := !p.read()
 		if ended && len(p.buf) > 0 && p.buf[len(p.buf)-1] != '\n' {
-			p.buf = append(p.buf, '\n') // the next process must begin a new line
+			p.buf = append(p.buf, '\n') // the output of the next process must begin in a new line
 		}
 		if !p.write(p.whole()) || ended {
 			return
@@ -91,8 +92,8 @@ func (p *printout) read() bool {
 	return err == nil
 }
 
-// whole returns the number of bytes in the buffer that are whole lines. A line that is too
-// long to be kept together counts as whole.
+// whole returns the number of bytes at the beginning of the buffer that are whole lines. If a
+// line is longer than maxPrintedLine, it returns the size of the whole buffer.
 func (p *printout) whole() int {
 	if len(p.buf) >= maxPrintedLine {
 		return len(p.buf)
@@ -100,8 +101,8 @@ func (p *printout) whole() int {
 	return bytes.LastIndexByte(p.buf, '\n') + 1
 }
 
-// write writes the first size bytes of the buffer, and tries again if that fails. It
-// returns false if the reader of standard output has gone, or ctx has ended.
+// write writes the first size bytes of the buffer, and tries again if that fails. It returns
+// false if the reader of standard output has ended, or if the method end gives up.
 func (p *printout) write(size int) bool {
 	failed := false
 	for {
@@ -138,13 +139,13 @@ func (p *printout) write(size int) bool {
 func (p *printout) end() {
 	select {
 	case <-p.done:
-	case <-time.After(printGrace): // the reader is slow, or a grandchild holds the pipe
+	case <-time.After(printGrace): // the reader is slow, or a child of the plugin holds the pipe
 	}
 	p.giveUp()
-	_ = p.from.SetReadDeadline(time.Now()) // fails if it is closed already
+	_ = p.from.SetReadDeadline(time.Now()) // ends a read in run; fails if the pipe is closed already
 	select {
 	case <-p.done:
-	case <-time.After(stuckGrace): // run is in a write, which ends when the reader reads
+	case <-time.After(stuckGrace): // run writes, and the write ends only when the reader reads
 	}
 	p.drop()
 	if n := p.dropped.Load(); n > 0 {

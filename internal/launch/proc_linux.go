@@ -8,17 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeathPact returns attributes for a process group of its own. The kernel sends the child
-// SIGTERM when this process dies, for programs that do not watch their standard input. After
-// SIGTERM a program can still flush. The kernel sends it also when the thread that has
-// started the child ends (golang.org/issue/27505), so the caller must lock the thread.
+// DeathPact returns attributes for a child that leads a process group, and that gets SIGTERM
+// from the kernel when this process dies. The signal is for programs that do not notice the
+// end of their standard input, and still lets them flush. The kernel also sends it when the
+// thread that started the child ends (golang.org/issue/27505). So the caller must lock its
+// goroutine to this thread until the child has ended.
 func DeathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
-// reap blocks until the child has ended, kills the rest of its group, and then reaps the
-// child. Until the child is reaped, no other process can get its id, which is also the id
-// of the group.
+// reap blocks until the child has ended, kills the other processes of its group, and then
+// reaps the child. Before that, no other process can get the child's id, which is also the
+// id of the group.
 func (c *Child) reap(cmd *exec.Cmd) {
 	for {
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

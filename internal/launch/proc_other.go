@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// DeathPact returns attributes for a process group of its own. This system has no
-// Pdeathsig: a program must watch its standard input.
+// DeathPact returns attributes for a child that leads a process group. This system sends no
+// signal to the child when this process dies, so the child must watch its standard input.
 func DeathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// reap blocks until the child has ended, reaps it, and kills the rest of its group. This
-// system cannot wait for a child without reaping it, so another process may already have
-// the id.
+// reap blocks until the child has ended, reaps it, and kills the other processes of its
+// group. This system cannot wait for a child without reaping it, so another process may
+// already have the id of the group.
 func (c *Child) reap(cmd *exec.Cmd) {
 	_ = cmd.Wait() // the state has more details than the error
 	c.mu.Lock()
@@ -24,5 +24,5 @@ func (c *Child) reap(cmd *exec.Cmd) {
 	c.life.state, c.process = cmd.ProcessState, nil
 }
 
-// mountedNoexec returns false, because the flag is not looked up on this system.
+// mountedNoexec returns false, because it does not look up the flag on this system.
 func mountedNoexec(string) bool { return false }

@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// levelPrefixes are prefixes of plain lines, as printed by hclog and by users of package
-// log.
+// levelPrefixes are the beginnings of plain lines that show a level, as hclog and many users
+// of package log print them.
 var levelPrefixes = []struct {
 	prefix string
 	level  slog.Level
@@ -22,8 +22,8 @@ var levelPrefixes = []struct {
 	{"[WARN]", slog.LevelWarn}, {"[ERROR]", slog.LevelError},
 }
 
-// plainLevel returns the level of a line that is no record. Lines of a stack are not
-// errors: the host logs a crash once, with the whole stack.
+// plainLevel returns the level of a line that is no record. Lines of a stack get the level
+// INFO, because the host logs a crash once, with the whole stack.
 func plainLevel(text string) slog.Level {
 	for _, l := range levelPrefixes {
 		if strings.HasPrefix(text, l.prefix) {
@@ -33,14 +33,15 @@ func plainLevel(text string) slog.Level {
 	return slog.LevelInfo
 }
 
-// record is a log line in hclog's JSON form, which pluginsdk writes, too. It must not be
-// shown before clean has redacted it.
+// record is a log line in hclog's JSON form, which pluginsdk writes, too. Only the result of
+// clean may be shown, because a record may contain secrets.
 type record struct {
 	level   slog.Level
 	message string
-	attrs   []slog.Attr // all strings
+	attrs   []slog.Attr // their values are strings
 }
 
+// parseRecord returns the record in a line, and false if the line is no record.
 func parseRecord(text string) (record, bool) {
 	if !strings.HasPrefix(text, "{") {
 		return record{}, false
@@ -75,12 +76,13 @@ func parseRecord(text string) (record, bool) {
 	return r, true
 }
 
-// hostKeys are keys that the host sets itself. If a plugin uses one of them, the host puts
-// an underscore before it, so that the plugin cannot change the time or the plugin name of
-// a line.
+// hostKeys are the keys that the host sets in each log line. If a plugin uses such a key,
+// clean puts an underscore before it. So a plugin cannot forge the time or the plugin's name
+// in a line.
 var hostKeys = []string{slog.TimeKey, slog.LevelKey, slog.MessageKey, slog.SourceKey, "plugin", "pid"}
 
-// clean returns the record in a form that may be shown, and its size in bytes.
+// clean returns the record without secrets and with visible control characters, and its size
+// in bytes. It changes the attributes of r.
 func (r record) clean(secrets Redactor) (record, int) {
 	show := func(text string) string { return printable.Text(secrets.Text(text)) }
 	r.message = show(r.message)

@@ -16,22 +16,23 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
+// redacted is the text that replaces a secret.
 const redacted = "<redacted>"
 
-// minSecret is the length of the shortest secret, in bytes. A shorter text would occur in
-// other text, too.
+// minSecret is the length of the shortest secret, in bytes. A shorter text often occurs by
+// chance in other text.
 const minSecret = 6
 
 // Redactor removes secrets from the text that a plugin prints or sends by RPC. The zero
 // Redactor removes nothing. It never changes and is safe for concurrent use.
 type Redactor struct {
 	secrets [][]byte
-	longest int // length of the longest secret, bytes
+	longest int // length of the longest secret, in bytes
 }
 
-// NewRedactor returns a Redactor of secrets, see Command.Secrets. It finds each secret and
-// each line of a secret, in plain form and quoted once or twice, as JSON or Go quotes. It
-// also finds a whole secret in base64, in hexadecimal digits and percent-encoded.
+// NewRedactor returns a Redactor that finds these secrets, see Command.Secrets. It finds each
+// secret and each line of a secret, as it is, and quoted once or twice as JSON or Go quotes
+// text. It also finds a whole secret in base64, in hexadecimal digits and percent-encoded.
 func NewRedactor(secrets []string) Redactor {
 	var r Redactor
 	for _, secret := range secrets {
@@ -52,6 +53,7 @@ func NewRedactor(secrets []string) Redactor {
 	return r
 }
 
+// add adds a text to the secrets, unless it is too short or known.
 func (r *Redactor) add(text string) {
 	secret := []byte(text)
 	if len(secret) >= minSecret && !slices.ContainsFunc(r.secrets, func(s []byte) bool { return bytes.Equal(s, secret) }) {
@@ -76,12 +78,12 @@ func jsonQuoted(text string, escapeHTML bool) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// maxEncoded is the length of the longest secret that is also searched in encoded forms, in
-// bytes. Each form makes the margin of a line larger and the search slower.
+// maxEncoded is the length of the longest secret that is also found in base64 and other
+// encodings, in bytes. Each encoding makes the search slower and needs longer kept lines.
 const maxEncoded = 4 << 10
 
-// encodings returns the secret as it appears in a URL, in a dump of bytes, and in the
-// base64 of a longer text, such as a header with user and password.
+// encodings returns the secret as it appears in a URL, in a dump of bytes, and inside the
+// base64 encoding of a longer text, such as a header with user and password.
 func encodings(secret string) []string {
 	if len(secret) < minSecret || len(secret) > maxEncoded {
 		return nil
@@ -104,8 +106,8 @@ func encodings(secret string) []string {
 	return all
 }
 
-// margin returns how many bytes before and after a shown part of a text must be known,
-// so that a secret across the border is found.
+// margin returns the number of bytes that must be kept before and after a shown part of a
+// text. With these bytes, a secret that is only partly in the shown part is found.
 func (r Redactor) margin() int { return max(0, r.longest-1) }
 
 // Text returns text with "<redacted>" in place of the secrets. It must be called before
@@ -143,8 +145,8 @@ func (r Redactor) redactErrors() grpc.DialOption {
 	})
 }
 
-// window returns text[from:to] without the secrets, including secrets that begin before
-// from or end after to. The result may share the memory of text.
+// window returns text[from:to] without the secrets. It also removes a secret that begins
+// before from or ends after to. The result may share the memory of text.
 func (r Redactor) window(text []byte, from, to int) []byte {
 	found := r.find(text)
 	if len(found) == 0 {
@@ -162,13 +164,14 @@ func (r Redactor) window(text []byte, from, to int) []byte {
 	return append(out, text[from:to]...)
 }
 
+// span is a range of bytes in a text.
 type span struct{ start, end int }
 
 // find returns the merged ranges of all secrets in text, in order.
 func (r Redactor) find(text []byte) []span {
 	var all []span
 	for _, secret := range r.secrets {
-		for at := 0; ; at++ { // two secrets may overlap
+		for at := 0; ; at++ { // by one byte, because occurrences of a secret may overlap
 			i := bytes.Index(text[at:], secret)
 			if i < 0 {
 				break

@@ -22,7 +22,8 @@ type processRunner struct {
 	out     *pluginLog
 	socket  socket
 	program *program
-	// folder and handshakeEnv are set before Start, by open and by go-plugin.
+	// folder is the private folder, and handshakeEnv has the variables that go-plugin adds
+	// to the environment. Both are set before Start.
 	folder       *Folder
 	handshakeEnv []string
 	// handshake passes only the handshake line to go-plugin.
@@ -114,23 +115,23 @@ func (p *processRunner) ID() string {
 	return ""
 }
 
-// Diagnose returns an empty text: explain makes the error.
+// Diagnose returns an empty text, because the method explain describes a failed start.
 func (p *processRunner) Diagnose(context.Context) string { return "" }
 
-// PluginToHost keeps the address for the dialer and changes nothing: host and
-// plugin see the same files.
+// PluginToHost keeps the address of the handshake for the method dial. It returns the same
+// address, because host and plugin see the same files.
 func (p *processRunner) PluginToHost(network, addr string) (string, string, error) {
 	p.socket.network, p.socket.address = network, addr
 	return network, addr, nil
 }
 
-// HostToPlugin changes nothing: host and plugin see the same files.
+// HostToPlugin returns the same address, because host and plugin see the same files.
 func (p *processRunner) HostToPlugin(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
-// dial connects to the socket. If the socket belongs to another user, it ends the process,
-// because gRPC would dial again and again.
+// dial connects to the socket. If the socket belongs to another user, dial kills the
+// process, because gRPC would dial again and again.
 func (p *processRunner) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := p.socket.dial(ctx)
 	if p.socket.refusal() != nil {
@@ -139,6 +140,8 @@ func (p *processRunner) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
+// socket is the socket that the plugin named in its handshake, with the host's connection
+// to it.
 type socket struct {
 	// network and address are written before the first dial.
 	network, address string
@@ -149,8 +152,8 @@ type socket struct {
 	ended   bool     // the plugin has ended, and the socket may now belong to another process
 }
 
-// dial connects to the socket. go-plugin waits for the connection with its lock held, and
-// meanwhile does not see the end of the process. hangUp ends the wait.
+// dial connects to the socket. go-plugin holds its lock until the connection is ready, and
+// does not notice the end of the process in this time. So hangUp must close the connection.
 func (s *socket) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, s.network, s.address)
 	if err != nil {
@@ -180,8 +183,8 @@ func (s *socket) refusal() error {
 	return s.refused
 }
 
-// hangUp closes the connection. Otherwise, a process outside of the group may keep the
-// connection open.
+// hangUp closes the connection when the plugin's process has ended. Otherwise a process
+// that has left the plugin's process group may keep the connection open.
 func (s *socket) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +194,8 @@ func (s *socket) hangUp() {
 	}
 }
 
-// discard is a standard error for go-plugin that has no data, and ends with the process.
+// discard is the standard error that go-plugin gets. It has no data, and its Read blocks
+// until the process has ended.
 type discard struct{ done <-chan struct{} }
 
 func (d discard) Read([]byte) (int, error) { <-d.done; return 0, io.EOF }

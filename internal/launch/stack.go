@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// maxKeptStack is the length of the kept beginning of a stack, in bytes. In a dump of ten
-// thousand goroutines, the first goroutines are the most useful.
+// maxKeptStack is the number of bytes that are kept from the beginning of a stack. In a dump
+// of ten thousand goroutines, the first goroutines are the most useful.
 const maxKeptStack = 64 << 10
 
-// stackAge is the time during which later lines belong to a stack. A process that prints
-// for longer did not die at that point. It has logged a traceback, and the next stack
-// replaces that traceback.
+// stackAge is the time after the first line of a stack in which further lines belong to the
+// stack. A process that prints for longer did not die of this fault: it has only logged the
+// stack. So the next stack replaces it.
 const stackAge = 10 * time.Second
 
-// stackStarts are the beginnings of the first lines of stacks. cause is set if the line
-// describes the fault. In some languages the cause comes after the first line of the stack.
+// stackStarts are the beginnings of lines that begin a stack. cause is set if the line also
+// describes the fault. In some languages, another line of the stack describes the fault.
 var stackStarts = []struct {
 	prefix string
 	cause  bool
@@ -54,23 +54,26 @@ func startsStack(line []byte) (starts, cause bool) {
 	return false, false
 }
 
+// stack is the stack that the plugin has printed last.
 type stack struct {
-	of     *stream // the stream that printed it; nil if there is no stack
-	begun  time.Time
-	caused bool   // a line that describes the fault was found
-	head   []byte // at most maxKeptStack and the margin
+	of     *stream   // the stream with the stack; nil if there is no stack
+	begun  time.Time // time of the first line
+	caused bool      // a line that describes the fault was found
+	head   []byte    // beginning of the stack, at most maxStack() bytes
 }
 
-// open reports whether a line of s at the time now belongs to the stack.
+// open reports whether a line that stream s prints at the time now belongs to the stack.
 func (k *stack) open(s *stream, now time.Time) bool {
 	return k.of == s && now.Sub(k.begun) <= stackAge
 }
 
-// dying reports whether lines of s at the time now are part of a stack that has a cause.
+// dying reports whether a line that stream s prints at the time now belongs to a stack with a
+// line that describes the fault.
 func (k *stack) dying(s *stream, now time.Time) bool { return k.caused && k.open(s, now) }
 
-// line adds a line of s, which may be empty. It reports whether the line is the first
-// cause of a stack.
+// line adds a line of stream s, if it belongs to the stack or begins a new stack. The line may
+// be empty. The stack is cut at limit bytes. cause reports whether the line is the first line
+// of the stack that describes the fault.
 func (k *stack) line(s *stream, line []byte, now time.Time, limit int) (cause bool) {
 	if len(line) > 0 {
 		starts, isCause := startsStack(line)

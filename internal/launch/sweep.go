@@ -17,9 +17,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Sweep first waits sweepPatience for the plugins of dead hosts, because they may be
-// delivering spans and then end by themselves. It waits sweepGrace for the end of killed
-// processes.
+// sweepPatience is the time in which plugins of dead hosts may end by themselves, because
+// they may still deliver spans. Then Sweep kills them. sweepGrace is the time that Sweep waits
+// for the end of killed processes.
 const (
 	sweepPatience = 2 * time.Second
 	sweepGrace    = time.Second
@@ -28,10 +28,10 @@ const (
 // sweepAge is the age from which a folder without a lock is removed.
 const sweepAge = 24 * time.Hour
 
-// Sweep removes the private folders of plugins of killed hosts, in the places that
-// Start uses with the same dirs. It ends the processes that have such a folder in their
-// environment, on systems that show it, such as Linux. They first have two seconds to end
-// by themselves.
+// Sweep removes the private folders of plugins whose hosts were killed. It looks into the
+// folders that Start uses with the same dirs. On systems that show the environment of a
+// process, such as Linux, it also kills the processes that have such a folder in their
+// environment. They first have two seconds to end by themselves.
 //
 // A locked file in the folder shows that the host lives: the kernel unlocks it at the end
 // of the host, and the lock is visible from other containers. Sweep does not touch folders
@@ -53,7 +53,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	for _, base := range socketBases(dirs) {
 		entries, err := os.ReadDir(base)
 		if err != nil {
-			continue // a folder that cannot be read has no plugin's folder either
+			continue // this host could not have made a folder there
 		}
 		for _, entry := range entries {
 			if !wire.IsSocketFolder(entry.Name()) {
@@ -107,16 +107,16 @@ func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 	return proctree.Kill(grace, mark)
 }
 
-// isFolderOfOurs reports whether path is a folder, and no link, with the owner and the
-// mode of folders of NewFolder.
+// isFolderOfOurs reports whether path is a folder with the owner and the mode that NewFolder
+// sets. A link to such a folder does not count.
 func isFolderOfOurs(path string) bool {
 	var stat unix.Stat_t
 	return unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
 		int(stat.Uid) == os.Geteuid() && stat.Mode&0o777 == 0o700
 }
 
-// claim locks a folder if its host is dead. The error is fs.ErrNotExist if the folder has
-// no lock file.
+// claim locks the private folder of a dead host. It returns errTaken if the host is alive, and
+// fs.ErrNotExist if the folder has no lock file.
 func claim(path string) (*Folder, error) {
 	f, err := os.OpenFile(filepath.Join(path, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -129,9 +129,9 @@ func claim(path string) (*Folder, error) {
 	return &Folder{Path: path, lock: f}, nil
 }
 
-// isForgotten reports whether a folder without a lock is old and has no visible process. A
-// host in another container may still use the folder. But after that host has connected, it
-// needs neither the lock nor the file of the socket.
+// isForgotten reports whether a private folder without a lock file may be removed: it is old,
+// and no visible process uses it. A host in another container may still use it, but does no
+// longer need its files, because it is connected to the plugin.
 func isForgotten(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || time.Since(info.ModTime()) < sweepAge {

@@ -28,10 +28,10 @@ type Trust struct {
 	Imports []string
 }
 
-// Check returns the reason for which path cannot be a plugin's executable: its kind or
-// permissions, other users that can change it, or a digest that differs from the pin. With
-// a pin it reads the whole file. The error is an *Error, as from Start. Check is safe for
-// concurrent use, and blocks until the disk answers.
+// Check returns an error if the file at path cannot be a plugin's executable. The reason is
+// its kind, its permissions, another user that can change it, or a digest that differs from
+// the pin. With a pin, Check reads the whole file. The error is an *Error, as from Start.
+// Check is safe for concurrent use, and blocks until the disk answers.
 func Check(path string, trust Trust) error {
 	if err := look(path, trust); err != nil || len(trust.Digest) == 0 {
 		return err
@@ -44,7 +44,7 @@ func Check(path string, trust Trust) error {
 	return copyPinned(io.Discard, f, path, trust.Digest)
 }
 
-// look is Check without the digest.
+// look does the checks of Check, except the check of the digest.
 func look(path string, trust Trust) error {
 	info, err := os.Stat(path)
 	switch {
@@ -98,8 +98,8 @@ func (t Trust) imports(path string) error {
 	return nil
 }
 
-// notExecutable explains why this process must not execute a file that has an execute
-// permission.
+// notExecutable returns the error for a file that this process must not execute, although
+// the mode of the file has an execute permission.
 func notExecutable(path string, info fs.FileInfo) error {
 	if mountedNoexec(path) {
 		return launchError(ReasonNotExecutable, path,
@@ -114,8 +114,8 @@ func notExecutable(path string, info fs.FileInfo) error {
 		os.Getuid(), info.Mode().Perm(), owner, quote(path))
 }
 
-// copyPinned copies src to dst, and returns an error if the copied bytes differ from the
-// pin. path is only for the error.
+// copyPinned copies src to dst, and returns an error if the copied bytes do not have the
+// digest. path is used only in errors.
 func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error {
 	hash := sha256.New()
 	if _, err := io.CopyBuffer(io.MultiWriter(hash, dst), onlyReader{src}, make([]byte, copyChunk)); err != nil {
@@ -131,7 +131,7 @@ func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error 
 // copyChunk is the size of a read, in bytes.
 const copyChunk = 256 << 10
 
-// onlyReader hides the method WriteTo, so that the copy uses the buffer.
+// onlyReader hides the method WriteTo of a file, so that io.CopyBuffer uses its buffer.
 type onlyReader struct{ io.Reader }
 
 // user is the user and the group of this process.
@@ -142,15 +142,15 @@ func self() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 // trusts reports whether an owner is this user or root.
 func (u user) trusts(uid uint32) bool { return uid == 0 || uid == u.uid }
 
-// The end of the advice in errors, after a command that changes the owner or the
-// permissions. The first text is for an executable, the second for a folder with modules.
+// Alternatives to the command in an error, which changes the owner or the permissions. orElse
+// is for an executable, orElseImports for a folder from which a plugin loads code.
 const (
 	orElse        = "or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 	orElseImports = "or use another folder, or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 )
 
-// onlyOurs returns an error if users other than root and u can change the file at the end
-// of the steps. The error contains advice.
+// onlyOurs returns an error if users other than root and u can change one of the steps of a
+// path, and so the file at its end. orElse is the end of the advice in the error.
 func onlyOurs(steps []step, u user, orElse string) error {
 	for _, s := range steps {
 		kind := "file"
@@ -182,20 +182,20 @@ func onlyOurs(steps []step, u user, orElse string) error {
 	return nil
 }
 
-// private reports whether a group belongs to this user only. On many systems the own group
-// of a user has the same number as the user.
+// private reports whether u is the only member of a group. On many systems, each user has such
+// a group, with the same number as the user.
 func (u user) private(gid uint32) bool { return gid == u.gid && gid == u.uid }
 
 // step is a part of the path to a file: a folder, a link, or the file.
 type step struct {
 	path string
 	stat unix.Stat_t
-	// inSticky is set in a folder like /tmp, in which only the owner of a file can replace
-	// it.
+	// inSticky is set if the step is in a folder like /tmp, in which only the owner of a file
+	// can replace the file.
 	inSticky bool
-	// acl is set if there is an access control list, which may name any user. The group
-	// bits of the mode are then the upper limit of the listed permissions, and chmod g-w
-	// removes the permission to write.
+	// acl is set if the step has an access control list, which may give permissions to any
+	// user. The group bits of the mode are then the upper limit of these permissions, and
+	// chmod g-w removes the permission to write.
 	acl bool
 }
 
@@ -204,12 +204,12 @@ func (s step) isFolder() bool { return s.stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 func (s step) isSticky() bool { return s.stat.Mode&unix.S_ISVTX != 0 }
 func (s step) mode() uint64   { return wide(s.stat.Mode) & 0o7777 }
 
-// maxLinks is the number of links that the kernel follows.
+// maxLinks is the number of links that the kernel follows in a path.
 const maxLinks = 40
 
-// walk resolves path from the root like the kernel, and returns all folders and links on
-// the way, in order, and the file last. A user who can change one of them can change the
-// result.
+// walk resolves path from the root like the kernel. It returns the folders and links on the
+// way, in order, and the file as the last step. A user with permission to change a step can
+// make path lead to another file.
 func walk(path string) ([]step, error) {
 	rest := path
 	if !strings.HasPrefix(path, "/") {

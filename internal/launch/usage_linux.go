@@ -20,15 +20,15 @@ func maxRSS(state *os.ProcessState) int64 {
 	return 0
 }
 
-// oomCounter has the kernel's count of out-of-memory kills in the cgroup of a process, at
-// the start of the process. The zero value means that the count is unknown.
+// oomCounter holds the kernel's count of out-of-memory kills in the cgroup of a process, as
+// it was at the start of the process. The zero value means that the count is unknown.
 type oomCounter struct {
-	file string
-	base uint64
+	file string // the kernel's file with the count; empty if there is none
+	base uint64 // the count at the start of the process
 }
 
-// cgroups is the mount point of the kernel's cgroups. In version 1 it has a folder for
-// each controller.
+// cgroups is the mount point of the kernel's cgroups. In version 1 of cgroups it has a folder
+// for each controller.
 const cgroups = "/sys/fs/cgroup"
 
 func newOOMCounter(pid int) oomCounter {
@@ -39,7 +39,7 @@ func newOOMCounter(pid int) oomCounter {
 	return newOOMCounterOf(oomFiles(cgroups, string(membership)))
 }
 
-// newOOMCounterOf returns the counter of the first file that has a count.
+// newOOMCounterOf returns a counter for the first of these files that has a count.
 func newOOMCounterOf(files []string) oomCounter {
 	for _, file := range files {
 		if n, ok := readOOMKills(file); ok {
@@ -49,8 +49,9 @@ func newOOMCounterOf(files []string) oomCounter {
 	return oomCounter{}
 }
 
-// oomFiles returns the files that may have the count, by the content of /proc/PID/cgroup:
-// lines "ID:CONTROLLERS:PATH", in version 2 "0::PATH".
+// oomFiles returns the files that may have the count of out-of-memory kills. membership is
+// the content of /proc/PID/cgroup: lines "ID:CONTROLLERS:PATH", in version 2 "0::PATH". root is
+// the mount point of the cgroups.
 func oomFiles(root, membership string) (files []string) {
 	for line := range strings.Lines(membership) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -66,7 +67,8 @@ func oomFiles(root, membership string) (files []string) {
 	return files
 }
 
-// readOOMKills reads the line "oom_kill N", which both versions of cgroups have.
+// readOOMKills returns the number in the line "oom_kill N" of a file, which both versions of
+// cgroups have. It returns false if there is no such line.
 func readOOMKills(file string) (uint64, bool) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -82,7 +84,8 @@ func readOOMKills(file string) (uint64, bool) {
 	return 0, false
 }
 
-// since returns the result for the time since the start of the process.
+// since reports whether the kernel has counted an out-of-memory kill since the start of the
+// process.
 func (c oomCounter) since() oomKills {
 	now, ok := readOOMKills(c.file)
 	switch {
@@ -94,7 +97,7 @@ func (c oomCounter) since() oomKills {
 	return oomNone
 }
 
-// widen makes a pipe hold more, if the kernel allows it.
+// widen sets the size of a pipe, in bytes, if the kernel allows it.
 func widen(pipe *os.File, size int) {
 	conn, err := pipe.SyscallConn()
 	if err != nil {
