@@ -15,7 +15,7 @@ import (
 // Python package sends it. The answers are in JSON.
 const typeCompact = "application/vnd.servetrace.spans"
 
-// converters holds *pywire.Converter.
+// converters is a pool of values of type *pywire.Converter, which keep their buffers.
 var converters = sync.Pool{New: func() any { return new(pywire.Converter) }}
 
 // expand returns the OTLP request of a body in the compact form, and a function that
@@ -33,7 +33,7 @@ func (d *decoder) expand(ctx context.Context, body []byte) ([]byte, func(), erro
 		release()
 		code := codes.InvalidArgument
 		if errors.Is(err, pywire.ErrTooLarge) {
-			code = codes.ResourceExhausted // without RetryInfo, so that the sender splits the request
+			code = codes.ResourceExhausted // it has no RetryInfo, so the sender splits the request
 		}
 		return nil, nil, status.Errorf(code, "compact form: %v", err)
 	}

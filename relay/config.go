@@ -20,7 +20,7 @@ import (
 const (
 	EnvSocket          = "SERVE_RELAY_SOCKET"
 	EnvGRPC            = "SERVE_RELAY_GRPC" // host:port, or only a port of 127.0.0.1
-	EnvHTTP            = "SERVE_RELAY_HTTP" // the same, or unix:///path
+	EnvHTTP            = "SERVE_RELAY_HTTP" // like SERVE_RELAY_GRPC, or unix:///path
 	EnvWaitForResult   = "SERVE_RELAY_WAIT_FOR_RESULT"
 	EnvLinger          = "SERVE_RELAY_LINGER"
 	EnvMaxRequestBytes = "SERVE_RELAY_MAX_REQUEST_BYTES"
@@ -32,13 +32,13 @@ const (
 	EnvTLSCert         = "SERVE_RELAY_TLS_CERT"
 	EnvTLSKey          = "SERVE_RELAY_TLS_KEY"
 	EnvTLSClientCA     = "SERVE_RELAY_TLS_CLIENT_CA"
-	EnvToken           = "SERVE_RELAY_TOKEN" // or ${env:NAME}
+	EnvToken           = "SERVE_RELAY_TOKEN" // the token, or ${env:NAME} for the value of another variable
 	EnvTokenFile       = "SERVE_RELAY_TOKEN_FILE"
 )
 
 // Defaults of the settings.
 const (
-	// DefaultGRPCAddr and DefaultHTTPAddr are the addresses that senders of OTLP use by
+	// DefaultGRPCAddr and DefaultHTTPAddr are the addresses to which programs send OTLP by
 	// default. The relay listens there if Config has no address.
 	DefaultGRPCAddr        = "127.0.0.1:4317"
 	DefaultHTTPAddr        = "127.0.0.1:4318"
@@ -53,8 +53,8 @@ const (
 // maxRequestBytes is the largest allowed value of Config.MaxRequestBytes.
 const maxRequestBytes = 64 << 20
 
-// Config holds the operator's settings of a relay. The zero value is valid. Unless a
-// field has another meaning for zero, zero is the default.
+// Config holds the operator's settings of a relay. The zero value is valid. A number or a
+// duration of zero means the default, unless the comment of the field has another meaning.
 type Config struct {
 	// Socket is the path of a Unix socket for gRPC. Empty means no socket.
 	Socket string
@@ -69,11 +69,11 @@ type Config struct {
 	// spans, unless the sender asks for another time. By default, the relay answers when it
 	// has accepted the request.
 	WaitForResult bool
-	// Linger ends the relay if no connection was open for this time and no span waits. Zero:
-	// the relay never ends by itself.
+	// Linger is the time without an open connection after which the relay ends, if no span
+	// waits for a plugin. Zero means that the relay never ends by itself.
 	Linger time.Duration
-	// MaxRequestBytes is the largest request, in bytes before and after decompression,
-	// at most 64 MiB.
+	// MaxRequestBytes bounds the size of a request in bytes, before and after decompression.
+	// It is at most 64 MiB.
 	MaxRequestBytes int
 	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At
 	// the bound, the connection that holds the most bytes is closed. It must be at least
@@ -92,12 +92,14 @@ type Config struct {
 	ReadTimeout time.Duration
 	// IdleTimeout is the time after which a connection without a request is closed.
 	IdleTimeout time.Duration
-	// TLSCert and TLSKey are PEM files for the TCP listeners. Empty: plain text. With
-	// TLSClientCA, a PEM file of authorities, senders need a certificate from one of these
-	// authorities. Changed files are read again.
+	// TLSCert and TLSKey are the PEM files with the certificate and the key of the TCP
+	// listeners. If they are empty, the listeners do not encrypt. TLSClientCA is a PEM file of
+	// certificate authorities. If it is set, each sender needs a certificate from one of them.
+	// Changed files are read again.
 	TLSCert, TLSKey, TLSClientCA string
-	// Token is the bearer token that senders over TCP must have, or TokenFile is a file
-	// with the token, which is read again if it changes. Empty: senders need no token.
+	// Token is the bearer token that senders over TCP must have. TokenFile is the path of a
+	// file with this token, which is read again if it changes. Only one of them may be set. If
+	// both are empty, senders need no token.
 	Token, TokenFile string
 }
 
@@ -129,7 +131,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 			r.Add(fmt.Errorf("%s: the variable %s is not set", EnvToken, strings.TrimSuffix(name, "}")))
 		}
 	}
-	// A wrong setting is zero at this point, and causes no second error.
+	// A setting that cannot be parsed is zero here, so Validate does not report it again.
 	return cfg, errors.Join(r.Err(), cfg.Validate())
 }
 
@@ -142,8 +144,8 @@ func address(text string) string {
 	return text
 }
 
-// Validate returns all errors at once, each with the value seen and the allowed values, or
-// nil.
+// Validate returns an error that joins all faults of the settings, each with the value and
+// the allowed values. It returns nil if there is none.
 func (c Config) Validate() error {
 	var faults []error
 	check := func(ok bool, name string, seen any, want string) {
@@ -174,7 +176,7 @@ const unixPrefix = "unix://"
 
 const wantAddress = "host:port, or a port of 127.0.0.1"
 
-// isAddress reports whether text is empty or host:port.
+// isAddress reports whether text is empty, or has the form host:port.
 func isAddress(text string) bool {
 	if text == "" {
 		return true
@@ -184,7 +186,7 @@ func isAddress(text string) bool {
 	return err == nil && portErr == nil
 }
 
-// isLoopback reports whether only programs of this machine reach the address.
+// isLoopback reports whether only programs on this machine can reach the address.
 func isLoopback(addr string) bool {
 	name, _, _ := net.SplitHostPort(addr)
 	ip, err := netip.ParseAddr(name)

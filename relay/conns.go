@@ -22,23 +22,23 @@ type connections struct {
 	most      int
 	mostBytes int64
 	linger    time.Duration
-	unused    func() // called after there was no connection for the duration linger
+	unused    func() // called when no connection was open for the duration linger
 	log       *slog.Logger
 
 	mu      sync.Mutex
 	open    map[*conn]struct{}
-	byPeer  map[string]int // numbers of open connections by peer; no entry is zero
-	held    int64          // sum of conn.held
-	timer   *time.Timer
+	byPeer  map[string]int    // numbers of open connections by peer; no entry is zero
+	held    int64             // sum of the field held of all open connections
+	timer   *time.Timer       // runs while no connection is open, for Config.Linger
 	refused map[string]uint64 // connections that a limit closed, by reason
 	lost    map[string]uint64 // spans that senders lost, by reason
 }
 
 // Reasons for which the relay closes a connection.
 const (
-	reasonPeer        = "peer"        // the peer is another user
-	reasonConnections = "connections" // MaxConnections
-	reasonBytes       = "bytes"       // ReceiveBytes
+	reasonPeer        = "peer"        // the peer runs as another user
+	reasonConnections = "connections" // there are more than Config.MaxConnections
+	reasonBytes       = "bytes"       // there are more than Config.ReceiveBytes
 )
 
 func newConnections(cfg Config, unused func(), log *slog.Logger) *connections {
@@ -48,7 +48,8 @@ func newConnections(cfg Config, unused func(), log *slog.Logger) *connections {
 	}
 }
 
-// conn is a connection of a sender. It counts the bytes of requests that are arriving.
+// conn is a connection of a sender. It counts the bytes of requests that have begun to arrive
+// and are not complete.
 type conn struct {
 	net.Conn
 	all      *connections
@@ -58,13 +59,13 @@ type conn struct {
 	since    time.Time
 	tally    tally
 
-	// Guarded by all.mu.
+	// all.mu guards the fields below.
 	read     int64      // bytes read so far
 	arriving []*arrival // requests that are arriving, in the order of their start
 	held     int64      // bytes read since the first arriving request began
 	busy     int        // number of requests without an answer
-	used     time.Time  // end of the last request; zero: there was none
-	closed   bool
+	used     time.Time  // end of the last request; zero if there was no request
+	closed   bool       // the connection was removed from connections.open
 }
 
 // tally counts the answered requests of a connection, the accepted spans, the requests that
@@ -74,7 +75,7 @@ type tally struct {
 	lost                        map[string]uint64 // numbers of lost spans by reason; guarded by all.mu
 }
 
-// arrival is a request that is arriving.
+// arrival is a request that has begun to arrive and is not complete.
 type arrival struct {
 	conn  *conn
 	start int64 // value of conn.read at the start of the request
@@ -129,9 +130,9 @@ func (a *connections) admit(raw net.Conn, protocol string) *conn {
 // isLocal reports whether the connection is a Unix socket.
 func (c *conn) isLocal() bool { return c.Conn.RemoteAddr().Network() == "unix" }
 
-// add adds a connection. At the limit it first removes another connection, which the
-// caller must close, or returns false. idle reports whether the removed connection had
-// no request.
+// add adds a connection. At the limit it first removes another connection, and returns it for
+// the caller to close. idle reports whether the removed connection had no request. If no
+// connection can be removed, add returns false for ok and does not add c.
 func (a *connections) add(c *conn) (closed *conn, idle, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,8 +149,8 @@ func (a *connections) add(c *conn) (closed *conn, idle, ok bool) {
 	return closed, idle, true
 }
 
-// senderOf returns the key of a sender: the process if the sender is local, otherwise the
-// address.
+// senderOf returns the key of a sender: its process if the sender uses a Unix socket,
+// otherwise its address. It returns an error if the process runs as another user.
 func senderOf(raw net.Conn) (string, error) {
 	if _, local := raw.(*net.UnixConn); !local {
 		return raw.RemoteAddr().String(), nil
@@ -158,9 +159,9 @@ func senderOf(raw net.Conn) (string, error) {
 	return fmt.Sprintf("pid %d (uid %d)", peer.PID, peer.UID), err
 }
 
-// peerOf returns the key for the limit on connections: the process if the sender is
-// local, otherwise the IP address. For IPv6 it is the network (/64), because one machine
-// may use all addresses of the network.
+// peerOf returns the key for the limit on connections: the process if the sender uses a Unix
+// socket, otherwise the IP address. For IPv6 it returns the network (/64), because one machine
+// may use all addresses of its network.
 func peerOf(raw net.Conn, sender string) string {
 	addr, err := netip.ParseAddrPort(raw.RemoteAddr().String())
 	if err != nil { // the address of a Unix socket has no IP address
@@ -202,8 +203,9 @@ func (a *connections) replaceableLocked(newPeer string) (least *conn) {
 	return least
 }
 
-// lessNeededLocked reports whether to close c rather than d: its peer has more connections,
-// or c is idle, or its last request ended earlier.
+// lessNeededLocked reports whether to close c rather than d. The first difference decides: the
+// peer of c has more connections, c is idle and d is busy, the last request of c ended
+// earlier, or c was opened earlier.
 func (a *connections) lessNeededLocked(c, d *conn) bool {
 	if has, other := a.byPeer[c.peer], a.byPeer[d.peer]; has != other {
 		return has > other
@@ -214,7 +216,7 @@ func (a *connections) lessNeededLocked(c, d *conn) bool {
 	return cmp.Or(c.used.Compare(d.used), c.since.Compare(d.since)) < 0
 }
 
-// removeLocked removes a closed connection from the lists.
+// removeLocked removes a connection that is or will be closed from the lists.
 func (a *connections) removeLocked(c *conn) {
 	if c.closed {
 		return
@@ -229,7 +231,8 @@ func (a *connections) removeLocked(c *conn) {
 	a.restartTimerLocked()
 }
 
-// restartTimerLocked restarts the time of Config.Linger if there is no connection.
+// restartTimerLocked begins to measure the time of Config.Linger again if no connection is
+// open. Otherwise it stops the timer.
 func (a *connections) restartTimerLocked() {
 	if a.timer != nil {
 		a.timer.Stop()
@@ -239,7 +242,7 @@ func (a *connections) restartTimerLocked() {
 	}
 }
 
-// startTimer starts the time of Config.Linger.
+// startTimer begins to measure the time of Config.Linger if no connection is open.
 func (a *connections) startTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -253,7 +256,7 @@ func (a *connections) isEmpty() bool {
 	return len(a.open) == 0
 }
 
-// stop stops the time of Config.Linger.
+// stop stops the timer of Config.Linger for good.
 func (a *connections) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,7 +264,7 @@ func (a *connections) stop() {
 	a.restartTimerLocked()
 }
 
-// Read counts the bytes that it reads.
+// Read reads from the connection and counts the bytes.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
@@ -270,8 +273,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// received counts bytes of a connection. Above the limit it closes the connection that
-// holds the most bytes.
+// received counts n bytes that arrived at a connection. If all unfinished requests then have
+// too many bytes, it closes the connection that holds the most of them.
 func (a *connections) received(c *conn, n int64) {
 	most, bytes := a.count(c, n)
 	if most == nil {
@@ -282,8 +285,8 @@ func (a *connections) received(c *conn, n int64) {
 		"sender", most.sender, "bytes", bytes, "limit", a.mostBytes)
 }
 
-// count adds n bytes to a connection. Above the limit it removes the connection that
-// holds the most bytes, and returns the connection and the number of these bytes.
+// count adds n bytes to the count of a connection. If the limit is exceeded, it removes the
+// connection that holds the most bytes. It returns this connection and the bytes that it held.
 func (a *connections) count(c *conn, n int64) (most *conn, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -303,7 +306,8 @@ func (a *connections) count(c *conn, n int64) (most *conn, bytes int64) {
 	return most, bytes
 }
 
-// recountLocked updates the bytes that a connection holds.
+// recountLocked computes again the bytes that a connection holds, and their sum over all
+// connections.
 func (a *connections) recountLocked(c *conn) {
 	a.held -= c.held
 	c.held = 0
@@ -313,8 +317,8 @@ func (a *connections) recountLocked(c *conn) {
 	a.held += c.held
 }
 
-// begin notes that a request arrives. The caller must call done when the request has
-// arrived, and ended after the answer.
+// begin records that a request begins to arrive. The caller must call done of the arrival when
+// the request is complete, and c.ended after the answer.
 func (c *conn) begin() *arrival {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
@@ -324,7 +328,7 @@ func (c *conn) begin() *arrival {
 	return a
 }
 
-// done notes that the request is complete, or has failed. Further calls do nothing.
+// done records that the request is complete, or has failed. Further calls do nothing.
 func (a *arrival) done() {
 	c := a.conn
 	c.all.mu.Lock()
@@ -335,7 +339,7 @@ func (a *arrival) done() {
 	c.all.recountLocked(c)
 }
 
-// ended notes the answer to a request.
+// ended records that a request was answered.
 func (c *conn) ended() {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
@@ -351,7 +355,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// RemoteAddr returns the address of the sender, from which connOf returns c.
+// RemoteAddr returns the address of the sender. The result contains c, for the function
+// connOf, because gRPC passes only the address to a call.
 func (c *conn) RemoteAddr() net.Addr { return remoteAddr{c.Conn.RemoteAddr(), c} }
 
 // remoteAddr is the address of a connection, with the connection.

@@ -33,12 +33,12 @@ const (
 	WaitAccepted = "accepted"
 )
 
-// headerBatchID is the metadata or header in which a host, and the plugin otlp, send the id
-// of a batch.
+// headerBatchID is the gRPC metadata or HTTP header with the id of a batch. A host and the
+// plugin otlp send it.
 const headerBatchID = "servetrace-batch-id"
 
-// asked has the two settings that a request may carry as metadata or headers. A field is
-// empty if the request lacks it.
+// asked has the values of HeaderWait and headerBatchID of a request. They are empty if the
+// request does not have them.
 type asked struct{ wait, batchID string }
 
 // retryDelay is the pause that the relay asks a sender to make before it sends a request
@@ -49,14 +49,14 @@ const retryDelay = time.Second
 type service struct {
 	cfg      Config
 	host     *host.Host
-	instance string // instance of the host
+	instance string // identifies the host; ids of its batches begin with it
 	log      *slog.Logger
 	counts   *counts
 	decoder  *decoder
-	token    func() token // nil: senders need no token
-	stopping atomic.Bool  // set when further requests are refused
+	token    func() token // returns the token of senders; nil if they need none
+	stopping atomic.Bool  // set by Shutdown; further requests are then refused
 
-	compressionOnce sync.Once // for the log of compressionCheck
+	compressionOnce sync.Once // guards the log line of compressionCheck, which is logged once
 }
 
 // export passes a request to the host and returns the answer of OTLP. The error is a
@@ -67,7 +67,7 @@ func (s *service) export(ctx context.Context, c *conn, request []byte, a asked) 
 	switch wait := a.wait; {
 	case s.stopping.Load():
 		err = host.ErrClosed
-	case strings.HasPrefix(a.batchID, s.instance+"-"): // final, so that the plugin does not send the batch again
+	case strings.HasPrefix(a.batchID, s.instance+"-"): // the code is final, so that the plugin does not send the batch again
 		return nil, status.Error(codes.FailedPrecondition, "the spans come from this relay: one of its plugins sends to the relay itself; set the plugin's endpoint to a back end, for example by OTEL_EXPORTER_OTLP_ENDPOINT")
 	case wait == WaitDelivered, wait == "" && s.cfg.WaitForResult:
 		out, err = s.host.Deliver(ctx, request, c.sender)
@@ -100,7 +100,7 @@ func statusOf(err error) error {
 		return st.Err()
 	case errors.Is(err, host.ErrMalformed):
 		return status.Error(codes.InvalidArgument, err.Error())
-	case errors.Is(err, host.ErrTooLarge): // final, because it has no RetryInfo
+	case errors.Is(err, host.ErrTooLarge): // without RetryInfo, this code is final
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, host.ErrClosed):
 		return status.Error(codes.Unavailable, "the relay stops: "+err.Error())

@@ -33,18 +33,18 @@ const (
 	// the time for the answer.
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second
-	// keepaliveMinTime is the shortest time between pings of a sender.
+	// keepaliveMinTime is the shortest time between two pings that a sender may send.
 	keepaliveMinTime = 10 * time.Second
-	// streamWorkers is the number of goroutines that gRPC keeps for calls. Further calls
-	// start goroutines with small stacks, which must grow.
+	// streamWorkers is the number of goroutines that gRPC keeps and reuses for calls. A new
+	// goroutine would cost CPU, because its small stack must grow.
 	streamWorkers = 16
 )
 
-// grpcService is the TraceService of OTLP, and grpc.health.v1.
+// grpcService implements the TraceService of OTLP and grpc.health.v1 over gRPC.
 type grpcService struct {
 	*service
 	health  *health.Server
-	stopped context.Context //nolint:containedctx // its end ends the health watches
+	stopped context.Context //nolint:containedctx // ends with Shutdown, and ends the health watches
 }
 
 // front returns a listener with a gRPC server. secure may be nil.
@@ -72,8 +72,8 @@ func (s grpcService) front(l net.Listener, secure *tls.Config) front {
 		grpc.UnknownServiceHandler(refuseService),
 		grpc.StreamInterceptor(s.endWithServer),
 	)
-	// On the wire, a stream of one message is a unary call. With a stream, the time for the
-	// arrival of the message can be bounded.
+	// On the wire, a stream with one message is the same as a unary call. A handler of a stream
+	// runs before the message has arrived, so it can bound the time of the arrival.
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: wire.ExportService, HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{{StreamName: "Export", Handler: s.exportStream, ServerStreams: true, ClientStreams: true}},
@@ -97,7 +97,8 @@ func refuseService(_ any, stream grpc.ServerStream) error {
 	return status.Errorf(codes.Unimplemented, "%s: this relay takes traces only", method)
 }
 
-// endWithServer ends the streams of health watches when the server stops.
+// endWithServer is an interceptor that ends the streams of health watches when the server
+// stops.
 func (s grpcService) endWithServer(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if info.FullMethod != grpc_health_v1.Health_Watch_FullMethodName {
 		return next(srv, stream)
@@ -115,20 +116,21 @@ type endingStream struct {
 
 func (s endingStream) Context() context.Context { return s.ctx }
 
-// callKey is the key of the *call in the context of a call.
+// callKey is the key of the *call in the context of a gRPC call.
 type callKey struct{}
 
 // call is a call of Export that has begun.
 type call struct {
 	arrival *arrival
-	// keep reports whether the context has not ended. After keep, the end of the context
-	// changes no counts.
+	// keep takes over the counts of the call: after keep, the end of the context no longer
+	// calls arrival.done and conn.ended. It reports false if the context has ended already.
 	keep func() bool
 }
 
-// beginCall records that a call of Export begins. gRPC calls beginCall before gRPC reads
-// more bytes from the connection. gRPC answers some calls without exportStream: the
-// deadline is over, or the compression is unknown. The context of such a call ends, too.
+// beginCall records that a call of Export begins. gRPC calls it before it reads more bytes
+// from the connection. gRPC answers some calls itself and never calls exportStream, because
+// their deadline is over or their compression is unknown. For such a call, the end of its
+// context ends the record.
 func beginCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != wire.ExportMethod {
 		return ctx, nil
@@ -196,7 +198,8 @@ func (s grpcService) exportStream(_ any, stream grpc.ServerStream) error {
 		s.counts.addRequest(c, status.Code(err))
 		return err
 	}
-	// From here, the end of the context frees no bytes: this handler may still have the request.
+	// From here on, this function calls arrival.done, because it may still hold the bytes of the
+	// request when the context ends.
 	defer c.ended()
 	defer arrival.done()
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -247,8 +250,8 @@ func first(values []string) string {
 	return values[0]
 }
 
-// receive returns the message of a call. It returns an error if the message does not
-// arrive in time. gRPC then ends the stream, and with it the goroutine.
+// receive returns the message of a call. It returns an error if the message does not arrive
+// within Config.ReadTimeout. After this error, gRPC ends the stream, which ends the goroutine.
 func (s grpcService) receive(stream grpc.ServerStream) (*wire.Lent, error) {
 	type result struct {
 		message *wire.Lent

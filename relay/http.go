@@ -39,7 +39,7 @@ const writeTimeout = 10 * time.Second
 // connKey is the key of the *conn in the context of an HTTP request.
 type connKey struct{}
 
-// httpService is OTLP/HTTP, and health checks.
+// httpService implements OTLP/HTTP and health checks.
 type httpService struct{ *service }
 
 // front returns a listener with an HTTP server. secure may be nil.
@@ -76,8 +76,8 @@ func (s httpService) front(l net.Listener, secure *tls.Config) front {
 	}
 	return front{
 		protocol: "http", secure: secure != nil, listener: l, serve: serve,
-		drain: func() { _ = server.Shutdown(context.Background()) }, // Close ends the wait
-		cut:   func() { _ = server.Close() },                        // the listener returns its own error
+		drain: func() { _ = server.Shutdown(context.Background()) }, // cut ends the wait
+		cut:   func() { _ = server.Close() },                        // an error of the listener has no effect here
 	}
 }
 
@@ -111,8 +111,8 @@ func (s httpService) serveTraces(w http.ResponseWriter, r *http.Request) {
 	writeAnswer(w, kind, response, err)
 }
 
-// exportHTTP reads a request of a media type and exports it. It returns a gRPC status, or
-// a statusError.
+// exportHTTP reads a request with the media type kind, and exports it. Its error is a gRPC
+// status or a statusError.
 func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind string, arrival *arrival) (*coltracepb.ExportTraceServiceResponse, error) {
 	if kind != typeProto && kind != typeJSON && kind != typeCompact {
 		return nil, statusError{http.StatusUnsupportedMediaType,
@@ -124,14 +124,14 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 		return nil, err
 	}
 	defer release()
-	// The read deadline is removed, because it would end the wait for the delivery. After
-	// an error above, the deadline stays, because the server reads the rest of the body.
+	// The read deadline is removed, because it would end the wait for the delivery. It stays
+	// after an error above, because the server then still reads the rest of the body.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // cannot fail, see serveTraces
 	return s.export(r.Context(), arrival.conn, body, asked{r.Header.Get(HeaderWait), r.Header.Get(headerBatchID)})
 }
 
-// decode returns the OTLP request in a body of a media type, and a function that releases
-// it. The error is a gRPC status, or a statusError.
+// decode returns the OTLP request in the body of r, which has the media type kind, and a
+// function that releases the request. The error is a gRPC status or a statusError.
 func (s httpService) decode(w http.ResponseWriter, r *http.Request, kind string) (request []byte, release func(), err error) {
 	release = func() {}
 	request, err = s.readBody(w, r)
@@ -182,13 +182,13 @@ func tooLarge(limit int) error {
 		status.Newf(codes.ResourceExhausted, "the request is larger than %d bytes (%s)", limit, EnvMaxRequestBytes)}
 }
 
-// late returns the error message for a request that arrived too slowly.
+// late returns the error message for a request that did not arrive within limit.
 func late(limit time.Duration) string {
 	return fmt.Sprintf("the request did not arrive within %v (%s)", limit, EnvReadTimeout)
 }
 
-// statusError is a gRPC status with an HTTP status that differs from the result of
-// httpStatus.
+// statusError is an error with a gRPC status and an HTTP status. It is used if httpStatus would
+// return another HTTP status.
 type statusError struct {
 	http int
 	*status.Status

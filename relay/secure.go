@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/internal/reread"
 )
 
-// tlsConfig returns the configuration of TLS for listeners with these protocols, or nil
-// if there is no certificate.
+// tlsConfig returns the TLS configuration of a listener that offers these application
+// protocols (ALPN). It returns nil if the settings have no certificate.
 func (c Config) tlsConfig(log *slog.Logger, protocols []string) (*tls.Config, error) {
 	if c.TLSCert == "" {
 		return nil, nil //nolint:nilnil // plain text is valid
@@ -35,7 +35,7 @@ func (c Config) tlsConfig(log *slog.Logger, protocols []string) (*tls.Config, er
 	}, nil
 }
 
-// readTLS reads the files of TLS.
+// readTLS reads the certificates and the key, and returns the TLS configuration with them.
 func (c Config) readTLS(protocols []string) (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 	if err != nil {
@@ -56,10 +56,11 @@ func (c Config) readTLS(protocols []string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// token is the digest of a bearer token.
+// token is the SHA-256 digest of a bearer token.
 type token [sha256.Size]byte
 
-// readToken returns a function that returns the current token, or nil if none is set.
+// readToken returns a function that returns the digest of the current token. The function is
+// nil if the settings have no token.
 func (c Config) readToken(log *slog.Logger) (func() token, error) {
 	if c.Token != "" {
 		digest := token(sha256.Sum256([]byte(c.Token)))
@@ -84,8 +85,8 @@ func (c Config) readToken(log *slog.Logger) (func() token, error) {
 	return file.Get, nil
 }
 
-// authorize checks the header Authorization of a request. Local senders need no token,
-// because their user was checked.
+// authorize returns an error if the header Authorization of a request lacks the token. Senders
+// at a Unix socket need no token, because their user was checked.
 func (s *service) authorize(c *conn, header string) error {
 	if s.token == nil || c.isLocal() {
 		return nil

@@ -22,7 +22,7 @@ type Server struct {
 
 	fronts    []front // written by Start
 	serving   sync.WaitGroup
-	stop      context.CancelFunc // ends grpc.stopped
+	stop      context.CancelFunc // ends the context grpc.stopped
 	drainOnce sync.Once
 	drained   chan struct{} // closed after Shutdown, when all connections are closed
 
@@ -30,7 +30,7 @@ type Server struct {
 	end   context.CancelCauseFunc
 }
 
-// ending is the reason for which a Server should be shut down.
+// ending is the reason for which a Server should be shut down, as the cause of a context.
 type ending struct {
 	reason string
 	err    error // error of a listener; nil if none has failed
@@ -39,14 +39,14 @@ type ending struct {
 // Error returns the reason.
 func (e *ending) Error() string { return e.reason }
 
-// front is a listener with its server.
+// front is a listener with its gRPC or HTTP server.
 type front struct {
 	protocol string // "grpc" or "http"
 	secure   bool   // the listener has TLS
 	listener net.Listener
 	serve    func(net.Listener) error
 	drain    func() // closes the listener and blocks until each request is answered
-	cut      func() // closes the connections
+	cut      func() // closes the connections, also with unanswered requests
 }
 
 // Listener describes an address at which a Server takes requests.
@@ -56,9 +56,9 @@ type Listener struct {
 	Protocol, Endpoint string
 }
 
-// New returns a Server that is not started. Requests that arrive before h is started wait
-// in the queue of h. New returns the error of cfg.Validate, or an error if the token
-// cannot be read.
+// New returns a Server that is not started. If requests arrive before the Host is started,
+// their spans wait in its queue. New returns the error of cfg.Validate, or an error if the
+// token cannot be read.
 func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay settings: %w", err)
@@ -182,8 +182,9 @@ func (s *Server) Err() (reason string, err error) {
 	return "", nil
 }
 
-// unused is called when no connection was open for Config.Linger. If spans still wait for a
-// plugin, the time starts again. Spans wait at most for host.Config.MaxAge.
+// unused is called when no connection was open for Config.Linger. It ends the Server. If spans
+// still wait for a plugin, it measures the time again instead. Spans wait at most for
+// host.Config.MaxAge.
 func (s *Server) unused() {
 	for _, x := range s.service.host.Stats().Plugins() {
 		if x.Waiting > 0 {

@@ -48,19 +48,21 @@ func (c *counts) addRequest(from *conn, answer codes.Code) {
 	c.requests[from.protocol][name]++
 }
 
-// HeaderLost is the header of an HTTP request with the numbers of spans that its sender
-// lost since its last request with status 200: "queue_full=3,encode=1".
+// HeaderLost is the header of an HTTP request with the numbers of spans that the sender has
+// lost since its last request with status 200, by reason: "queue_full=3,encode=1".
 const HeaderLost = "servetrace-lost"
 
-// otherLost is the reason for lost spans if the sender's reason is not one of zeroLost.
+// otherLost is the reason under which lost spans are counted if the reason of the sender is
+// not in zeroLost.
 const otherLost = "other"
 
-// zeroLost returns a map with a zero for each reason for which a sender loses spans.
+// zeroLost returns a map with a count of zero for each reason for which a sender loses spans.
 func zeroLost() map[string]uint64 {
 	return map[string]uint64{"queue_full": 0, "shutdown": 0, "encode": 0, "refused": 0, otherLost: 0}
 }
 
-// addLost adds the value of HeaderLost. It ignores malformed parts.
+// addLost adds the numbers in the value of HeaderLost to the counts. It ignores malformed
+// parts.
 func (c *conn) addLost(header string) {
 	if header == "" {
 		return
@@ -84,7 +86,7 @@ func (c *conn) addLost(header string) {
 	}
 }
 
-// maxSenders bounds the senders in a status.
+// maxSenders bounds the number of senders in a status.
 const maxSenders = 20
 
 // Status returns the connections and the counts for admin.Server.ShowRelay.
