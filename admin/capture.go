@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// Limits of a capture: the defaults and the maxima.
+// Limits of a capture in seconds and in bytes: the default, and the largest allowed value.
 const (
 	captureSeconds    = 10
 	MaxCaptureSeconds = 3600
@@ -20,21 +20,21 @@ const (
 	MaxCaptureBytes   = 1 << 30
 )
 
-// HeaderMissed is the trailer of an answer at /-/capture: the number of spans that the
-// plugin got and the answer does not have.
+// HeaderMissed is the trailer of an answer at /-/capture. Its value is the number of spans that
+// the plugin got during the capture, but that are not in the answer.
 const HeaderMissed = "Servetrace-Missed-Spans"
 
-// ServeCapture serves captures at /-/capture. capture opens a capture, as
-// [host.OpenCapture] does. Clients of the listener can then read spans, so call it only
-// if Config.Capture is set.
+// ServeCapture enables captures at /-/capture. The function capture opens a capture of a
+// plugin, as [host.OpenCapture] does. Each client of the listener can then read spans, so
+// ServeCapture must be called only if Config.Capture is set.
 func (s *Server) ServeCapture(capture func(plugin string) (*host.Capture, error)) {
 	s.additions.capture.Store(&capture)
 }
 
-// serveCapture answers with the batches of the plugin in the query, as they come. Each is
-// an ExportTraceServiceRequest after its length in 4 bytes, as the Collector's file
-// exporter writes. The answer ends after the seconds of the query, or before the batch
-// that exceeds the bytes of the query.
+// serveCapture answers with the batches that the plugin in the query gets from now on. Each
+// batch is an ExportTraceServiceRequest after its length in 4 bytes, the format of the
+// Collector's file exporter. The answer ends after the time in the query, or before a batch
+// with which it would be longer than the limit in the query.
 func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
 	seconds, err := numberOf(r, "seconds", captureSeconds, MaxCaptureSeconds)
 	limit, limitErr := numberOf(r, "bytes", captureBytes, MaxCaptureBytes)
@@ -74,7 +74,7 @@ func serveCapture(w http.ResponseWriter, r *http.Request, a *additions) {
 // disconnects. It returns the number of spans that it has not written.
 func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http.ResponseWriter) (missed uint64) {
 	control := http.NewResponseController(w)
-	// A server without deadlines returns an error, which does not matter.
+	// The error is ignored, because it only means that the server has no deadlines.
 	extend := func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 	extend()
 	err := control.Flush() // the client learns that the capture has begun
@@ -97,15 +97,15 @@ func passBatches(ctx context.Context, capture *host.Capture, limit int64, w http
 	return missed
 }
 
-// numberOf returns a number of the query, from 1 to most. If the query does not have the
-// number, numberOf returns the argument otherwise.
+// numberOf returns the number with this name in the query, which must be from 1 to most. If
+// the query does not have it, numberOf returns the argument otherwise.
 func numberOf(r *http.Request, name string, otherwise, most float64) (float64, error) {
 	text := r.FormValue(name)
 	if text == "" {
 		return otherwise, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n >= 1 && n <= most) { // NaN is not in the range
+	if err != nil || !(n >= 1 && n <= most) { // also true for NaN
 		return 0, fmt.Errorf("%s=%.20q: want a number from 1 to %.0f", name, text, most)
 	}
 	return n, nil

@@ -21,9 +21,10 @@ type metric struct {
 	desc   *prometheus.Desc
 }
 
-// metrics lists all families of a host, in the order of docs/reference/metrics.md.
+// metrics lists the metric families of a host, in the order of docs/reference/metrics.md.
 var metrics []*metric
 
+// family returns a metric family of a host, and adds it to metrics.
 func family(kind, name, help string, labels ...string) *metric {
 	m := newMetric(kind, name, help, labels...)
 	metrics = append(metrics, m)
@@ -48,8 +49,8 @@ func histogram(name, help string, labels ...string) *metric {
 
 var values = map[string]prometheus.ValueType{"counter": prometheus.CounterValue, "gauge": prometheus.GaugeValue}
 
-// Label names. The values of component (OpenTelemetry's otel.component.name) and of
-// plugin are the plugin's name in the list.
+// Label names. The value of component and of plugin is the plugin's name in the list. The
+// label component is OpenTelemetry's otel.component.name.
 const (
 	component = "otel_component_name"
 	errorType = "error_type"
@@ -60,10 +61,9 @@ const (
 // Prometheus exporter: dots become underscores, and counters end in _total.
 // https://opentelemetry.io/docs/specs/semconv/otel/sdk-metrics/
 //
-// For each plugin, the metrics show the host as a span processor with a queue, and as an
-// exporter.
-// otel.sdk.processor.span.queue.capacity is missing, because its unit is spans and this
-// queue is bounded in bytes.
+// For each plugin, these metrics describe the host as a span processor with a queue, and as
+// an exporter. otel.sdk.processor.span.queue.capacity is missing, because its unit is spans,
+// and the host's queue is bounded in bytes.
 var (
 	otelQueueSize = gauge("otel_sdk_processor_span_queue_size",
 		"Spans that wait for the plugin and are not in flight.", component)
@@ -77,7 +77,7 @@ var (
 		"Duration of export calls, with any answer.", component)
 )
 
-// Our own metrics: the delivery accounting of the whole service, then of each plugin.
+// Metrics of this project: the delivery accounting of the whole service, then of each plugin.
 var (
 	buildInfo = gauge("servetrace_build_info",
 		"Always 1. Version of servetrace, commit and Go version of the program.", "version", "revision", "goversion")
@@ -156,14 +156,16 @@ var (
 		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin.", plugin)
 )
 
-// refusals are the reasons with a series of value 0 before the first refused span, so that
-// alerts notice this span.
+// refusals are the reasons for which spans are refused. Each has a series with the value 0 from
+// the start, so that an alert on its growth notices the first refused span.
 var refusals = []string{"queue_full", "shutdown", "too_large"}
 
-// otelReasons maps our reasons to OpenTelemetry's, if they differ.
+// otelReasons maps the host's reasons for dropped spans to OpenTelemetry's names. Reasons that
+// are not in the map have the same name there.
 var otelReasons = map[string]string{"shutdown": "already_shutdown"}
 
-// otelCodes maps our codes to OpenTelemetry's, if they differ.
+// otelCodes maps the host's codes of rejected spans to OpenTelemetry's names. Codes that are
+// not in the map have the same name there.
 var otelCodes = map[string]string{"PARTIAL_SUCCESS": "rejected"}
 
 var states = []host.State{
@@ -177,9 +179,9 @@ type collector struct{ stats func() host.Stats }
 // NewCollector returns the metrics of a host, for a program's own registry.
 // docs/reference/metrics.md lists them. stats is the method Stats of a [host.Host]. It is
 // called once per scrape, so all metrics of a scrape are of the same moment, and their
-// sums match. The number of series is bounded by the plugins that are or were in the list,
-// gRPC's codes, the host's reasons and states, and 64 processors per plugin. The collector
-// is safe for concurrent use if stats is.
+// sums match. The number of series is bounded: it depends on the plugins that are or were in
+// the list, gRPC's codes, the host's reasons and states, and at most 64 processors of each
+// plugin. The collector is safe for concurrent use if stats is.
 func NewCollector(stats func() host.Stats) prometheus.Collector { return collector{stats} }
 
 // Describe implements prometheus.Collector.
@@ -252,7 +254,7 @@ func (o scrape) send(m *metric, made prometheus.Metric, err error) {
 	o.to <- made
 }
 
-// putEach sends counts with the map's key as the last label.
+// putEach sends a metric for each count, with the key of the map as the last label.
 func (o scrape) putEach(m *metric, counts map[string]uint64, labels ...string) {
 	for key, n := range counts {
 		o.put(m, float64(n), append(labels[:len(labels):len(labels)], key)...)
@@ -310,8 +312,8 @@ func (o scrape) putSpans(x host.ExporterStats) {
 	o.putEach(otelExported, addCounts(map[string]uint64{"": x.Delivered}, x.Rejected, otelCodes), x.Name)
 }
 
-// processorsOf returns the statistics of the processors in the form of an exporter's, for
-// mergeByName: Delivered has the passed spans, and Rejected the bypassed spans.
+// processorsOf returns the statistics of the processors for mergeByName, in the type for
+// exporters. The field Delivered has the passed spans, and Rejected the bypassed spans.
 func processorsOf(s host.Stats) []host.ExporterStats {
 	var list []host.ExporterStats
 	for _, p := range s.Processors {
@@ -321,7 +323,7 @@ func processorsOf(s host.Stats) []host.ExporterStats {
 	return list
 }
 
-// putProcessed sends the counts of a processor, in the form that processorsOf returns.
+// putProcessed sends the counts of a processor. x is a result of processorsOf.
 func (o scrape) putProcessed(x host.ExporterStats) {
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
 	o.put(pluginPassed, float64(x.Delivered), x.Name)
@@ -332,9 +334,9 @@ func (o scrape) putProcessed(x host.ExporterStats) {
 	o.put(pluginWaiting, float64(x.Waiting), x.Name)
 }
 
-// mergeByName returns one entry per name. A plugin that left the list and came back has
-// two entries, but a metric must not have two series with the same labels. Counts are
-// added. All other fields come from the last entry that is not stopped.
+// mergeByName merges the entries with the same name. A plugin that left the list and came back
+// has two entries in list, but a metric must not have two series with the same labels. Counts
+// are added. All other fields come from the last entry that is not stopped.
 func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 	var out []host.ExporterStats
 	place := map[string]int{}
@@ -384,8 +386,8 @@ func mergeDurations(a, b host.Durations) host.Durations {
 	return sum
 }
 
-// addCounts adds counts to sum and returns it. sum may be nil. The keys are renamed by
-// rename and made valid labels.
+// addCounts adds counts to sum, and returns sum. If sum is nil, it returns a new map. A key that
+// is in rename gets the name there. All keys are made valid label values.
 func addCounts(sum, counts map[string]uint64, rename map[string]string) map[string]uint64 {
 	if sum == nil {
 		sum = map[string]uint64{}
@@ -399,7 +401,8 @@ func addCounts(sum, counts map[string]uint64, rename map[string]string) map[stri
 	return sum
 }
 
-// maxLabel is the longest value of a label, in bytes. Texts of a plugin may be longer.
+// maxLabel is the length of the longest value of a label, in bytes. A text of a plugin may be
+// longer and is then cut.
 const maxLabel = 128
 
 // cleanLabel returns a text as a valid label value: UTF-8 of at most maxLabel bytes.

@@ -29,20 +29,20 @@ const (
 // Config holds the operator's settings of the admin listener. The zero value is valid:
 // no listener starts.
 type Config struct {
-	// Addr is the host:port to listen on. An empty host means every address, port 0 any
-	// free port. If the host is a name, requests by this name are answered. Empty means
-	// no listener.
+	// Addr is the host:port to listen on. An empty host means every address, and port 0 means
+	// any free port. If the host is a name, requests may have this name in their Host header.
+	// An empty Addr means that no listener starts.
 	Addr string
 	// Profiles enables the Go runtime's profiles. Default: false.
 	Profiles bool
 	// Capture allows clients to record the spans that a plugin gets. Default: false.
 	Capture bool
-	// NoTraces hides the last traces. Default: false, the page shows them.
+	// NoTraces hides the last traces on the page. Default: false.
 	NoTraces bool
 }
 
-// RecentBytes is the argument of host.NewRecent for [Server.ShowTraces]: the most bytes
-// that the kept batches take together. It is 0 if the page shows no traces.
+// RecentBytes returns the argument of host.NewRecent for [Server.ShowTraces]: the bound on the
+// bytes of all batches that are kept. It is 0 if the page shows no traces.
 func (c Config) RecentBytes() int {
 	if !c.Enabled() || c.NoTraces {
 		return 0
@@ -50,9 +50,9 @@ func (c Config) RecentBytes() int {
 	return 2 << 20
 }
 
-// ConfigFromEnv reads the variables above through getenv, which must behave like
-// os.Getenv. Without a port, Addr is empty. The error names every invalid variable with
-// its value and the allowed values.
+// ConfigFromEnv reads the settings through getenv, which must behave like os.Getenv. If no port
+// is set, Addr is empty. The error names every invalid variable with its value and the allowed
+// values.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var faults []error
@@ -86,7 +86,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(faults...)
 }
 
-// isHost reports whether text is empty or can be an address without a port.
+// isHost reports whether text is empty, an IP address, or possibly a host name.
 func isHost(text string) bool {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return true

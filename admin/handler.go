@@ -36,11 +36,11 @@ type Option struct{ apply func(*options) }
 type options struct {
 	hosts     []string
 	profiles  bool
-	additions *additions // filled by a Server; empty without a Server
+	additions *additions // filled by the methods of a Server; empty if there is no Server
 }
 
-// additions are the parts of the status that only a Server shows. Each may be added after
-// the Server was made.
+// additions are the parts of the status that the methods of a Server add. Each may be added
+// while the Server runs.
 type additions struct {
 	registry    *prometheus.Registry
 	deployments atomic.Pointer[func() []Deployment]                        // nil if there are no deployments
@@ -97,8 +97,8 @@ type snapshots struct {
 	additions *additions
 
 	mu   sync.Mutex
-	last host.Stats
-	at   time.Time
+	last host.Stats // the last snapshot
+	at   time.Time  // its time; zero before the first snapshot
 	past history
 }
 
@@ -125,6 +125,7 @@ func (s *snapshots) history() history {
 	return slices.Clone(s.past)
 }
 
+// status returns the status with the additions.
 func (s *snapshots) status() Status {
 	status := newStatus(s.stats())
 	if deployments := s.additions.deployments.Load(); deployments != nil {
@@ -154,8 +155,8 @@ func servePage(w http.ResponseWriter, r *http.Request, s *snapshots) {
 	}
 }
 
-// prefersJSON reports whether an Accept header rates JSON above HTML. A client that
-// accepts anything gets HTML.
+// prefersJSON reports whether the values of an Accept header prefer JSON to HTML. It returns
+// false for a client that accepts anything, because that client gets HTML.
 func prefersJSON(accept []string) bool {
 	rated := map[string]float64{}
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
@@ -181,17 +182,17 @@ func writeJSON(w http.ResponseWriter, s *snapshots) {
 	write(w, "application/json", append(text, '\n'))
 }
 
-// write sends a whole answer. It ignores errors, because a write fails only if the client
-// has disconnected.
+// write sends a whole answer with a media type (kind). It ignores errors, because a write fails
+// only if the client has disconnected.
 func write(w http.ResponseWriter, kind string, text []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = bytes.NewReader(text).WriteTo(w)
 }
 
-// metricsHandler serves the collector and the metrics of the Go runtime and the
-// process. The registry is the listener's own, so it does not contain metrics that the
-// program registers elsewhere.
+// metricsHandler serves the metrics of the host, of the Go runtime and of the process. It uses
+// a registry of its own, so the answer does not contain metrics that the program registers
+// elsewhere.
 func metricsHandler(registry *prometheus.Registry, s *snapshots) http.Handler {
 	registry.MustRegister(
 		NewCollector(func() host.Stats { stats, _ := s.stats(); return stats }),
@@ -204,7 +205,7 @@ func metricsHandler(registry *prometheus.Registry, s *snapshots) http.Handler {
 // guard refuses requests for foreign host names and requests with other methods than
 // GET and HEAD. It sets headers that restrict how a browser may use the answer.
 type guard struct {
-	hosts map[string]bool
+	hosts map[string]bool // allowed names in lower case; an empty name allows requests without a Host header
 	next  http.Handler
 }
 
@@ -237,10 +238,10 @@ func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// allowsHost reports whether requests for this Host header are answered. In a DNS
-// rebinding attack, a foreign page's own name resolves to this machine, and the browser
-// sends that name. An IP address cannot be redirected. An empty host is allowed, because
-// HTTP/1.0 sends none.
+// allowsHost reports whether a request with this Host header may be answered. In a DNS
+// rebinding attack, the name of a foreign web site resolves to this machine, and the browser
+// sends that name in the header. An IP address in the header cannot come from such an attack.
+// An empty header is allowed, because clients of HTTP/1.0 send none.
 func (g guard) allowsHost(hostport string) bool {
 	name := hostport
 	if host, _, err := net.SplitHostPort(hostport); err == nil {

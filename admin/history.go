@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// sampleEvery is the time between two samples. historyFor is the time that the kept
-	// samples cover.
+	// sampleEvery is the time between two samples. historyFor is the time for which a sample is
+	// kept.
 	sampleEvery = 5 * time.Second
 	historyFor  = 5 * time.Minute
 	// rateOver is the shortest time over which a rate is measured.
 	rateOver = 10 * time.Second
 )
 
-// moment is a sample: the counts of each plugin at one point in time, by the plugin's
-// name.
+// moment is a sample of the counts of all plugins at one point in time.
 type moment struct {
 	at         time.Time
-	done, lost map[string]uint64
+	done, lost map[string]uint64 // numbers of spans by the plugin's name, see PluginSpans.Done and Lost
 }
 
 // history holds samples of the last minutes, oldest first.
 type history []moment
 
-// add keeps the counts of stats, if the last sample is old enough.
+// add adds a sample with the counts of stats, if the last sample is old enough. It removes
+// samples that are older than historyFor.
 func (h *history) add(at time.Time, stats host.Stats) {
 	list := *h
 	// A ticker may fire a little early.
@@ -45,8 +45,8 @@ func (h *history) add(at time.Time, stats host.Stats) {
 	*h = append(list[:len(list):len(list)], s)
 }
 
-// rate returns the spans per second that a plugin finished in the last ten seconds or a
-// little more. It returns "" if the rate is unknown.
+// rate returns the number of spans per second that a plugin delivered or passed on, measured
+// over the last ten seconds or a little more. It returns "" if the rate is unknown.
 func (h history) rate(p Plugin, now time.Time) string {
 	for i := len(h) - 1; i >= 0; i-- {
 		passed := now.Sub(h[i].at)
@@ -58,12 +58,15 @@ func (h history) rate(p Plugin, now time.Time) string {
 	return ""
 }
 
-// interval is the time between two samples, with the spans finished per second.
+// interval is the time between two samples, for the picture of a plugin.
 type interval struct {
-	rate, from, to float64 // rate is in spans per second; from and to are shares of historyFor
-	lost           bool
+	rate     float64 // spans per second that the plugin delivered or passed on
+	from, to float64 // place in the picture: 0 is its left end, 1 its right end
+	lost     bool    // spans were lost in this time
 }
 
+// intervals returns the intervals of a plugin, their highest rate, and the number of spans that
+// were lost in them.
 func (h history) intervals(name string) (list []interval, most float64, lost uint64) {
 	if len(h) == 0 {
 		return nil, 0, 0
@@ -86,7 +89,7 @@ func (h history) intervals(name string) (list []interval, most float64, lost uin
 	return list, most, lost
 }
 
-// Size of the picture of five minutes.
+// Size of the picture of a plugin's last five minutes, in its own units.
 const (
 	sparkWidth  = 300
 	sparkHeight = 24

@@ -44,6 +44,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 var contentSecurityPolicy = fmt.Sprintf(
 	"default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", digestOf(style))
 
+// digestOf returns the SHA-256 of a text in base64, as a Content-Security-Policy has it.
 func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return base64.StdEncoding.EncodeToString(sum[:])
@@ -54,16 +55,17 @@ const refreshSeconds = 5
 type page struct {
 	Status
 	Refresh int // seconds between two reloads, or 0 for no reload
-	// Traces are the last traces. Empty if there are none, or if the page shows no traces.
+	// Traces are the drawings of the last traces. It is empty if there are none, or if
+	// ShowTraces is false.
 	Traces     template.HTML
 	ShowTraces bool
 	past       history
 }
 
-// Rate returns the spans per second of a plugin, or "".
+// Rate returns the number of spans per second of a plugin, or "" if it is unknown.
 func (p page) Rate(x Plugin) string { return p.past.rate(x, p.Time) }
 
-// Spark returns the picture of a plugin's last five minutes, and a text for it.
+// Spark returns HTML with the picture of a plugin's last five minutes, and a text below it.
 func (p page) Spark(x Plugin) template.HTML {
 	svg, text := p.past.spark(x.Name)
 	if svg == "" {

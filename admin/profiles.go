@@ -14,15 +14,16 @@ import (
 // pathProfiles is the path that `go tool pprof` requests.
 const pathProfiles = "/debug/pprof/"
 
-// Duration of timed profiles: the default and the maximum, in seconds.
+// Duration of a CPU profile or an execution trace in seconds: the default, and the largest
+// allowed value.
 const (
 	profileSeconds    = 30
 	maxProfileSeconds = 120
 )
 
-// serveProfile answers like net/http/pprof. That package is not imported, because it
-// would add profiles to http.DefaultServeMux in every program that imports this
-// package. The command line is not served, because it may hold secrets.
+// serveProfile answers like net/http/pprof. This package does not import net/http/pprof, which
+// would add profiles to http.DefaultServeMux in every program. serveProfile does not serve the
+// command line, because it may hold secrets.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, pathProfiles)
 	switch name {
@@ -63,8 +64,8 @@ func serveTimed(w http.ResponseWriter, r *http.Request, start func() error, stop
 		seconds = n
 	}
 	wait := time.Duration(seconds) * time.Second
-	// The server's write timeout is too short for a profile. Servers without deadlines
-	// return an error here, which does not matter.
+	// The server's write timeout is too short for a profile. The error is ignored, because it
+	// only means that the server has no deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + writeTimeout))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if err := start(); err != nil {

@@ -8,8 +8,8 @@ type Relay struct {
 	Endpoints []string `json:"endpoints"`
 	// Connections counts the open connections by protocol, "grpc" or "http".
 	Connections map[string]int `json:"connections"`
-	// Requests counts the answered requests by protocol and gRPC code. HTTP requests are
-	// counted by gRPC code, too.
+	// Requests counts the answered requests, by protocol and by gRPC code. A request by HTTP is
+	// also counted by a gRPC code.
 	Requests map[string]map[string]uint64 `json:"requests"`
 	// Spans counts the spans that were taken, by protocol.
 	Spans map[string]uint64 `json:"spans"`
@@ -35,8 +35,8 @@ type RelaySender struct {
 	Requests   uint64 `json:"requests"`
 	PushedBack uint64 `json:"pushed_back"`
 	Spans      uint64 `json:"spans"`
-	// Lost counts the lost spans of this program, by reason as in Relay.Lost. Null if it has
-	// lost none.
+	// Lost counts the spans that this program has lost, by reason as in Relay.Lost. It is
+	// omitted if the program has lost none.
 	Lost map[string]uint64 `json:"lost,omitempty"`
 }
 

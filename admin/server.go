@@ -22,7 +22,7 @@ import (
 const (
 	readTimeout    = 5 * time.Second
 	writeTimeout   = 10 * time.Second
-	idleTimeout    = 90 * time.Second // longer than the usual minute between two scrapes
+	idleTimeout    = 90 * time.Second // longer than the minute that usually lies between two scrapes
 	maxHeaderBytes = 16 << 10
 	// listenTimeout bounds the lookup of a host name.
 	listenTimeout = 2 * time.Second
@@ -40,11 +40,11 @@ type Server struct {
 	http      *http.Server
 	done      sync.WaitGroup
 	stop      chan struct{} // closed to end the method sample
-	once      sync.Once     // closes stop
+	once      sync.Once     // closes the channel stop
 
 	mu      sync.Mutex
-	bound   net.Addr
-	started bool
+	bound   net.Addr // address of the listener; nil before Start
+	started bool     // Start or Shutdown was called
 }
 
 // NewServer returns a server for cfg.Addr that is not started. For stats, see [Handler].
@@ -57,17 +57,8 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	var opts []Option
-	if name, _, err := net.SplitHostPort(cfg.Addr); err == nil && name != "" {
-		opts = append(opts, WithHosts(name))
-	}
-	if cfg.Profiles {
-		opts = append(opts, WithProfiles())
-	}
-	o := options{additions: &additions{registry: prometheus.NewRegistry()}}
-	for _, opt := range opts {
-		opt.apply(&o)
-	}
+	name, _, _ := net.SplitHostPort(cfg.Addr) // Validate has checked the address
+	o := options{hosts: []string{name}, profiles: cfg.Profiles, additions: &additions{registry: prometheus.NewRegistry()}}
 	s := &snapshots{read: stats, additions: o.additions}
 	return &Server{
 		addr:      cfg.Addr,
@@ -86,10 +77,9 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	}, nil
 }
 
-// Start listens, and answers requests in the background. It blocks while it looks up a
-// host name and binds the port: until ctx ends, and two seconds at most. It returns an
-// error if the address is not available, or if the server was started or shut down
-// before.
+// Start listens, and answers requests in the background. It blocks while it looks up a host
+// name, until ctx ends or two seconds have passed. It returns an error if the address is not
+// available, or if the server was started or shut down before.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +105,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// sample reads the statistics periodically, for the history of the page.
+// sample takes a snapshot of the statistics every five seconds, for the history on the page.
 func (s *Server) sample() {
 	every := time.NewTicker(sampleEvery)
 	defer every.Stop()
@@ -199,7 +189,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	if err := s.http.Shutdown(ctx); err != nil {
-		// A slow client or a profile is cut off; no data is lost.
+		// Close cuts answers to slow clients and running profiles. No spans are lost by that.
 		_ = s.http.Close()
 	}
 	s.done.Wait()

@@ -41,8 +41,8 @@ type Status struct {
 	// Sampling is the sampler of the process. Omitted if the process does not sample, as
 	// a relay, or tracing is off.
 	Sampling *Sampling `json:"sampling,omitempty"`
-	// Deployments are the deployments of package serving in this process. Omitted if
-	// there are none.
+	// Deployments are the deployments of package serving that this process runs or calls.
+	// Omitted if there are none.
 	Deployments []Deployment `json:"deployments,omitempty"`
 	// Relay is the relay of this process. Omitted if there is none.
 	Relay *Relay `json:"relay,omitempty"`
@@ -52,9 +52,9 @@ type Status struct {
 type Sampling struct {
 	// Sampler is the name of the sampler, in the words of OTEL_TRACES_SAMPLER.
 	Sampler string `json:"sampler"`
-	// Ratio is the share, from 0 to 1, that is sampled of the traces that begin here.
+	// Ratio is the share of the traces that begin in this process that is sampled, from 0 to 1.
 	Ratio float64 `json:"ratio"`
-	// TrustInbound is true if the sampled flag of an inbound context decides.
+	// TrustInbound reports that the sampled flag of an inbound trace context decides.
 	TrustInbound bool `json:"trust_inbound"`
 }
 
@@ -127,9 +127,8 @@ type Spans struct {
 	Accepted uint64 `json:"accepted"`
 	// Refused counts spans by reason. Never null.
 	Refused map[string]uint64 `json:"refused"`
-	// PushedBack counts spans of requests that the host refused with host.ErrFull. The
-	// senders still have these spans, so they are in none of the other counts. Omitted if
-	// 0.
+	// PushedBack counts spans of requests that the host refused with host.ErrFull. Their
+	// senders still have these spans, so no other count includes them. Omitted if 0.
 	PushedBack uint64 `json:"pushed_back,omitempty"`
 }
 
@@ -221,8 +220,8 @@ type Plugin struct {
 	// OutputDroppedLines counts lines of the plugin's output that did not reach the
 	// service's standard output.
 	OutputDroppedLines uint64 `json:"output_dropped_lines"`
-	// HeldBytes is the memory of the batches that wait for this plugin. A batch counts
-	// in full for each plugin.
+	// HeldBytes is the memory of the batches that wait for this plugin, in bytes. If a batch
+	// waits for several plugins, it counts completely for each of them.
 	HeldBytes int64 `json:"held_bytes"`
 }
 
@@ -291,7 +290,7 @@ func (s PluginSpans) Done() uint64 {
 // Lost returns the number of rejected and dropped spans.
 func (s PluginSpans) Lost() uint64 { return total.Of(s.Rejected) + total.Of(s.Dropped) }
 
-// started is the approximate start time of this process.
+// started is the time at which this package was initialized, soon after the process started.
 var started = time.Now()
 
 func newStatus(s host.Stats, at time.Time) Status {
@@ -426,6 +425,7 @@ func build() (version, revision string) {
 	return version, revision
 }
 
+// notNil returns counts, or an empty map for nil, so that the JSON form has no null.
 func notNil(counts map[string]uint64) map[string]uint64 {
 	if counts == nil {
 		return map[string]uint64{}

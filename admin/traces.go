@@ -12,8 +12,8 @@ import (
 // shownTraces is the number of traces on the page.
 const shownTraces = 10
 
-// drawTraces draws the newest traces of encoded requests, which are ordered oldest first.
-// It reads only the newest requests that it needs.
+// drawTraces draws the newest traces in encoded requests, which are sorted by age, the oldest
+// first. It decodes only as many of the newest requests as it needs.
 func drawTraces(requests [][]byte) template.HTML {
 	var spans []*waterfall.Span
 	var groups []*waterfall.Group
