@@ -7,25 +7,26 @@ import (
 )
 
 // An attributeIndex lists the places of the attributes of one message. A Request keeps
-// only the index of the message that was searched last, because most callers ask for
-// several attributes of a message. Each edit searches, too.
+// only the index of the message in which an attribute was searched last, because most callers
+// ask for several attributes of the same message. Each edit of an attribute searches, too.
 type attributeIndex struct {
 	of     owner
-	made   bool
+	made   bool // of and places are set
 	places []place
-	// searches counts the searches. byKey is an index of the places by key, nil if it would
-	// cost more than it saves.
+	// searches is the number of searches in this index. byKey has the places by their key. It
+	// is nil while it would cost more than it saves.
 	searches int
 	byKey    map[string]places
 }
 
-// A place is the position of one attribute. All fields are offsets from the start of the
-// message: of the attribute's field, and of the key and the value in it. value is -1 if
-// the attribute does not have the form of plainKeyValue. Then the attribute must be read
-// again.
+// A place is the position of one attribute. Its fields are offsets from the start of the
+// message. start and end are the limits of the attribute's field. key and keyEnd are the limits
+// of the key, and value is the start of the value. value is -1 if the attribute does not have
+// the usual form (plainKeyValue), so that it must be parsed again to find its value.
 type place struct{ start, key, keyEnd, value, end int32 }
 
-// places are the indexes of the first and the last attribute with a key, or -1.
+// places holds the indexes of the first and the last attribute with the same key. Both are -1
+// if there is none.
 type places struct{ first, last int }
 
 func (p *places) add(i int) {
@@ -35,14 +36,14 @@ func (p *places) add(i int) {
 	p.last = i
 }
 
-// A message with more than manyAttributes is indexed by key after manySearches. Otherwise
-// each edit of a message with many attributes would compare all keys.
+// After more than manySearches in a message with more than manyAttributes, the attributes are
+// indexed by key. Otherwise each edit of such a message would compare all keys.
 const (
 	manyAttributes = 32
 	manySearches   = 16
 )
 
-// attributesOf returns the index of message o with content p.
+// attributesOf returns the index of the message o. p is the content of the message.
 func (r *Request) attributesOf(o owner, p part) *attributeIndex {
 	d := &r.attrIndex
 	if d.made && d.of == o {
@@ -64,9 +65,9 @@ func (r *Request) attributesOf(o owner, p part) *attributeIndex {
 	return d
 }
 
-// addPlain adds consecutive attributes from pos on, up to the first that lacks the usual
-// form: less than 128 bytes, a key and then a value. It returns the offset after the added
-// attributes.
+// addPlain adds the places of consecutive attributes from pos on. It stops at the first field
+// that is no attribute in the usual form: less than 128 bytes, with a key and then a value. It
+// returns the offset of that field. tag is the tag of an attribute.
 func (d *attributeIndex) addPlain(raw []byte, pos int, tag byte) int {
 	for pos+3*plainHead <= len(raw) && raw[pos] == tag && raw[pos+1] < oneByte {
 		body := pos + plainHead
@@ -84,7 +85,7 @@ func (d *attributeIndex) addPlain(raw []byte, pos int, tag byte) int {
 	return pos
 }
 
-// placeOf returns the place of the KeyValue at c.
+// placeOf returns the place of the attribute at which the cursor is.
 func (r *Request) placeOf(c *cursor) place {
 	at := place{start: int32(c.start), end: int32(c.pos)}
 	body := int32(c.body)
@@ -100,7 +101,8 @@ func (r *Request) placeOf(c *cursor) place {
 	return at
 }
 
-// search finds a key in the bytes of message o with content p.
+// search finds the attributes with a key in the message o. p is the content of the message. The
+// edits are ignored.
 func (r *Request) search(o owner, p part, key string) places {
 	d := r.attributesOf(o, p)
 	d.searches++
@@ -122,6 +124,7 @@ func (r *Request) search(o owner, p part, key string) places {
 	return found
 }
 
+// index returns the places by their key. p is the content of the message.
 func (d *attributeIndex) index(p part) map[string]places {
 	all := make(map[string]places, len(d.places))
 	for i, at := range d.places {
@@ -163,9 +166,9 @@ func (r *Request) firstOffset(v View, key string) int32 {
 // plainHead is the number of bytes of the tag and the length of a short field.
 const plainHead = 2
 
-// plainKeyValue reads a KeyValue in the form that all known senders write: a key of
-// less than 128 bytes, then one value of less than 16 KiB. It returns the offsets of
-// the key's end and of the value's content.
+// plainKeyValue reads a KeyValue in the usual form, which all known senders write: a key of
+// less than 128 bytes, then one value of less than 16 KiB. It returns the offsets of the end
+// of the key and of the content of the value. It reports false for another form.
 func plainKeyValue(kv []byte) (keyEnd, value int, ok bool) {
 	const (
 		tagKey   = field.KeyValueKey<<3 | byte(protowire.BytesType)
@@ -190,8 +193,8 @@ func plainKeyValue(kv []byte) (keyEnd, value int, ok bool) {
 	return keyEnd, value, value+length == len(kv)
 }
 
-// keyValue returns the key and the value of a KeyValue. As in protobuf, the last of
-// several keys counts, and several values merge.
+// keyValue returns the key and the value of a KeyValue. If it has several keys, the last key
+// counts. If it has several values, they merge. Protobuf demands both.
 func (r *Request) keyValue(p part) (key, value part) {
 	if keyEnd, at, ok := plainKeyValue(p.raw); ok {
 		return part{p.raw[plainHead:keyEnd:keyEnd], p.base + plainHead}, part{p.raw[at:], p.base + at}

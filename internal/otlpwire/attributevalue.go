@@ -8,9 +8,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// value writes the content of an AnyValue. It writes a member of the oneof even if the
-// member is zero. Scalars do not allocate. Slices, maps and bytes do, because the methods
-// of attribute.Value copy them.
+// value writes v as the content of an AnyValue. It writes the member of the oneof even if the
+// member is zero, so that its type is known. It allocates only for slices, maps and bytes,
+// because the methods of attribute.Value copy them.
 func (w *Writer) value(v *attribute.Value) {
 	switch v.Type() {
 	case attribute.STRING:
@@ -54,8 +54,8 @@ func writeArray[T any](w *Writer, members []T, toValue func(T) attribute.Value) 
 	w.Message(field.AnyArray, all)
 }
 
-// ValueHeap estimates the bytes of heap that v refers to: its text, or its members with
-// their texts. It does not allocate for scalars.
+// ValueHeap estimates the bytes of heap memory to which v refers: its text, or its members
+// with their texts. It allocates only for slices, maps and bytes.
 func ValueHeap(v *attribute.Value) int {
 	const valueBytes, keyValueBytes, textBytes, wordBytes = 48, 64, 16, 8
 	n := 0

@@ -12,10 +12,10 @@ import (
 )
 
 // Check reads all messages of an encoded ExportTraceServiceRequest, to the innermost
-// value, and returns the number of its spans and how many of them are larger than maxSpan
-// bytes. The error names the offset of the first fault: bytes that are no protobuf, a
-// known field of another type, text that is not UTF-8, an id of the wrong length, or
-// messages or groups nested deeper than 100 levels. Servers written with the stock
+// value. It returns the number of the spans, and the number of spans that are larger than
+// maxSpan bytes. The error names the offset of the first fault: bytes that are no protobuf, a
+// known field with a wrong type, text that is not UTF-8, an id of the wrong length, or
+// messages or groups nested deeper than 100 levels. Servers that use the stock protobuf
 // libraries refuse a whole request because of a single such fault. Unknown fields are
 // allowed.
 func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
@@ -28,14 +28,16 @@ func Check(req []byte, maxSpan int) (spans, tooLarge int, err error) {
 // Python.
 const maxLevels = 100
 
+// checker checks one request.
 type checker struct {
 	req             []byte
-	maxSpan         int
+	maxSpan         int // size in bytes above which a span counts as too large
 	spans, tooLarge int
 }
 
-// check reads the message of a form from pos to end in the request, at a depth. Each byte
-// of a request passes through check, so check reads known fields without a cursor.
+// check checks the message from pos to end in the request. of describes its fields, and depth is
+// the number of messages around it. Each byte of a request passes through check, so check reads
+// known fields without a cursor, which would be slower.
 func (c *checker) check(pos, end int, of *form, depth int) error {
 	if of.isKeyValue && depth < maxLevels && isPlain(c.req[pos:end]) {
 		return nil
@@ -47,7 +49,7 @@ func (c *checker) check(pos, end int, of *form, depth int) error {
 		if tag >= 0x80 {
 			tag, n = protowire.ConsumeVarint(raw[pos:])
 		}
-		r := of.rule(tag >> 3) // of no field, if the tag cannot be read
+		r := of.rule(tag >> 3) // the rule of an unknown field if the tag cannot be read
 		if !r.known || r.typ != protowire.Type(tag&7) {
 			var err error
 			if pos, err = c.skip(start, end, r, depth); err != nil {
@@ -98,18 +100,19 @@ func (c *checker) check(pos, end int, of *form, depth int) error {
 	return nil
 }
 
-// fault returns the fault of a field with this content, which is no message.
+// fault returns the fault in the content of a text, an id or another field of bytes.
 func (r *rule) fault(content []byte) fault {
 	switch {
 	case r.text && !utf8.Valid(content):
 		return faultText
-	case r.idBytes > 0 && len(content) > 0 && len(content) != int(r.idBytes): // an id may be empty
+	case r.idBytes > 0 && len(content) > 0 && len(content) != int(r.idBytes): // an empty id is valid
 		return faultID
 	}
 	return faultNone
 }
 
-// skip returns the end of a field that is unknown, or has another type than its rule.
+// skip returns the end of the field at start, which is unknown or does not have the type of its
+// rule r. It returns an error if a known field has a wrong type, or the field is malformed.
 func (c *checker) skip(start, end int, r *rule, depth int) (int, error) {
 	f := cursor{part: part{c.req[:end], 0}, pos: start}
 	switch {
@@ -123,8 +126,9 @@ func (c *checker) skip(start, end int, r *rule, depth int) (int, error) {
 	return f.pos, nil
 }
 
-// nestedGroups returns the depth of the groups in an encoded group, itself included. OTLP has
-// no groups, but the stock libraries count those that they do not know.
+// nestedGroups returns the number of levels of groups in an encoded group, including the group
+// itself. OTLP has no groups, but the stock protobuf libraries count the levels of unknown
+// groups for their limit of the depth.
 func nestedGroups(group []byte) (deepest int) {
 	depth := 0
 	for len(group) > 0 {
@@ -143,7 +147,7 @@ func nestedGroups(group []byte) (deepest int) {
 	return deepest
 }
 
-// count counts a span with its size.
+// count counts a span of this size.
 func (c *checker) count(bytes int) {
 	c.spans++
 	if bytes > c.maxSpan {
@@ -151,9 +155,9 @@ func (c *checker) count(bytes int) {
 	}
 }
 
-// isPlain reports whether a KeyValue is valid and has the usual form: a key and then a
-// value, which is a text, a bool, an integer or a double. Most bytes of a request belong
-// to such a KeyValue.
+// isPlain reports whether a KeyValue is valid and has the usual form: a key and then a value
+// that is a text, a bool, an integer or a double. A KeyValue in another form may be valid, too.
+// Most bytes of a request are in such KeyValues, and isPlain is faster than the method check.
 func isPlain(kv []byte) bool {
 	if len(kv) < 2 || kv[0] != field.KeyValueKey<<3|2 || kv[1] >= 0x80 {
 		return false
@@ -178,7 +182,7 @@ func isPlain(kv []byte) bool {
 	return false
 }
 
-// form is the description of a kind of message.
+// form describes the fields of a type of message.
 type form struct {
 	rules      []rule // indexed by field number
 	isSpan     bool
@@ -186,7 +190,7 @@ type form struct {
 	holdsSpans bool // spans are in the message, or in messages inside
 }
 
-// rule is the description of a field. The zero rule is for an unknown field.
+// rule describes a field of a message. The zero rule is for an unknown field.
 type rule struct {
 	of      *form // form of the message in the field, nil if the field is no message
 	typ     protowire.Type
@@ -207,13 +211,14 @@ func (f *form) rule(num uint64) *rule {
 	return &unknown
 }
 
-// requestForm returns the form of a request. TracesData has the encoding of
-// ExportTraceServiceRequest, and its package links no HTTP gateway.
+// requestForm returns the form of an ExportTraceServiceRequest. It makes the form from
+// TracesData, a message with the same encoding. The package of TracesData links no HTTP gateway.
 var requestForm = sync.OnceValue(func() *form {
 	return formOf(new(tracepb.TracesData).ProtoReflect().Descriptor(), map[protoreflect.FullName]*form{})
 })
 
-// formOf returns the form of a message in OTLP's generated code. known has the forms so far.
+// formOf returns the form of a type of message in OTLP's generated code. known has the forms
+// that are already made, because types of messages contain each other.
 func formOf(message protoreflect.MessageDescriptor, known map[protoreflect.FullName]*form) *form {
 	if f := known[message.FullName()]; f != nil {
 		return f
@@ -243,5 +248,5 @@ func formOf(message protoreflect.MessageDescriptor, known map[protoreflect.FullN
 	return f
 }
 
-// idBytes are the lengths of the ids.
+// idBytes has the lengths of OTLP's ids in bytes, by the name of the field.
 var idBytes = map[protoreflect.Name]uint8{"trace_id": 16, "span_id": 8, "parent_span_id": 8}

@@ -7,31 +7,32 @@ import (
 )
 
 // CheckPatched checks the result of ApplyPatch for a batch and a patch, and returns the
-// number of its spans. It accepts the same results as Check if Check accepts the batch. It
-// skips fields that the patch keeps unchanged in their message. The cost is linear in the
-// bytes of patch and result.
+// number of spans in the result. Check must have accepted the batch. Then CheckPatched returns
+// an error if and only if Check returns one for the result. It is faster than Check, because it
+// skips the fields that the patch has not changed. Its cost is linear in the bytes of patch and
+// result.
 func CheckPatched(batch, patch, result []byte) (spans int, err error) {
 	c := patchChecker{checker: checker{req: result, maxSpan: math.MaxInt}, batch: batch, splices: part{patch, 0}.fields()}
 	err = c.message(0, len(result), requestForm(), 0, &original{cursor: part{batch, 0}.fields()})
 	return c.spans, err
 }
 
-// patchChecker walks a patched batch, and the same messages in the batch before the patch.
-// Both walks and the walk over the splices only move forward.
+// patchChecker walks through the patched batch, and at the same time through the batch before
+// the patch and through the splices of the patch. All three walks only move forward.
 type patchChecker struct {
 	checker // checks the patched batch
 	batch   []byte
 	splices cursor
-	// The bytes from..to of the patched batch are kept from the batch, where they begin at
-	// offset at. after is the splice that follows these bytes. last is set if no splice
-	// follows.
+	// The bytes of the patched batch from offset from to offset to are copied from the batch
+	// before the patch, in which they begin at offset at. The splice after follows these bytes,
+	// unless last is set: then no splice follows.
 	from, to, at int
 	after        splice
 	last         bool
 }
 
-// seek moves to the first kept range that ends after pos. It reports whether the range
-// begins before end.
+// seek moves from, to and at to the first copied range of the patched batch that ends after
+// pos. It reports whether this range begins before end.
 func (c *patchChecker) seek(pos, end int) bool {
 	for c.to <= pos {
 		if c.last {
@@ -44,12 +45,12 @@ func (c *patchChecker) seek(pos, end int) bool {
 	return c.from < end
 }
 
-// nextKept reads the next splice. It returns the number of bytes of the batch that are
-// kept before the splice, or after the last splice.
+// nextKept reads the next splice. It returns the number of bytes that are copied from the batch
+// before this splice, or after the last splice if there is no further splice.
 func (c *patchChecker) nextKept() int {
 	for c.splices.next() {
 		if c.splices.is(patchSplices) {
-			c.after, _ = readSplice(c.splices.here()) // ApplyPatch has accepted it
+			c.after, _ = readSplice(c.splices.here()) // cannot fail, because ApplyPatch has read the splice
 			return int(c.after.keep)
 		}
 	}
@@ -57,15 +58,15 @@ func (c *patchChecker) nextKept() int {
 	return len(c.batch) - c.at
 }
 
-// original walks a message of the batch before the patch. Its offsets are offsets in the
-// batch.
+// original walks through the fields of a message in the batch before the patch. Its offsets are
+// offsets in that batch.
 type original struct {
 	cursor
 	more bool // the cursor is at a field
 }
 
-// find moves to the first field that ends after an offset, and reports whether there is
-// one.
+// find moves to the first field that ends after an offset. It reports whether there is such a
+// field.
 func (o *original) find(offset int) bool {
 	for o.more && o.pos <= offset {
 		o.more = o.next()
@@ -73,9 +74,9 @@ func (o *original) find(offset int) bool {
 	return o.more
 }
 
-// message checks the message of the given form from pos to end in the patched batch. was
-// is the message of the batch, of the same form and depth, from which the first kept bytes
-// come.
+// message checks the message from pos to end in the patched batch. of and depth are as in the
+// method check. was is the message of the same type and depth in the batch before the patch,
+// from which the first copied bytes come.
 func (c *patchChecker) message(pos, end int, of *form, depth int, was *original) error {
 	was.more = was.next()
 	for pos < end {
@@ -95,7 +96,8 @@ func (c *patchChecker) message(pos, end int, of *form, depth int, was *original)
 	return nil
 }
 
-// kept returns the length of the fields from pos on that are kept from was, or 0.
+// kept returns the length of whole fields, from pos on, that were copied unchanged from the
+// message was and need no check. It returns 0 if the field at pos must be checked.
 func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 	if !c.seek(pos, pos+1) {
 		return 0
@@ -105,7 +107,7 @@ func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 		return 0
 	}
 	most := min(c.to, end) - pos
-	if rest := len(was.raw) - at; !of.holdsSpans && rest <= most { // no spans in this message need to be counted
+	if rest := len(was.raw) - at; !of.holdsSpans && rest <= most { // a message without spans, of which the whole rest was copied
 		was.more = false
 		return rest
 	}
@@ -120,7 +122,7 @@ func (c *patchChecker) kept(pos, end int, of *form, was *original) int {
 	return n
 }
 
-// field checks the field f of a message, which is not kept as a whole.
+// field checks the field f of a message. A part of f may be copied from the message was.
 func (c *patchChecker) field(f *cursor, of *form, depth int, was *original) error {
 	r := of.rule(uint64(f.num))
 	if r.of != nil && f.typ == protowire.BytesType && depth < maxLevels && c.seek(f.body, f.pos) {

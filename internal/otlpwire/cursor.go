@@ -6,16 +6,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// part is a piece of a request: the content of a message, and its offset in the
-// request, for errors and edits. Content that an edit made has no offset.
+// part is the content of a message, and its offset in the request. Errors and edits need the
+// offset. Content that an edit has made is not in the request and has the offset 0.
 type part struct {
 	raw  []byte
 	base int
 }
 
-// join returns the content of a message that arrived in two pieces, because protobuf
-// merges messages by concatenation. It copies only if both pieces have content: append
-// allocates, because content in a request has no spare capacity. p must not be used
+// join returns the content of a message that is encoded in two pieces, p and next. Protobuf
+// merges such pieces by concatenation. join allocates only if both pieces have content. It does
+// not overwrite the request, because p.raw has no spare capacity. The caller must not use p
 // afterwards.
 func (p part) join(next part) part {
 	if len(p.raw) == 0 {
@@ -24,22 +24,20 @@ func (p part) join(next part) part {
 	return part{append(p.raw, next.raw...), p.base}
 }
 
-// cursor walks the fields of a message. After next, start is the offset of the field's tag
-// in the part, and pos the offset of its end. next decodes the frequent fields without a
-// call of another function, because all reads use it.
+// cursor walks through the fields of a message. The method next moves it to the next field.
 type cursor struct {
 	part
-	pos   int
-	start int
-	body  int    // offset of the content of a BytesType field
-	bits  uint64 // value of a VarintType, Fixed32Type or Fixed64Type field
-	num   uint32
-	typ   protowire.Type
-	fault fault
+	pos   int            // offset in the part of the end of the field
+	start int            // offset in the part of the tag of the field
+	body  int            // offset of the content of a BytesType field
+	bits  uint64         // value of a VarintType, Fixed32Type or Fixed64Type field
+	num   uint32         // number of the field
+	typ   protowire.Type // type of the field
+	fault fault          // fault that has ended the walk
 }
 
-// A fault is the reason for which a field cannot be read. It is a number, so that a cursor
-// stays small.
+// A fault is the reason for which a field cannot be read. It is a number and not an error, so
+// that a cursor stays small.
 type fault uint8
 
 const (
@@ -50,7 +48,7 @@ const (
 	faultFixed
 	faultGroup
 
-	// Only Check looks for these faults.
+	// Only Check and CheckPatched look for the following faults.
 	faultType
 	faultText
 	faultID
@@ -69,10 +67,12 @@ var faultTexts = [...]string{
 	faultDepth:  "messages nested too deep",
 }
 
+// fields returns a cursor before the first field.
 func (p part) fields() cursor { return cursor{part: p} }
 
-// next moves to the next field and reports whether there is one. At a fault, pos stays
-// at the tag of the malformed field.
+// next moves to the next field, and reports whether there is one. If the next field is
+// malformed, pos stays at its tag. next decodes fields of BytesType without calling another
+// function, because all reads use it.
 func (c *cursor) next() bool {
 	raw, pos := c.raw, c.pos
 	if pos >= len(raw) {
@@ -114,8 +114,8 @@ func (c *cursor) next() bool {
 	return true
 }
 
-// other reads a field with a type other than BytesType. It skips groups. OTLP has none, but
-// an unknown field may be a group.
+// other reads a field that is not of BytesType, from pos on, after its tag. It skips a group:
+// OTLP has no groups, but an unknown field may be a group.
 func (c *cursor) other(pos int) bool {
 	var n int
 	wrong := faultFixed
@@ -140,29 +140,32 @@ func (c *cursor) other(pos int) bool {
 	return true
 }
 
-// is reports whether the current field has this number and holds a message, text or
-// bytes. As in protobuf, a known number with another type is an unknown field.
+// is reports whether the current field has this number and is of BytesType, which is the type
+// of messages, texts and bytes. In protobuf, a field with a known number and another type is an
+// unknown field.
 func (c *cursor) is(num uint32) bool { return c.num == num && c.typ == protowire.BytesType }
 
+// isVarint reports whether the current field has this number and is of VarintType.
 func (c *cursor) isVarint(num uint32) bool { return c.num == num && c.typ == protowire.VarintType }
 
 // content returns the content of the current field, of BytesType.
 func (c *cursor) content() []byte { return c.raw[c.body:c.pos:c.pos] }
 
-// here returns the content of the current field with its offset.
+// here returns the content of the current field, which is of BytesType, with its offset.
 func (c *cursor) here() part { return part{c.content(), c.base + c.body} }
 
 // at returns the offset of the current field in the request.
 func (c *cursor) at() int { return c.base + c.start }
 
+// fail records a fault of the field at start. It returns false, for the method next.
 func (c *cursor) fail(f fault) bool {
 	c.fault = f
 	c.pos = c.start
 	return false
 }
 
-// err returns the fault that ended the walk, with its offset. It returns nil at the end of
-// the message.
+// err returns an error for the fault that has ended the walk. It returns nil if there was no
+// fault.
 func (c *cursor) err() error {
 	if c.fault == faultNone {
 		return nil

@@ -6,13 +6,13 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Cut returns a request with the spans of req from index skip on, at most maxSpans spans.
-// They are nearly as many as fit into maxBytes bytes, but at least one if there is one. A
-// limit of zero means no limit. spans is the number of returned spans; the caller adds it
-// to skip for the next piece. Each piece repeats the resource and the scope of its spans
-// and owns its memory. The spans keep their order. ResourceSpans and ScopeSpans without
-// spans are left out. Unknown fields of the request are in the first piece. Each call
-// parses req; malformed bytes are an error.
+// Cut cuts a piece out of a request: a request with the spans of req from index skip on. The
+// piece has at most maxSpans spans, and at most maxBytes bytes, but at least one span if there is
+// one. A limit of zero means no limit. spans is the number of spans in the piece. The caller
+// adds it to skip to get the next piece. Each piece repeats the resource and the scope of its
+// spans, and does not refer to req. The spans keep their order. A piece has no ResourceSpans and
+// no ScopeSpans without spans. Only the first piece has the unknown fields of the request. Cut
+// parses req in each call, and returns an error for malformed bytes.
 func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err error) {
 	r, err := Parse(req)
 	if err != nil {
@@ -34,8 +34,7 @@ func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err
 	return w.Bytes(), end - skip, nil
 }
 
-// writePiece writes the spans from index start up to index end-1, and the resources and
-// scopes of these spans.
+// writePiece writes the spans from index start to index end-1, with their resources and scopes.
 func (r *Request) writePiece(w *Writer, start, end int) {
 	scopeEnd, resourceEnd := 0, 0
 	for i := end - 1; i >= start; i-- {
@@ -71,12 +70,13 @@ func (r *Request) head(o owner) []byte {
 	return r.without(r.entryPart(o), func(c cursor) bool { return c.is(forms[o.kind+1].field) })
 }
 
-// pieceHead bounds the bytes of the tag and the length of a ResourceSpans or ScopeSpans.
+// pieceHead is the largest size of the tag and the length of a ResourceSpans or a ScopeSpans, in
+// bytes.
 const pieceHead = 6
 
-// pieceEnd returns the end of the piece that begins with span start, within the limits. It
-// counts pieceHead bytes for each head, so the piece may be some bytes smaller than the
-// limit.
+// pieceEnd returns the index after the last span of the piece that begins with span start. It
+// counts pieceHead bytes for each tag and length of a ResourceSpans or a ScopeSpans, so the piece
+// may be some bytes smaller than maxBytes.
 func (r *Request) pieceEnd(start, maxSpans, maxBytes int) int {
 	size, lastScope, lastResource := 0, int32(-1), int32(-1)
 	for i := start; i < len(r.entries[ofSpan]); i++ {

@@ -24,9 +24,9 @@ type Decoded struct {
 	DroppedLinks      uint32
 }
 
-// Decode reads all fields of the span into d in one walk, and ignores the edits. It reuses
-// the memory of d.Attributes. All texts are parts of one copy of the span, so they do not
-// refer to the request.
+// Decode reads all fields of the span into d, faster than the methods of Span. It ignores the
+// edits. It reuses the memory of d.Attributes. The texts in d refer to one copy of the span, and
+// not to the request.
 func (s Span) Decode(d *Decoded) {
 	p := s.part()
 	texts := spanText{string(p.raw), p.base}
@@ -81,20 +81,22 @@ func (s Span) Decode(d *Decoded) {
 	d.Code, d.Message = s.r.status(p)
 }
 
-// spanText is a copy of a span as text, and the span's offset in the request.
+// spanText is a copy of the bytes of a span as a string, and the offset of the span in the
+// request.
 type spanText struct {
 	all  string
 	base int
 }
 
-// of returns a part of the span as text. The part must not be merged from several pieces.
+// of returns a part of the span as a string that refers to t.all. The part must lie in the
+// request, so it must not be the result of part.join.
 func (t spanText) of(p part) string {
 	start := p.base - t.base
 	return t.all[start : start+len(p.raw)]
 }
 
-// decodeAttribute decodes a KeyValue. If it has the usual form, its texts are parts of the
-// argument texts.
+// decodeAttribute decodes the KeyValue p of a span. If p has the usual form (plainKeyValue), the
+// texts in the result refer to the argument texts.
 func (r *Request) decodeAttribute(p part, texts spanText) attribute.KeyValue {
 	keyEnd, at, ok := plainKeyValue(p.raw)
 	if !ok {

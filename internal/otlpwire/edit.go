@@ -9,16 +9,16 @@ import (
 
 // An edit holds the recorded changes of one message.
 type edit struct {
-	first, last           int32            // list of attrEdits, as 1 + index; 0: none
-	count                 int32            // length of that list
-	index                 map[string]int32 // the list by key; nil if it is short
-	firstAdded, lastAdded int32            // list of a span's addedChildren, as 1 + index; 0: none
+	first, last           int32            // ends of a list in Request.attrEdits, as 1 + index; 0 if it is empty
+	count                 int32            // length of this list
+	index                 map[string]int32 // 1 + index in Request.attrEdits, by key; nil if the list is short
+	firstAdded, lastAdded int32            // ends of a list in Request.added, as 1 + index; 0 if it is empty
 
-	named, statused bool
-	inside          bool // an attribute in the bytes, an event or a link was changed
+	named, statused bool // the fields name, or code and message, are set
+	inside          bool // an attribute that was in the bytes, an event or a link was changed
 
-	name    string
-	code    int32
+	name    string // new name of a span or an event
+	code    int32  // new status of a span
 	message string
 }
 
@@ -35,17 +35,17 @@ type attrEdit struct {
 	// start and end are the offsets in Request.encoded of the new KeyValue's content,
 	// which is never empty. end is 0 if the key is deleted.
 	start, end int32
-	at         int32 // offset of the attribute that is replaced; -1: there is none
-	next       int32 // 1 + index of the message's next attrEdit, in the order of the calls
+	at         int32 // offset of the attribute that is replaced or deleted; -1 if there is none
+	next       int32 // 1 + index of the message's next attrEdit, in the order of the calls; 0 if it is the last
 }
 
 func (e *attrEdit) deleted() bool { return e.end == 0 }
 
-// isAdded reports whether the edit adds an attribute that the bytes do not have.
+// isAdded reports whether the edit adds an attribute whose key the message did not have.
 func (e *attrEdit) isAdded() bool { return e.at < 0 && !e.deleted() }
 
-// replaces reports whether the new attribute replaces the attribute at c. If several
-// attributes have the key, only the first is replaced. The others are removed.
+// replaces reports whether the new attribute replaces the attribute at c. If several attributes
+// of the message have the key, the first is replaced, and the further attributes are removed.
 func (e *attrEdit) replaces(c *cursor) bool { return !e.deleted() && int(e.at) == c.at() }
 
 // content returns the content of the new KeyValue, empty if the key is deleted.
@@ -53,15 +53,15 @@ func (e *attrEdit) content(r *Request) part { return part{raw: r.encoded[e.start
 
 // An addedChild is an event or a link that was added to a span.
 type addedChild struct {
-	of         owner // the field at is the length of the request plus the index in Request.added
+	of         owner // its field at is the length of the request plus the index in Request.added
 	start, end int32 // range of the content in Request.encoded
-	next       int32 // 1 + index of the span's next addedChild
+	next       int32 // 1 + index of the span's next addedChild; 0 if it is the last
 }
 
 func (a *addedChild) content(r *Request) []byte { return r.encoded[a.start:a.end:a.end] }
 
-// editOf returns the edit of a message, nil if there is none. The pointer is valid until
-// the next call of touch.
+// editOf returns the edit of a message, or nil if it has none. The pointer is valid until the
+// next call of touch.
 func (r *Request) editOf(o owner) *edit {
 	if len(r.edits) == 0 {
 		return nil
@@ -82,8 +82,8 @@ func (r *Request) editAt(i int32) *edit {
 	return &r.edits[i-1]
 }
 
-// touch returns the edit of a message, and makes a new one if there is none. For a new
-// edit, it marks all entries that contain the message, for AppendTo.
+// touch returns the edit of a message. If the message has none, touch adds an edit, and marks
+// the entries that contain the message, so that AppendTo rewrites them.
 func (r *Request) touch(o owner) *edit {
 	if e := r.editOf(o); e != nil {
 		return e
@@ -112,7 +112,7 @@ func (r *Request) touch(o owner) *edit {
 	return &r.edits[i-1]
 }
 
-// edited returns the attrEdit of a key, nil if there is none.
+// edited returns the attrEdit of a key in the message of v, or nil if there is none.
 func edited[K string | []byte](v View, key K) *attrEdit {
 	if list := v.r.editOf(v.of); list != nil {
 		return editIn(v.r, list, key)
@@ -120,7 +120,7 @@ func edited[K string | []byte](v View, key K) *attrEdit {
 	return nil
 }
 
-// editIn returns the attrEdit of a key in a list, nil if there is none.
+// editIn returns the attrEdit of a key in an edit (list), or nil if there is none.
 func editIn[K string | []byte](r *Request, list *edit, key K) *attrEdit {
 	if list.index != nil {
 		return r.attrEditAt(list.index[string(key)])
@@ -133,6 +133,7 @@ func editIn[K string | []byte](r *Request, list *edit, key K) *attrEdit {
 	return nil
 }
 
+// attrEditAt returns the attrEdit for 1 + its index, or nil for 0.
 func (r *Request) attrEditAt(i int32) *attrEdit {
 	if i == 0 {
 		return nil
@@ -140,7 +141,7 @@ func (r *Request) attrEditAt(i int32) *attrEdit {
 	return &r.attrEdits[i-1]
 }
 
-// record adds an edit of an attribute to the edits of the message.
+// record adds an attrEdit to the edit of the message.
 func (v View) record(e attrEdit) {
 	r := v.r
 	list := r.touch(v.of)
@@ -165,7 +166,8 @@ func (v View) record(e attrEdit) {
 	}
 }
 
-// addChild records an event or a link that is added to s, after all others of its kind.
+// addChild records that an event or a link is added to s. It comes after the span's other
+// events or links.
 func (r *Request) addChild(k kind, s Span, content []byte) {
 	e := r.touch(s.of)
 	start, end := r.keep(content)
@@ -184,6 +186,7 @@ func (r *Request) addChild(k kind, s Span, content []byte) {
 // in bytes.
 const maxKeptWriter = 64 << 10
 
+// emptyWriter returns the writer of the request, without content.
 func (r *Request) emptyWriter() *Writer {
 	r.writer.Reset(maxKeptWriter)
 	return &r.writer
@@ -193,7 +196,7 @@ func (r *Request) emptyWriter() *Writer {
 // there.
 func (r *Request) encode(kv attribute.KeyValue) (start, end int32) {
 	w := r.emptyWriter()
-	r.scratch = kv // the writer needs a value on the heap
+	r.scratch = kv // the writer needs a pointer, and kv itself would escape to the heap
 	w.keyValue(&r.scratch)
 	r.scratch = attribute.KeyValue{}
 	return r.keep(w.Bytes())

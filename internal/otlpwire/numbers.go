@@ -33,7 +33,7 @@ func StatusNumber(c codes.Code) int32 {
 	return 0
 }
 
-// StatusCode returns the status code of OTLP's number, Unset for an unknown number.
+// StatusCode returns the status code for OTLP's number. It returns Unset for an unknown number.
 func StatusCode(number int32) codes.Code {
 	switch number {
 	case statusOK:

@@ -15,27 +15,27 @@ const (
 	spliceRemove = 2
 	spliceInsert = 3
 
-	spliceHead = 12 // bytes for the tags, lengths and numbers of a Splice, seldom more
+	spliceHead = 12 // usual size of the tags, lengths and numbers of a Splice, in bytes
 )
 
-// MaxPatched is the largest request that ApplyPatch makes, in bytes.
+// MaxPatched bounds the size of the result of ApplyPatch, in bytes.
 const MaxPatched = 64 << 20
 
-// A keptRange is a part of the request that is also in the edited request.
+// A keptRange is a range of bytes of the request that the edited request has, too.
 type keptRange struct {
 	start, end int // offsets in the request
-	before     int // number of bytes that the whole patch inserts before the range
+	before     int // number of bytes that the patch inserts before the range, all splices together
 }
 
-// keptRanges lists the kept ranges of a patch, in the order of the request.
+// keptRanges lists the ranges of the request that a patch keeps, in the order of the request.
 type keptRanges struct {
 	list  []keptRange
 	bytes int // sum of the lengths in list
 }
 
-// add records that b, which begins at index at of raw, is kept. inserted is the number of
-// bytes that the patch inserts before b, in all. add returns false if b is other memory than
-// raw at that index, or begins before the end of the bytes kept so far.
+// add records that the patch keeps b, which begins at index at of the request raw. inserted is
+// the number of bytes that the patch inserts before b, all splices together. add returns false
+// if b is not a part of raw, or begins before the end of the last kept range.
 func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
 	if len(b) == 0 {
 		return true
@@ -59,16 +59,16 @@ func (k *keptRanges) add(raw, b []byte, at, inserted int) bool {
 	return true
 }
 
-// move adds n to the field before of all ranges from index first on.
+// move adds n to the field before of each range from index first on.
 func (k *keptRanges) move(first, n int) {
 	for i := first; i < len(k.list); i++ {
 		k.list[i].before += n
 	}
 }
 
-// AppendPatch appends the edits to dst as an encoded Patch of the plugin contract, and
-// returns the longer slice. ApplyPatch with the bytes given to Parse and this patch
-// returns the bytes that AppendTo returns. The patch of a request without edits is empty.
+// AppendPatch appends the edits to dst, encoded as a Patch of the plugin contract, and returns
+// the longer slice. If ApplyPatch applies this patch to the bytes that Parse got, its result is
+// the result of AppendTo. The patch of a request without edits is empty.
 func (r *Request) AppendPatch(dst []byte) []byte {
 	if !r.Edited() {
 		return dst
@@ -92,6 +92,7 @@ func (r *Request) AppendPatch(dst []byte) []byte {
 	return dst
 }
 
+// appendSplice appends an encoded Splice to a Patch.
 func appendSplice(dst []byte, keep, remove int, insert []byte) []byte {
 	size := sizeNumber(spliceKeep, keep) + sizeNumber(spliceRemove, remove)
 	if len(insert) > 0 {
@@ -126,7 +127,7 @@ func appendNumber(dst []byte, num protowire.Number, n int) []byte {
 // the batch, or makes a batch of more than MaxPatched bytes. CheckPatched checks the
 // result, which may be any bytes. dst must not overlap batch or patch.
 func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
-	// Each splice is longer than the bytes that it inserts.
+	// This capacity is enough, because a patch is longer than the bytes that it inserts.
 	result := slices.Grow(dst, min(len(batch)+len(patch), MaxPatched))
 	size := 0
 	c := part{patch, 0}.fields()
@@ -157,7 +158,7 @@ func ApplyPatch(dst, batch, patch []byte) ([]byte, error) {
 
 // splice is a decoded Splice.
 type splice struct {
-	keep, remove uint64 // numbers of bytes, at most 32 bits
+	keep, remove uint64 // numbers of bytes; they fit into 32 bits
 	insert       []byte
 }
 

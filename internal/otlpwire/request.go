@@ -11,43 +11,43 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Request is a view of the bytes of one ExportTraceServiceRequest, with the edits
-// recorded on it. Parse makes a Request. It is not safe for concurrent use, not even for
-// reading. Span, Resource, Scope, Event and Link are small views into it, passed by
-// value. Two views are equal if they are of the same message of the same request.
+// Request gives access to the bytes of one ExportTraceServiceRequest, and records edits of it.
+// Parse makes a Request. It is not safe for concurrent use, not even for reading. Span,
+// Resource, Scope, Event and Link are views: small values that refer to a message in the
+// Request. Two views are equal (==) if they refer to the same message.
 type Request struct {
 	raw      []byte
 	entries  [ofEvent][]entry // entries of resources, scopes and spans, in the order of the bytes
 	dropped  int              // number of dropped spans
-	released bool             // Release was called after edits; all spans then count as dropped
+	released bool             // Release was called after an edit; all spans then count as dropped
 
 	*storage
-	merged [ofSpan]mergedMessage // the resource and the scope that were read last, merged from their pieces
+	merged [ofSpan]mergedMessage // the resource and the scope that were read last
 
 	names map[string]string // interned strings
 	err   error
 }
 
-// storage is the memory of edits and searches. It is pooled: otherwise it would be a
-// third of the garbage of an edited batch.
+// storage is the memory of the edits and searches of a Request. It comes from a pool, because it
+// would otherwise be a third of the garbage of an edited batch.
 type storage struct {
 	edits      []edit
 	attrEdits  []attrEdit
-	childEdits map[int32]int32 // 1 + index in edits, by the offset of the event or link
+	childEdits map[int32]int32 // 1 + index in edits, by the field owner.at of an event or a link
 	added      []addedChild
-	encoded    []byte         // attributes, events and links that were set or added; append only
-	attrIndex  attributeIndex // index of the message that was searched last
+	encoded    []byte         // encoded attributes, events and links that edits set or added; it only grows
+	attrIndex  attributeIndex // index of the message in which an attribute was searched last
 	writer     Writer
 	scratch    attribute.KeyValue // attribute that the writer encodes
-	kept       []keptRange        // of the last patch
-	inserts    []byte             // of the last patch
+	kept       []keptRange        // memory for the next patch
+	inserts    []byte             // memory for the next patch
 }
 
 var storages = sync.Pool{New: func() any { return new(storage) }}
 
-// Release returns the memory of the edits to a pool. Results of earlier reads stay valid.
-// If the request was edited, later reads find empty spans, because the bytes given to
-// Parse may hold text that an edit removed.
+// Release returns the memory of the edits to a pool. Results of earlier reads stay valid. If the
+// request was edited, later reads find empty spans: without the edits, they would return text
+// that an edit has removed.
 func (r *Request) Release() {
 	if r.Edited() {
 		for _, list := range r.entries {
@@ -64,7 +64,8 @@ func (r *Request) Release() {
 	storages.Put(s)
 }
 
-// emptied returns the list cleared for reuse, or nil if it is larger than 2 MiB.
+// emptied clears a list and returns it with length 0, to use its memory again. It returns nil if
+// the memory is larger than 2 MiB.
 func emptied[T any](list []T) []T {
 	const most = 2 << 20 // limit in bytes
 	if cap(list) > most/int(reflect.TypeFor[T]().Size()) {
@@ -74,19 +75,21 @@ func emptied[T any](list []T) []T {
 	return list[:0]
 }
 
+// kind is the type of a message of which there are views.
 type kind uint8
 
 const (
-	ofResource kind = iota // also the kind of its ResourceSpans
-	ofScope                // also the kind of its ScopeSpans
+	ofResource kind = iota // also the kind of a ResourceSpans, which contains the resource
+	ofScope                // also the kind of a ScopeSpans, which contains the scope
 	ofSpan
 	ofEvent
 	ofLink
 )
 
-// forms lists field numbers for each kind of message. field is the field that holds the
-// message; for a resource and a scope it is the field of its ResourceSpans or ScopeSpans.
-// attributes, dropped and name are fields of the message, 0 if the kind has no such field.
+// forms lists field numbers for each kind of message. field is the number of the field that
+// holds the message. For a resource or a scope, it is the number of the field that holds its
+// ResourceSpans or ScopeSpans. attributes, dropped and name are the numbers of fields in the
+// message, or 0 if the kind has no such field. dropped counts dropped attributes.
 var forms = [...]struct{ field, attributes, dropped, name uint32 }{
 	ofResource: {field.RequestResourceSpans, field.ResourceAttributes, field.ResourceDroppedAttributes, 0},
 	ofScope:    {field.ResourceSpansScopeSpans, field.ScopeAttributes, field.ScopeDroppedAttributes, field.ScopeName},
@@ -102,18 +105,18 @@ type entry struct {
 	first      int32 // index of the first entry that this entry contains
 	dropped    int32 // number of dropped spans in this entry; 1 for a dropped span
 	edit       int32 // 1 + index in edits; 0 if there is none
-	touched    bool  // this entry, or a message in it, was edited
+	touched    bool  // this entry, or a message inside it, was edited
 }
 
-// maxRequest is the largest request that Parse accepts, because offsets have 32 bits.
-// gRPC's limit of 64 MiB is far below.
+// maxRequest is the size in bytes of the largest request that Parse accepts, because offsets
+// have 32 bits. Requests by gRPC are smaller, because they have at most 64 MiB.
 const maxRequest = 1<<31 - 1
 
-// Parse finds the spans of req. The Request and everything read from it refer to req,
-// which must not change while they are used. Malformed bytes outside of spans, resources
-// and scopes are an error that names the offset. A fault inside a span, a resource or a
-// scope is found when this part is read, see Err. Parse makes a fixed number of
-// allocations.
+// Parse finds the spans of req. The Request, and bytes that are read from it, refer to req,
+// which must not change while they are used. Parse returns an error, with the offset, for
+// malformed bytes outside of spans, resources and scopes. A fault inside a span, a resource or a
+// scope is found when this message is read, see Err. The number of allocations does not depend
+// on the request.
 func Parse(req []byte) (*Request, error) {
 	if len(req) > maxRequest {
 		return nil, fmt.Errorf("request of %d bytes: at most %d are read", len(req), maxRequest)
@@ -129,7 +132,7 @@ func Parse(req []byte) (*Request, error) {
 	return r, walk(part{req, 0}, ofResource, r.index) // cannot fail: the same walk succeeded before
 }
 
-// index adds an entry for the message p.
+// index adds an entry for the message p, which is of kind k.
 func (r *Request) index(k kind, p part) {
 	e := entry{start: int32(p.base), end: int32(p.base + len(p.raw))}
 	if k > ofResource {
@@ -141,7 +144,8 @@ func (r *Request) index(k kind, p part) {
 	r.entries[k] = append(r.entries[k], e)
 }
 
-// firstSpan returns the index of the first span in or after the i-th entry of kind k.
+// firstSpan returns the index of the first span inside the i-th entry of kind k. If the entry has
+// no span, it returns the index of the next span after the entry.
 func (r *Request) firstSpan(k kind, i int32) int {
 	for ; k < ofSpan; k++ {
 		if int(i) == len(r.entries[k]) {
@@ -152,7 +156,7 @@ func (r *Request) firstSpan(k kind, i int32) int {
 	return int(i)
 }
 
-// isEmptied reports whether the entry o had spans, and all of them are dropped.
+// isEmptied reports whether the entry o has spans, and all of them are dropped.
 func (r *Request) isEmptied(o owner) bool {
 	n := r.entries[o.kind][o.i].dropped
 	return n > 0 && int(n) == r.firstSpan(o.kind, o.i+1)-r.firstSpan(o.kind, o.i)
@@ -161,8 +165,8 @@ func (r *Request) isEmptied(o owner) bool {
 // Len returns the number of spans that are not dropped.
 func (r *Request) Len() int { return len(r.entries[ofSpan]) - r.dropped }
 
-// Spans returns the spans that are not dropped, in the order of the bytes. Any span
-// may be edited during the iteration.
+// Spans returns the spans that are not dropped, in the order of the request. Each span may be
+// edited or dropped during the iteration.
 func (r *Request) Spans() iter.Seq[Span] {
 	return func(yield func(Span) bool) {
 		for i := range r.entries[ofSpan] {
@@ -173,10 +177,10 @@ func (r *Request) Spans() iter.Seq[Span] {
 	}
 }
 
-// Span returns the i-th span of the bytes, counted with the dropped spans.
+// Span returns the i-th span of the request. Dropped spans count, too.
 func (r *Request) Span(i int) Span { return Span{View{r, owner{kind: ofSpan, i: int32(i)}}} }
 
-// Resources returns the resources in the order of the bytes, one for each ResourceSpans.
+// Resources returns the resource of each ResourceSpans, in the order of the request.
 // If several requests were merged into one, a resource may occur several times.
 func (r *Request) Resources() iter.Seq[Resource] {
 	return func(yield func(Resource) bool) {
@@ -188,7 +192,7 @@ func (r *Request) Resources() iter.Seq[Resource] {
 	}
 }
 
-// Scopes returns the scopes in the order of the bytes, one for each ScopeSpans.
+// Scopes returns the scope of each ScopeSpans, in the order of the request.
 func (r *Request) Scopes() iter.Seq[Scope] {
 	return func(yield func(Scope) bool) {
 		for i := range r.entries[ofScope] {
@@ -202,19 +206,20 @@ func (r *Request) Scopes() iter.Seq[Scope] {
 // Edited reports whether an edit was recorded.
 func (r *Request) Edited() bool { return len(r.edits) > 0 }
 
-// Err returns the first fault that a read or a write met inside a span, a resource or
-// a scope, with its offset. It returns nil if there was none. The read returned the
-// fields before the fault. Err is final: the bytes stay malformed.
+// Err returns the first fault that a read or a write has found inside a span, a resource or a
+// scope, with its offset. It returns nil if none was found so far. A read that finds a fault
+// returns the fields before the fault.
 func (r *Request) Err() error { return r.err }
 
-// note keeps the first fault.
+// note records err for Err, unless an earlier fault is recorded. err may be nil.
 func (r *Request) note(err error) {
 	if r.err == nil {
 		r.err = err
 	}
 }
 
-// Bounds of the interned strings. Further and longer strings are copied each time.
+// Bounds of the interned strings: their number, and the length of each in bytes. intern copies
+// any further or longer string in each call.
 const (
 	maxNames      = 256
 	maxNameLength = 64

@@ -9,11 +9,10 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// AppendTo appends the request with its edits to dst and returns the longer slice.
-// A ResourceSpans or ScopeSpans is left out if all its spans were dropped. If every span
-// was dropped, only unknown fields are appended. Malformed bytes are copied as they
-// are. dst must not overlap the bytes given to Parse. The Request can be read and
-// edited afterwards.
+// AppendTo appends the request with its edits to dst and returns the longer slice. It omits a
+// ResourceSpans or ScopeSpans if all its spans were dropped. It copies malformed bytes
+// unchanged. dst must not overlap the bytes that Parse got. The Request can be read and edited
+// afterwards.
 func (r *Request) AppendTo(dst []byte) []byte {
 	if !r.Edited() {
 		return append(dst, r.raw...)
@@ -23,15 +22,15 @@ func (r *Request) AppendTo(dst []byte) []byte {
 	return w.dst
 }
 
-// editedBytes returns about the number of bytes that the edits add.
+// editedBytes returns an estimate of the number of bytes that the edits add to the request.
 func (r *Request) editedBytes() int {
-	const head = 3 // bytes for tag and length of an added field, usually
+	const head = 3 // usual size of the tag and the length of an added field
 	return len(r.encoded) + head*(len(r.attrEdits)+len(r.added)+len(r.edits))
 }
 
-// rewriter copies a request with its edits. It walks the messages in the same order as
-// Parse, so that it finds the entries by counting. For a patch, dst gets only the bytes
-// that are not in the request, and kept has the ranges of the other bytes.
+// rewriter writes a request with its edits. It walks through the messages in the same order as
+// Parse, so that it finds their entries by counting. If it makes a patch, dst gets only the bytes
+// that are not copied from the request, and kept gets the ranges of the copied bytes.
 type rewriter struct {
 	r     *Request
 	dst   []byte
@@ -39,14 +38,14 @@ type rewriter struct {
 	kept  keptRanges
 }
 
-// copy writes bytes. at is their offset in the request, if they are a part of it.
+// copy writes the bytes b. at is their offset in the request, if they are a part of the request.
 func (w *rewriter) copy(b []byte, at int) {
 	if !w.patch || !w.kept.add(w.r.raw, b, at, len(w.dst)) {
 		w.dst = append(w.dst, b...)
 	}
 }
 
-// A copier walks one message and copies its fields except the omitted ones.
+// A copier walks through the fields of one message, and copies the fields that are not omitted.
 type copier struct {
 	cursor
 	w   *rewriter
@@ -61,20 +60,22 @@ func (c *copier) omit() {
 	c.run = c.pos
 }
 
-// flush copies the fields that were read but not copied yet.
+// flush copies the fields that next has read and that are not copied yet.
 func (c *copier) flush() {
 	c.w.copy(c.raw[c.run:c.pos], c.base+c.run)
 	c.run = c.pos
 }
 
-// rest copies the bytes after a fault unchanged.
+// rest copies the remaining bytes of the message unchanged. There are some only after a fault,
+// which rest records.
 func (c *copier) rest() {
 	c.w.copy(c.raw[c.run:], c.base+c.run)
 	c.w.r.note(c.err())
 }
 
-// container writes the content of a message that holds messages of kind k. next is the
-// index of their first entry. container omits the field with the number omitted.
+// container writes the content p of a message that contains messages of kind k, with their
+// edits. next is the index of the entry of the first of these messages. container omits fields
+// with the number omitted.
 func (w *rewriter) container(p part, k kind, next int32, omitted uint32) {
 	c := w.copier(p)
 	for c.next() {
@@ -90,7 +91,7 @@ func (w *rewriter) container(p part, k kind, next int32, omitted uint32) {
 	c.rest()
 }
 
-// entry writes the entry o at c with its edits.
+// entry writes the entry o, at which the copier is, with its edits.
 func (w *rewriter) entry(c *copier, o owner) {
 	entry := &w.r.entries[o.kind][o.i]
 	if !entry.touched {
@@ -108,7 +109,8 @@ func (w *rewriter) entry(c *copier, o owner) {
 	case e == nil:
 		w.container(p, o.kind+1, entry.first, 0)
 	default:
-		// The pieces of an edited resource or scope are joined, and written first.
+		// A resource or a scope may be encoded in several pieces. If it is edited, the pieces
+		// are joined and written before the other fields.
 		own := w.r.message(p, ownMessage)
 		inner := w.open(ownMessage, len(own.raw))
 		w.fields(own, o.kind, e)
@@ -118,10 +120,12 @@ func (w *rewriter) entry(c *copier, o owner) {
 	w.close(at)
 }
 
-// fields writes a message of kind k with its edits. Attributes, events and links keep
-// their places. A new name, status, attribute, event or link comes last.
+// fields writes the fields of a message of kind k with its edits. Attributes, events and links
+// that the message had keep their places. The fields that an edit adds, and a changed name or
+// status, come after all other fields.
 func (w *rewriter) fields(p part, k kind, e *edit) {
-	// After a fault, added fields must precede the malformed bytes, as in the code below.
+	// This is faster than the walk below. It is not used after a fault, because added fields
+	// must then precede the malformed bytes.
 	if e.onlyAdds() && w.r.err == nil {
 		w.copy(p.raw, p.base)
 		w.addAttributes(k, e)
@@ -157,7 +161,7 @@ func (w *rewriter) fields(p part, k kind, e *edit) {
 	c.rest()
 }
 
-// child writes the event or link at c if it is edited.
+// child writes the event or the link at which the copier is, if it is edited.
 func (w *rewriter) child(c *copier, k kind) {
 	if e := w.r.editOf(owner{kind: k, at: int32(c.at())}); e != nil {
 		c.omit()
@@ -165,7 +169,7 @@ func (w *rewriter) child(c *copier, k kind) {
 	}
 }
 
-// message writes an event or a link with its edits. e may be nil.
+// message writes an event or a link with its edit e, which may be nil.
 func (w *rewriter) message(k kind, p part, e *edit) {
 	at := w.open(forms[k].field, len(p.raw))
 	if e == nil {
@@ -176,7 +180,7 @@ func (w *rewriter) message(k kind, p part, e *edit) {
 	w.close(at)
 }
 
-// attribute replaces or omits the attribute at c if it is edited.
+// attribute replaces or omits the attribute at which the copier is, if an edit changes its key.
 func (w *rewriter) attribute(c *copier, e *edit) {
 	key, _ := w.r.keyValue(c.here())
 	edited := editIn(w.r, e, key.raw)
@@ -189,6 +193,7 @@ func (w *rewriter) attribute(c *copier, e *edit) {
 	}
 }
 
+// addAttributes writes the attributes that the edit e adds to a message of kind k.
 func (w *rewriter) addAttributes(k kind, e *edit) {
 	for i := e.first; i != 0; i = w.r.attrEdits[i-1].next {
 		if a := &w.r.attrEdits[i-1]; a.isAdded() {
@@ -207,13 +212,15 @@ func (w *rewriter) status(tail *Writer, span part, e *edit) {
 	tail.Message(field.SpanStatus, end)
 }
 
-// A mark belongs to an open message. It has the offset of the content in dst, and the
-// number of bytes reserved for its length. ranges and kept count the kept ranges and kept
-// bytes before it.
-type mark struct{ at, width, ranges, kept int }
+// A mark is the place of a message in rewriter.dst. The length of the message is not written yet.
+type mark struct {
+	at           int // offset of the content in dst
+	width        int // number of bytes before the content that are reserved for the length
+	ranges, kept int // number of kept ranges, and of their bytes, before the content
+}
 
-// open writes a tag and reserves bytes for the length. Most edits change the length of a
-// message little, so it reserves the bytes that the old length needed.
+// open writes the tag of a message and reserves bytes for its length. It reserves as many bytes
+// as the old length needed, because most edits change the length of a message little.
 func (w *rewriter) open(num uint32, oldLength int) mark {
 	width := protowire.SizeVarint(uint64(oldLength))
 	w.dst = appendTag(w.dst, num)
@@ -221,8 +228,8 @@ func (w *rewriter) open(num uint32, oldLength int) mark {
 	return mark{len(w.dst), width, len(w.kept.list), w.kept.bytes}
 }
 
-// close writes the length. If it needs more or fewer bytes than reserved, close moves the
-// content.
+// close writes the length of the message that open has begun. If the length needs more or fewer
+// bytes than are reserved, close moves the content.
 func (w *rewriter) close(m mark) {
 	written := len(w.dst) - m.at
 	length := uint64(written + w.kept.bytes - m.kept)

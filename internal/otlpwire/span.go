@@ -19,15 +19,15 @@ func (s Span) TraceID() [16]byte { return traceID(s.bytes(field.SpanTraceID)) }
 // SpanID returns the span id, or zero if it does not have 8 bytes.
 func (s Span) SpanID() [8]byte { return spanID(s.bytes(field.SpanSpanID)) }
 
-// ParentID returns the parent's id. It is zero for a root span, or if it does not have
-// 8 bytes.
+// ParentID returns the id of the parent span. It returns zero for a root span, or if the id does
+// not have 8 bytes.
 func (s Span) ParentID() [8]byte { return spanID(s.bytes(field.SpanParentID)) }
 
-// TraceState returns the W3C tracestate header, "" if there is none.
+// TraceState returns the value of the W3C tracestate header, or "" if there is none.
 func (s Span) TraceState() string { return string(s.bytes(field.SpanTraceState)) }
 
-// Flags returns the W3C trace flags in the low 8 bits. Bit 9 reports that the parent
-// is remote; it is valid if bit 8 is set.
+// Flags returns the W3C trace flags in the low 8 bits. Bit 9 (FlagRemote) reports that the parent
+// is remote. It is valid only if bit 8 (FlagRemoteKnown) is set.
 func (s Span) Flags() uint32 { return uint32(s.number(field.SpanFlags, protowire.Fixed32Type)) }
 
 // Kind returns OTLP's number: 0 unspecified, 1 internal, 2 server, 3 client,
@@ -40,8 +40,8 @@ func (s Span) Start() uint64 { return s.number(field.SpanStart, protowire.Fixed6
 // End returns the end time in nanoseconds since the Unix epoch.
 func (s Span) End() uint64 { return s.number(field.SpanEnd, protowire.Fixed64Type) }
 
-// Status returns OTLP's code and the message. The codes are 0 unset, 1 ok, 2 error;
-// codes.Code of the API has 1 and 2 exchanged.
+// Status returns the code and the message of the status. The codes are OTLP's: 0 unset, 1 ok, 2
+// error. The type codes.Code of OpenTelemetry's API has the numbers 1 and 2 exchanged.
 func (s Span) Status() (code int32, message string) {
 	if e := s.r.editOf(s.of); e != nil && e.statused {
 		return e.code, e.message
@@ -49,20 +49,20 @@ func (s Span) Status() (code int32, message string) {
 	return s.r.status(s.part())
 }
 
-// status returns code and message of a span's bytes.
+// status returns the code and the message of the status in a span's bytes.
 func (r *Request) status(span part) (code int32, message string) {
 	p := r.message(span, field.SpanStatus)
 	code = int32(r.lastNumber(p, field.StatusCode, protowire.VarintType))
 	return code, string(r.lastBytes(p, field.StatusMessage))
 }
 
-// Events returns the events in order, the added ones last. Edits are allowed during
-// the iteration; an event that is added meanwhile is not returned.
+// Events returns the events of the span in order. Added events come last. Edits are allowed during
+// the iteration. Events that are added during the iteration are not returned.
 func (s Span) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) { s.children(ofEvent, func(v View) bool { return yield(Event{v}) }) }
 }
 
-// Links returns the links as Events returns the events.
+// Links returns the links of the span, in the same way as Events.
 func (s Span) Links() iter.Seq[Link] {
 	return func(yield func(Link) bool) { s.children(ofLink, func(v View) bool { return yield(Link{v}) }) }
 }
@@ -88,7 +88,7 @@ func (s Span) children(k kind, yield func(View) bool) {
 	}
 }
 
-// Size returns the number of bytes of the span as it arrived.
+// Size returns the number of bytes of the span in the request, without the edits.
 func (s Span) Size() int {
 	e := &s.r.entries[ofSpan][s.of.i]
 	return int(e.end - e.start)
@@ -113,14 +113,14 @@ func (s Span) Scope() Scope {
 	return Scope{View{s.r, owner{kind: ofScope, i: s.r.entries[ofSpan][s.of.i].parent}}}
 }
 
-// SetStatus replaces code (OTLP's number, see Status) and message.
+// SetStatus replaces the code (OTLP's number, see Status) and the message of the status.
 func (s Span) SetStatus(code int32, message string) {
 	e := s.r.touch(s.of)
 	e.statused, e.code, e.message = true, code, valid(message)
 }
 
-// AddEvent adds an event at the end. The time is in nanoseconds since the Unix epoch.
-// Attributes are written as they are, repeated keys included.
+// AddEvent adds an event after the other events. The time at is in nanoseconds since the Unix
+// epoch. All attributes are written, even if some have the same key.
 func (s Span) AddEvent(name string, at uint64, kvs ...attribute.KeyValue) {
 	w := s.r.emptyWriter()
 	s.r.writeAttributes(field.EventAttributes, kvs)
@@ -129,8 +129,8 @@ func (s Span) AddEvent(name string, at uint64, kvs ...attribute.KeyValue) {
 	s.r.addChild(ofEvent, s, w.Bytes())
 }
 
-// AddLink adds a link at the end. state is a W3C tracestate header. Flags have the
-// bits of Link.Flags. Attributes are as for AddEvent.
+// AddLink adds a link after the other links. state is the value of a W3C tracestate header. flags
+// has the bits of Link.Flags. Attributes are written as by AddEvent.
 func (s Span) AddLink(traceID [16]byte, spanID [8]byte, state string, flags uint32, kvs ...attribute.KeyValue) {
 	w := s.r.emptyWriter()
 	w.Fixed32(field.LinkFlags, flags)
@@ -174,7 +174,7 @@ func (r Resource) SchemaURL() string {
 // spans of the ScopeSpans.
 type Scope struct{ View }
 
-// Version returns the scope's version, "" if it is unknown.
+// Version returns the scope's version, or "" if it is unknown.
 func (s Scope) Version() string { return s.r.intern(s.bytes(field.ScopeVersion)) }
 
 // SchemaURL returns the schema URL of the ScopeSpans.
@@ -197,10 +197,10 @@ func (l Link) TraceID() [16]byte { return traceID(l.bytes(field.LinkTraceID)) }
 // SpanID returns the linked span id, or zero if it does not have 8 bytes.
 func (l Link) SpanID() [8]byte { return spanID(l.bytes(field.LinkSpanID)) }
 
-// TraceState returns the W3C tracestate header, "" if there is none.
+// TraceState returns the value of the W3C tracestate header, or "" if there is none.
 func (l Link) TraceState() string { return string(l.bytes(field.LinkTraceState)) }
 
-// Flags returns the bits of Span.Flags, for the linked span.
+// Flags returns the same bits as Span.Flags. FlagRemote is about the linked span.
 func (l Link) Flags() uint32 { return uint32(l.number(field.LinkFlags, protowire.Fixed32Type)) }
 
 func traceID(b []byte) (id [16]byte) {

@@ -11,16 +11,16 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// maxDepth bounds the depth of decoded values, because each level uses stack. Other
-// protobuf decoders stop at a depth of 100 messages, too.
+// maxDepth bounds the number of levels of arrays and maps in a decoded value, because each
+// level uses stack. Other protobuf decoders stop at a depth of 100 messages, too.
 const maxDepth = 100
 
 var errDepth = errors.New("value nested deeper than 100 levels")
 
-// value decodes the AnyValue p. The result does not refer to the request. An array
-// of only bools, only integers, only floats or only strings becomes a slice of that
-// type. Any other array, and an empty array, becomes attribute.SLICE. Values
-// that are nested deeper than depth levels are empty, and noted as a fault.
+// value decodes the AnyValue p. The result does not refer to the request. An array of only
+// bools, only integers, only floats or only strings becomes a slice of that type. Any other
+// array, and an empty array, becomes a value of type attribute.SLICE. If arrays and maps are
+// nested deeper than depth levels, the inner values are empty, and a fault is recorded.
 func (r *Request) value(p part, depth int) attribute.Value {
 	num, bits, content := r.member(p)
 	switch num {
@@ -47,8 +47,9 @@ func (r *Request) value(p part, depth int) attribute.Value {
 	return attribute.Value{}
 }
 
-// member returns the member of an AnyValue's oneof. If there are several, the last counts,
-// but the pieces of an array or a map merge. num is zero if there is none.
+// member returns the member of the oneof of the AnyValue p: its field number, and either bits or
+// content. If p has several members, the last member counts, but consecutive pieces of an array
+// or a map merge. num is zero if p has no member.
 func (r *Request) member(p part) (num uint32, bits uint64, content part) {
 	c := p.fields()
 	for c.next() {
@@ -91,7 +92,7 @@ func (r *Request) array(p part, depth int) attribute.Value {
 	return attribute.SliceValue(members...)
 }
 
-// commonType returns the type that all members have, or EMPTY if they differ.
+// commonType returns the type of all members, or EMPTY if their types differ or there are none.
 func commonType(members []attribute.Value) attribute.Type {
 	differs := func(m attribute.Value) bool { return m.Type() != members[0].Type() }
 	if len(members) == 0 || slices.ContainsFunc(members, differs) {

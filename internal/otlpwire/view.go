@@ -10,8 +10,8 @@ import (
 )
 
 // View is the common part of Span, Resource, Scope, Event and Link: a message with
-// attributes. Each read sees all earlier edits of the message, made through any view. An
-// absent field reads as zero. Each read walks the message.
+// attributes. A read returns the state after all earlier edits of the message, through this or
+// another view. It returns zero for an absent field. Each read walks through the message.
 type View struct {
 	r  *Request
 	of owner
@@ -21,11 +21,11 @@ type View struct {
 type owner struct {
 	kind kind
 	i    int32 // index of the message's entry; for an event or a link, index of the span's entry
-	at   int32 // offset of an event or a link, see childEdits and addedChild; otherwise 0
+	at   int32 // for an event or a link, its offset, or the value for an added one (addedChild.of); otherwise 0
 }
 
-// Attribute returns the value of key, and whether the message has the key. If the key occurs
-// several times, the last value counts. Text is copied.
+// Attribute returns the value of a key, and reports whether the message has the key. If the key
+// occurs several times, the last value counts. The value does not refer to the request.
 func (v View) Attribute(key string) (attribute.Value, bool) {
 	if e := edited(v, key); e != nil {
 		return v.r.decodeKeyValue(e.content(v.r)).Value, !e.deleted()
@@ -38,9 +38,8 @@ func (v View) Attribute(key string) (attribute.Value, bool) {
 	return v.r.value(v.r.valueAt(p, i), maxDepth), true
 }
 
-// Attributes returns the attributes in order, the added ones last. A key that occurs
-// several times in the bytes is returned as many times. Edits are allowed during the
-// iteration.
+// Attributes returns the attributes in order. Added attributes come last. If a key occurs several
+// times, all its attributes are returned. Edits are allowed during the iteration.
 func (v View) Attributes() iter.Seq[attribute.KeyValue] {
 	return func(yield func(attribute.KeyValue) bool) {
 		c := v.part().fields()
@@ -74,7 +73,8 @@ func (v View) Attributes() iter.Seq[attribute.KeyValue] {
 // of its limits.
 func (v View) DroppedAttributes() uint32 { return v.count(forms[v.of.kind].dropped) }
 
-// Name returns the name; empty for a resource or a link.
+// Name returns the name of a span, an event or a scope. A resource and a link have no name, for
+// which it returns "".
 func (v View) Name() string {
 	if e := v.r.editOf(v.of); e != nil && e.named {
 		return e.name
@@ -82,9 +82,9 @@ func (v View) Name() string {
 	return v.r.intern(v.bytes(forms[v.of.kind].name))
 }
 
-// SetAttribute replaces the attribute with this key, or adds it at the end. If the key
-// occurs several times, one attribute is left. Text that is not valid UTF-8 gets
-// U+FFFD in place of the bad bytes, as in every edit.
+// SetAttribute replaces the attribute with this key, or adds an attribute at the end. If the key
+// occurs several times, only one attribute with this key remains. As in every edit, U+FFFD
+// replaces bytes of a text that are not valid UTF-8.
 func (v View) SetAttribute(kv attribute.KeyValue) {
 	kv.Key = attribute.Key(valid(string(kv.Key)))
 	start, end := v.r.encode(kv)
@@ -95,8 +95,8 @@ func (v View) SetAttribute(kv attribute.KeyValue) {
 	v.record(attrEdit{key: string(kv.Key), start: start, end: end, at: v.r.firstOffset(v, string(kv.Key))})
 }
 
-// DeleteAttribute removes every attribute with this key. If there is none, it records no
-// edit.
+// DeleteAttribute removes every attribute with this key. If the message has no such attribute, no
+// edit is recorded.
 func (v View) DeleteAttribute(key string) {
 	if e := edited(v, key); e != nil {
 		e.start, e.end = 0, 0
@@ -111,7 +111,8 @@ func (v View) SetName(name string) {
 	e.named, e.name = true, valid(name)
 }
 
-// part returns the content of the message as it arrived or was added.
+// part returns the content of the message as it is in the request, or as it was added, without
+// later edits.
 func (v View) part() part {
 	switch v.of.kind {
 	case ofResource, ofScope:
@@ -119,7 +120,7 @@ func (v View) part() part {
 	case ofSpan:
 		return v.r.entryPart(v.of)
 	}
-	if i := int(v.of.at) - len(v.r.raw); i >= len(v.r.added) { // after Release
+	if i := int(v.of.at) - len(v.r.raw); i >= len(v.r.added) { // Release has removed the added event or link
 		return part{}
 	} else if i >= 0 {
 		return part{raw: v.r.added[i].content(v.r)}
@@ -135,7 +136,8 @@ func (r *Request) entryPart(o owner) part {
 	return part{r.raw[e.start:e.end:e.end], int(e.start)}
 }
 
-// mergedMessage is the resource or the scope of an entry, joined from its pieces.
+// mergedMessage is the resource or the scope of an entry. If it is encoded in several pieces, they
+// are joined.
 type mergedMessage struct {
 	known int32 // 1 + index of the entry; 0 if none is known
 	part  part
@@ -145,9 +147,9 @@ type mergedMessage struct {
 // a ScopeSpans.
 const ownMessage = field.ResourceSpansResource
 
-// own returns the resource in a ResourceSpans, or the scope in a ScopeSpans. It keeps the
-// last result of each kind, because a search walks all fields of the entry. Callers ask
-// for the resource and scope of every span.
+// own returns the resource in a ResourceSpans, or the scope in a ScopeSpans. It keeps the last
+// result of each kind, because callers ask for the resource and the scope of every span, and a
+// search walks through all fields of the entry.
 func (r *Request) own(o owner) part {
 	m := &r.merged[o.kind]
 	if m.known != o.i+1 {
@@ -159,6 +161,7 @@ func (r *Request) own(o owner) part {
 // bytes returns the content of the last field with this number, or nil.
 func (v View) bytes(num uint32) []byte { return v.r.lastBytes(v.part(), num) }
 
+// count returns the number in a field of VarintType, or 0 if the message lacks the field.
 func (v View) count(num uint32) uint32 { return uint32(v.number(num, protowire.VarintType)) }
 
 func (v View) number(num uint32, typ protowire.Type) uint64 {
@@ -178,7 +181,8 @@ func (r *Request) lastBytes(p part, num uint32) []byte {
 	return found
 }
 
-// lastNumber returns the last field of p with this number and type.
+// lastNumber returns the value of the last field of p with this number and type, or 0 if there
+// is none.
 func (r *Request) lastNumber(p part, num uint32, typ protowire.Type) uint64 {
 	var found uint64
 	c := p.fields()
@@ -191,7 +195,8 @@ func (r *Request) lastNumber(p part, num uint32, typ protowire.Type) uint64 {
 	return found
 }
 
-// without returns a copy of p without the fields that match. Bytes after a fault are kept.
+// without returns a copy of p without the fields for which match returns true. If p is malformed,
+// the bytes after the fault are copied, too.
 func (r *Request) without(p part, match func(cursor) bool) []byte {
 	var kept []byte
 	c := p.fields()
@@ -204,7 +209,8 @@ func (r *Request) without(p part, match func(cursor) bool) []byte {
 	return append(kept, c.raw[c.pos:]...)
 }
 
-// message returns the content of the message in field num of p. Several pieces merge.
+// message returns the content of the message in field num of p. If the message is encoded in
+// several pieces, they are joined.
 func (r *Request) message(p part, num uint32) part {
 	var found part
 	c := p.fields()

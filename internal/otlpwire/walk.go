@@ -2,8 +2,9 @@ package otlpwire
 
 import "github.com/servetrace/servetrace/internal/otlpwire/field"
 
-// walk calls visit for each ResourceSpans, ScopeSpans and Span below p, in the order
-// of the bytes: first the message, then the messages in it. p holds messages of kind k.
+// walk calls visit for each ResourceSpans, ScopeSpans and Span inside the message p, in the order
+// of the bytes. It visits a message before the messages inside it. The messages directly in p
+// are of kind k.
 func walk(p part, k kind, visit func(kind, part)) error {
 	c := p.fields()
 	for c.next() {
@@ -20,9 +21,9 @@ func walk(p part, k kind, visit func(kind, part)) error {
 	return c.err()
 }
 
-// CountSpans returns the number of spans of an encoded ExportTraceServiceRequest. It does
-// not read inside the spans. Malformed bytes are an error that names the offset; the
-// number then counts the spans before this offset.
+// CountSpans returns the number of spans of an encoded ExportTraceServiceRequest. It does not
+// read inside the spans. For malformed bytes it returns an error with the offset, and the number
+// of spans before this offset.
 func CountSpans(req []byte) (int, error) {
 	n := 0
 	err := walk(part{req, 0}, ofResource, func(k kind, _ part) {
@@ -34,8 +35,8 @@ func CountSpans(req []byte) (int, error) {
 }
 
 // ResourceSpans returns the content of each ResourceSpans of an encoded
-// ExportTraceServiceRequest, in order. It does not read inside them. The result
-// refers to req. Malformed bytes are an error that names the offset.
+// ExportTraceServiceRequest, in order. It does not read inside a ResourceSpans. The result
+// refers to req. For malformed bytes it returns an error with the offset.
 func ResourceSpans(req []byte) ([][]byte, error) {
 	var list [][]byte
 	c := part{req, 0}.fields()

@@ -10,15 +10,15 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Writer writes a message from its end to its beginning: fields, and members of a list,
-// in reverse. So the length of a message is known when its head is written. Text that
-// is not valid UTF-8 gets U+FFFD for each run of bad bytes; protobuf's own encoder
-// refuses the whole message.
+// Writer writes a message from its end to its beginning. The caller must write the fields, and
+// the members of a list, in reverse order. So the length of a message is known when its tag and
+// its length are written. In a text that is not valid UTF-8, U+FFFD replaces each run of wrong
+// bytes. Protobuf's own encoder would refuse the whole message.
 //
 // The zero value is ready for use. It keeps its buffer and allocates only to grow it.
 // It is not safe for concurrent use.
 type Writer struct {
-	buf []byte // buf[pos:] is written
+	buf []byte // the end of buf, from index pos on, is written
 	pos int
 }
 
@@ -40,8 +40,8 @@ func (w *Writer) Bytes() []byte { return w.buf[w.pos:] }
 // Len returns the number of bytes written.
 func (w *Writer) Len() int { return len(w.buf) - w.pos }
 
-// Message writes the head of field num. Its content is the bytes that were written since
-// Len returned end.
+// Message writes the tag and the length of a message in field num. The content of the message is
+// the bytes that were written since Len returned end.
 func (w *Writer) Message(num, end int) { w.head(num, w.Len()-end) }
 
 // Uint writes a varint field, unless v is zero. Protobuf omits zeros.
@@ -74,10 +74,11 @@ func (w *Writer) Text(num int, s string) {
 	}
 }
 
-// Content writes a bytes field, or an encoded message, even if b is empty.
+// Content writes a field with the content b, a bytes field or an encoded message, even if b is
+// empty.
 func (w *Writer) Content(num int, b []byte) { copy(w.content(num, len(b)), b) }
 
-// Raw writes encoded fields.
+// Raw writes b, which has encoded fields, unchanged.
 func (w *Writer) Raw(b []byte) { copy(w.take(len(b)), b) }
 
 // KeyValues writes a repeated KeyValue field. It keeps no reference to kvs.
@@ -98,21 +99,24 @@ func (w *Writer) KeyValue(num int, kv *attribute.KeyValue) {
 	w.Message(num, end)
 }
 
+// keyValue writes the content of a KeyValue.
 func (w *Writer) keyValue(kv *attribute.KeyValue) {
 	end := w.Len()
 	w.value(&kv.Value)
 	w.key(kv, end)
 }
 
-// key writes the head of the value that was written since Len returned end, and the key.
+// key writes the tag and the length of the value, which was written since Len returned end, and
+// then the key.
 func (w *Writer) key(kv *attribute.KeyValue, end int) {
 	w.Message(field.KeyValueValue, end)
 	w.Text(field.KeyValueKey, string(kv.Key))
 }
 
-// shortKey writes the bytes of a KeyValue before its value, which has n bytes and is
-// already written: three heads and the key, in one piece. It returns false, and writes
-// nothing, if a head is longer than usual, or the key is empty or not valid UTF-8.
+// shortKey writes the tag and the length of a KeyValue, its key, and the tag and the length of
+// its value. The value of n bytes is already written. shortKey does so in one piece, which is
+// faster. It returns false and writes nothing if a tag or a length needs more than one byte, or
+// if the key is empty or not valid UTF-8.
 func (w *Writer) shortKey(num int, key string, n int) bool {
 	const heads = 3 * plainHead
 	if len(key)+heads+n >= oneByte || num > 15 || key == "" || !utf8.ValidString(key) {
@@ -126,7 +130,7 @@ func (w *Writer) shortKey(num int, key string, n int) bool {
 	return true
 }
 
-// Varint writes a varint field, even if v is zero, for a member of a oneof.
+// Varint writes a varint field, even if v is zero. Zero must be written for a member of a oneof.
 func (w *Writer) Varint(num int, v uint64) {
 	if v < oneByte && num <= 15 {
 		b := w.take(2)
@@ -137,12 +141,14 @@ func (w *Writer) Varint(num int, v uint64) {
 	w.tag(num, protowire.VarintType)
 }
 
-// Double writes a field of eight bytes, even if v is zero, for a member of a oneof.
+// Double writes a field of eight bytes, even if v is zero. Zero must be written for a member of a
+// oneof.
 func (w *Writer) Double(num int, v uint64) {
 	binary.LittleEndian.PutUint64(w.take(8), v)
 	w.tag(num, protowire.Fixed64Type)
 }
 
+// text writes a string field, even if s is empty.
 func (w *Writer) text(num int, s string) {
 	if utf8.ValidString(s) {
 		copy(w.content(num, len(s)), s)
@@ -170,8 +176,8 @@ func (w *Writer) repair(s string) {
 	}
 }
 
-// content writes a field with n bytes of content, and returns the content for the caller to
-// fill.
+// content writes the tag and the length of a field before n bytes of content. It returns the
+// content, which the caller must fill.
 func (w *Writer) content(num, n int) []byte {
 	if n < oneByte && num <= 15 {
 		b := w.take(plainHead + n)
@@ -184,7 +190,7 @@ func (w *Writer) content(num, n int) []byte {
 	return w.buf[len(w.buf)-end:][:n]
 }
 
-// head writes the tag and the length of a field before its n bytes of content.
+// head writes the tag and the length of a field. Its n bytes of content are already written.
 func (w *Writer) head(num, n int) {
 	if n < oneByte && num <= 15 {
 		b := w.take(2)
@@ -207,7 +213,7 @@ func (w *Writer) varint(v uint64) {
 	binary.PutUvarint(w.take(protowire.SizeVarint(v)), v)
 }
 
-// take reserves n bytes before the written bytes, for the caller to fill.
+// take reserves n bytes before the written bytes, and returns them for the caller to fill.
 func (w *Writer) take(n int) []byte {
 	w.pos -= n
 	if w.pos < 0 {
@@ -216,8 +222,8 @@ func (w *Writer) take(n int) []byte {
 	return w.buf[w.pos:][:n]
 }
 
-// grow enlarges the buffer until pos is within it. It is apart from take, so that take
-// can be inlined.
+// grow enlarges the buffer until pos is not negative. It is not a part of take, because the
+// compiler can inline only a small function.
 //
 //go:noinline
 func (w *Writer) grow() {
@@ -228,9 +234,10 @@ func (w *Writer) grow() {
 	w.buf, w.pos = buf, pos
 }
 
-// PartialSuccess returns an encoded ExportTraceServiceResponse:
+// PartialSuccess returns an encoded ExportTraceServiceResponse with the number of rejected spans
+// and a message. It does not use the generated code of this response, because the package of
+// that code links an HTTP gateway.
 // https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/collector/trace/v1/trace_service.proto
-// The package with its generated code is not used, because it links an HTTP gateway.
 func PartialSuccess(rejected int, message string) []byte {
 	var w Writer
 	w.Text(field.PartialSuccessErrorMessage, message)
@@ -239,9 +246,9 @@ func PartialSuccess(rejected int, message string) []byte {
 	return w.Bytes()
 }
 
-// oneByte is the smallest number with a varint of more than one byte.
+// oneByte is the smallest number whose varint has more than one byte.
 const oneByte = 0x80
 
-// SizeField returns the size of a field with a field number of at most 15 and n bytes of
-// content.
+// SizeField returns the size in bytes of a field with n bytes of content. The field number must
+// be at most 15.
 func SizeField(n int) int { return 1 + protowire.SizeBytes(n) }

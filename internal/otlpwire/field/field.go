@@ -1,11 +1,11 @@
 // Package field lists the field numbers of OTLP's trace messages, in one block for each
-// message, for code that reads and writes the bytes without generated code. This file is
-// all of it.
+// message. Code that reads and writes the bytes without generated code uses them. The package
+// has only this file.
 //
 // Source: https://github.com/open-telemetry/opentelemetry-proto, version 1.
 package field
 
-// Field numbers, by message.
+// Field numbers. The first part of a name is the name of the message.
 const (
 	RequestResourceSpans = 1
 
@@ -72,7 +72,7 @@ const (
 	AnyArray       = 5
 	AnyKeyValues   = 6
 	AnyBytes       = 7
-	AnyStringIndex = 8 // OTLP's profiles only: an index into a table that traces do not have
+	AnyStringIndex = 8 // used only in OTLP's profiles: an index into a table that traces do not have
 
 	ListValues = 1 // field of ArrayValue and of KeyValueList
 )

@@ -3,22 +3,23 @@
 //
 // The life of an Encoder:
 //
-//  1. Append encodes one span and stores it under its resource and scope. Both are
-//     encoded once and kept.
+//  1. Append encodes one span and stores it under its resource and scope. A resource and a
+//     scope are encoded at their first span, and kept for later batches.
 //  2. DropLast removes that span again, for example because it is too long.
 //  3. AppendRequest returns the whole request: each resource and scope once, with its
 //     spans in the order of the Append calls.
 //  4. Reset empties the encoder. Buffers are kept for the next batch.
 //
-// The result decodes to the same messages that the SDK's OTLP exporter sends, except that
-// it keeps three things which the exporter loses: text that is not valid UTF-8 gets
-// U+FFFD in place of the bad bytes (the exporter loses the batch); links have their trace
-// state; resources that differ only in their schema URL stay apart.
+// The result decodes to the same messages that the SDK's OTLP exporter sends, with three
+// exceptions. In a text that is not valid UTF-8, U+FFFD replaces the wrong bytes, but the
+// exporter would lose the whole batch. Links have their trace state, which the exporter omits.
+// Resources that differ only in their schema URL are not merged.
 //
-// GistOf returns the size and the status of a span, for a queue before the encoder.
+// GistOf returns the size of a span in memory and whether it has failed, for the queue in which
+// spans wait for the encoder.
 //
-// The package does not decide which spans are encoded or when a batch is full. It reads
-// no OTLP: that is package otlpwire. Open encoder.go first, then span.go.
+// The package does not decide which spans are encoded or when a batch is full. Package otlpwire
+// reads OTLP. Open encoder.go first, then span.go.
 package sdkspan
 
 import (
@@ -41,21 +42,20 @@ const (
 	maxIdleScopes = 64
 )
 
-// Encoder collects spans for one ExportTraceServiceRequest. The zero value is ready for
-// use. It is not safe for concurrent use. When its buffers have grown and it knows the
-// resources and scopes, it allocates only for trace states and for some attributes. These
-// are slices, maps and bytes, which the attribute package copies.
+// Encoder collects spans for one ExportTraceServiceRequest. The zero value is ready for use. It
+// is not safe for concurrent use. After the first batches, it allocates only for trace states
+// and for attributes that are slices, maps or bytes, which the attribute package copies.
 type Encoder struct {
 	w         otlpwire.Writer // the span that is being encoded
 	resources []*resourceGroup
 	last      *scopeGroup // the scope of the last Append
-	lastSize  int         // size of the last span; 0: DropLast has nothing to remove
-	spans     int
-	bytes     int // size of the spans, and of the content of their resources and scopes
+	lastSize  int         // size of the last span; 0 if DropLast has nothing to remove
+	spans     int         // number of spans
+	bytes     int         // size of the spans, and of the content of their resources and scopes
 }
 
-// Append encodes s. It returns the size of the encoded span in bytes, with its field tag
-// and length, without resource and scope. It keeps no reference to s.
+// Append encodes s and adds it to the request. It returns the size of the encoded span in bytes,
+// with its tag and length, but without its resource and scope. It keeps no reference to s.
 func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	e.w.Reset(maxKeptBuffer)
 	appendSpan(&e.w, s)
@@ -73,8 +73,8 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	return e.lastSize
 }
 
-// DropLast removes the span of the last Append. It does nothing if there was no Append
-// since Reset or the last DropLast.
+// DropLast removes the span that Append has added last. It does nothing if Append was not called
+// since the last call of Reset or DropLast.
 func (e *Encoder) DropLast() {
 	if e.lastSize == 0 {
 		return
@@ -91,14 +91,15 @@ func (e *Encoder) DropLast() {
 	e.lastSize = 0
 }
 
-// Spans returns the number of spans held.
+// Spans returns the number of spans in the request.
 func (e *Encoder) Spans() int { return e.spans }
 
-// Bytes returns Size without the tags and lengths of resources and scopes.
+// Bytes returns the size of the request in bytes without the tags and lengths of resources and
+// scopes. Unlike Size, it needs no walk.
 func (e *Encoder) Bytes() int { return e.bytes }
 
-// Size returns the number of bytes that AppendRequest appends: 0 if no span is held. It
-// walks over resources and scopes, not over spans.
+// Size returns the number of bytes that AppendRequest appends. It is 0 if there is no span. Its
+// cost depends on the number of resources and scopes, but not on the number of spans.
 func (e *Encoder) Size() int {
 	size := 0
 	for _, r := range e.resources {

@@ -11,6 +11,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
+// resourceGroup is a resource with the spans that belong to it.
 type resourceGroup struct {
 	resource *resource.Resource
 	head     []byte // fields of the ResourceSpans except its scopes
@@ -18,6 +19,7 @@ type resourceGroup struct {
 	active   int // number of scopes that have spans
 }
 
+// scopeGroup is a scope of a resource, with the spans that belong to it.
 type scopeGroup struct {
 	in    *resourceGroup
 	scope instrumentation.Scope
@@ -26,8 +28,9 @@ type scopeGroup struct {
 	n     int    // number of spans
 }
 
-// group returns the group of a span. Most spans belong to the same group as the previous
-// span. Otherwise the search is linear, because programs have few resources and scopes.
+// group returns the group of a span with this resource and scope. Most spans belong to the same
+// group as the previous span. The search for another group is linear, because programs have few
+// resources and scopes.
 func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *scopeGroup {
 	if g := e.last; g != nil && g.in.resource == res && sameScope(&g.scope, scope) {
 		return g
@@ -60,11 +63,12 @@ func (e *Encoder) forgetIdle() {
 		r.scopes = slices.DeleteFunc(r.scopes, func(g *scopeGroup) bool { return g.n == 0 })
 	}
 	e.resources = slices.DeleteFunc(e.resources, func(r *resourceGroup) bool { return len(r.scopes) == 0 })
-	e.last = nil // the scope may be removed
+	e.last = nil // this scope may be among the removed scopes
 }
 
-// heads returns the size of the heads that are written only because this scope has spans:
-// its own head, and the head of its resource if no other scope of the resource has spans.
+// heads returns the size of the heads that the request has only because this scope has spans:
+// the head of the scope, and the head of its resource if no other scope of the resource has
+// spans.
 func (g *scopeGroup) heads() int {
 	if g.in.active == 1 {
 		return len(g.in.head) + len(g.head)
@@ -97,8 +101,9 @@ func (r *resourceGroup) write(w *otlpwire.Writer) {
 	w.Message(field.RequestResourceSpans, end)
 }
 
-// sameResource compares attributes by their hash, as the SDK's exporter does, and schema
-// URLs. A nil resource differs from an empty one.
+// sameResource reports whether two resources have the same attributes and schema URL. Like the
+// SDK's exporter, it compares a hash of the attributes. A nil resource differs from an empty
+// resource.
 func sameResource(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil && a.Equivalent() == b.Equivalent() && a.SchemaURL() == b.SchemaURL()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Sizes on the heap of 64-bit machines, in bytes.
+// Sizes of types on the heap of 64-bit machines, in bytes.
 const (
 	snapshotBytes = 416 // the SDK's copy of an ended span
 	keyValueBytes = 64
@@ -18,19 +18,19 @@ const (
 	memberBytes   = 32 // a member of a trace state
 )
 
-// Gist is the summary of a span for a queue before the encoder.
+// Gist is the summary of a span for the queue in which spans wait for the encoder.
 type Gist struct {
-	// Heap estimates the heap, in bytes, that is freed with the span: the SDK's snapshot,
-	// its attributes, events, links and their texts. Resource and scope are shared and
-	// not included. Texts that spans share, such as keys and names, count for each span,
-	// so the estimate tends to be high.
+	// Heap is an estimate of the heap memory that is freed with the span, in bytes: the SDK's
+	// snapshot, its attributes, events, links and their texts. It does not include the resource
+	// and the scope, which spans share. Texts that spans share, such as keys and names, count
+	// for each span, so the estimate tends to be high.
 	Heap int
 	// Failed reports that the span's status is an error.
 	Failed bool
 }
 
-// GistOf returns the gist of a span that has ended, and whether the span is sampled. If
-// it is not, the gist is zero. GistOf does not allocate for scalar attributes.
+// GistOf returns the Gist of a span that has ended, and reports whether the span is sampled. The
+// Gist of a span that is not sampled is zero. GistOf does not allocate for scalar attributes.
 func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
 	sc := s.SpanContext()
 	if !sc.IsSampled() {

@@ -71,8 +71,9 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 	}
 }
 
-// flags returns OTLP's flags of a span or a link. remote is about the span's parent or the
-// link's target. See SpanFlags in https://github.com/open-telemetry/opentelemetry-proto.
+// flags returns OTLP's flags of a span or a link. remote reports whether the parent of the span,
+// or the target of the link, is remote. See SpanFlags in
+// https://github.com/open-telemetry/opentelemetry-proto.
 func flags(tf trace.TraceFlags, remote bool) uint32 {
 	f := uint32(tf) | otlpwire.FlagRemoteKnown
 	if remote {
@@ -81,8 +82,8 @@ func flags(tf trace.TraceFlags, remote bool) uint32 {
 	return f
 }
 
-// kind returns OTLP's number of a kind, which is the API's number, or 0 if OTLP has no such
-// kind.
+// kind returns OTLP's number of a kind of span. It is the number in OpenTelemetry's API, or 0 if
+// OTLP has no such kind.
 func kind(k trace.SpanKind) uint64 {
 	if k < trace.SpanKindInternal || k > trace.SpanKindConsumer {
 		return 0
@@ -90,4 +91,5 @@ func kind(k trace.SpanKind) uint64 {
 	return uint64(k)
 }
 
+// count returns n as OTLP's fields for counts hold it: at least 0, and at most 32 bits.
 func count(n int) uint64 { return min(uint64(max(0, n)), math.MaxUint32) }
