@@ -19,22 +19,24 @@ import (
 type App struct {
 	Name, RoutePrefix string
 	Deployments       []Deployment
-	// Place is the place in the file, "FILE:LINE:COLUMN: PATH".
+	// Place is the place of the application in the file, "FILE:LINE:COLUMN: PATH".
 	Place string
 }
 
 // Deployment holds the operator's settings of a deployment of an application.
 type Deployment struct {
 	Name string
-	// UserConfig is a JSON value; empty for none.
+	// UserConfig is the value of user_config as JSON. It is empty if the file has none.
 	UserConfig json.RawMessage
 
 	NumReplicas, MaxOngoingRequests, MaxQueuedRequests                                       *int
 	GracefulShutdownWaitLoop, GracefulShutdownTimeout, HealthCheckPeriod, HealthCheckTimeout *time.Duration
 
+	// Place is the place of the deployment in the file, as in App.
 	Place string
 }
 
+// app reads an item of the list of applications.
 func (r reader) app(node *yaml.Node, path string) {
 	at := len(r.f.Apps)
 	r.f.Apps = append(r.f.Apps, App{})
@@ -70,13 +72,14 @@ func (r reader) deployment(node *yaml.Node, path string) {
 	}
 }
 
-// item has the values of one item of a list. Each value has the form of an environment
-// variable.
+// item has the values of one item of a list, such as a deployment. Each value is a text in the
+// form that an environment variable has.
 type item struct {
 	texts map[string]string // values by their keys
-	place string            // position of the item's name in the file, or else of the item
+	place string            // place of the item's name in the file, or of the item if it has no name
 }
 
+// item reads an item of a list. pattern is its path in the table of keys.
 func (r reader) item(node *yaml.Node, path, pattern string) item {
 	before := len(r.f.values)
 	r.section(node, path, pattern)
@@ -97,7 +100,7 @@ func (i item) number(key string) *int {
 	if i.texts[key] == "" {
 		return nil
 	}
-	n, _ := strconv.Atoi(i.texts[key]) // cannot fail: the form of the key is a number
+	n, _ := strconv.Atoi(i.texts[key]) // cannot fail, because the reader accepts only numbers for this key
 	return &n
 }
 
@@ -105,12 +108,12 @@ func (i item) duration(key string) *time.Duration {
 	if i.texts[key] == "" {
 		return nil
 	}
-	d, _ := time.ParseDuration(i.texts[key]) // cannot fail: the form of the key is a duration
+	d, _ := time.ParseDuration(i.texts[key]) // cannot fail, because the reader accepts only durations for this key
 	return &d
 }
 
-// json returns a part of the file as JSON, with the keys in the order of the file. If a
-// value cannot be written as JSON, it reports an error and returns nothing.
+// json returns the value of a key as JSON, with the keys inside it in the order of the file. If a
+// part of the value cannot be written as JSON, it adds an error and returns nil.
 func (r reader) json(node *yaml.Node, path string) []byte {
 	if !r.plain(node, path) {
 		return nil
@@ -126,8 +129,8 @@ func (r reader) json(node *yaml.Node, path string) []byte {
 	return out.Bytes()
 }
 
-// forJSON returns a copy of a node in which each key is a text, and each value is a text or
-// a scalar that JSON has.
+// forJSON returns a copy of a YAML node that can be written as JSON: each key is a text, and each
+// scalar is a text, a number, a boolean or null.
 func (r reader) forJSON(node *yaml.Node, path string) *yaml.Node {
 	if node.Kind == yaml.ScalarNode {
 		return r.scalarForJSON(node, path)
@@ -147,6 +150,7 @@ func (r reader) forJSON(node *yaml.Node, path string) *yaml.Node {
 	return changed
 }
 
+// textNode returns a node for a text in quotes.
 func textNode(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: text, Style: yaml.DoubleQuotedStyle}
 }
@@ -169,7 +173,7 @@ func (r reader) scalarForJSON(node *yaml.Node, path string) *yaml.Node {
 			r.f.faults.add(node, "%s: %s has no form in JSON; write a finite number", path, seen(node))
 		}
 		changed.Value = strconv.FormatFloat(n, 'g', -1, 64)
-	default: // a text, or a date, which is a text in JSON
+	default: // a text, or a date, which JSON writes as a text
 		return textNode(node.Value)
 	}
 	return changed

@@ -23,6 +23,7 @@ func (f *FaultError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
 }
 
+// faults collects the errors in a service file.
 type faults struct {
 	file string
 	list []*FaultError
@@ -34,7 +35,7 @@ func (f *faults) add(at *yaml.Node, format string, args ...any) {
 
 // at returns an error at a node, without adding it.
 func (f *faults) at(at *yaml.Node, text string) *FaultError {
-	// The node of an omitted value may have no place.
+	// A node that is not in the file, for example of an omitted value, has no line.
 	return &FaultError{File: f.file, Line: max(1, at.Line), Column: max(1, at.Column), Text: text}
 }
 

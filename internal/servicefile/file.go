@@ -21,12 +21,13 @@ func Read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// File is a service file after Parse, with its valid values. It is not safe for
+// File holds the valid values of a service file. Parse makes a File. It is not safe for
 // concurrent use.
 type File struct {
 	// Name is the path of the file.
 	Name string
-	// Warnings describe keys without effect, one sentence each, with the place.
+	// Warnings describe keys that have no effect. Each is one sentence, with the place in the
+	// file.
 	Warnings []string
 	// Apps are the applications in the file, in its order.
 	Apps []App
@@ -37,14 +38,16 @@ type File struct {
 	faults  faults
 }
 
+// value is the value of a key in the file.
 type value struct {
 	key    *Key
-	path   string // path of the key, with the plugin's name and the indices of list items
-	plugin string // the plugin's name, empty for a key outside of plugins
-	text   string // the value, in the form of the variable
-	at     *yaml.Node
+	path   string     // path of the key, with the plugin's name and the indices of list items
+	plugin string     // the plugin's name; empty for a key that is not below a plugin
+	text   string     // the value, in the form of the variable
+	at     *yaml.Node // node of the value
 }
 
+// plugin is an entry below tracing_config.plugins.
 type plugin struct {
 	name   string
 	at     *yaml.Node // node of the plugin's name
@@ -85,9 +88,10 @@ func (f *File) Plugins() []string {
 	return names
 }
 
-// Document returns the configuration of a plugin as a document of its own, or nil. Its
-// values are in the same lines as in the file. If folder is not empty, it becomes the
-// output of the console plugin, unless the configuration already has an output.
+// Document returns the configuration of a plugin as a YAML document of its own, or nil if the
+// plugin has none. Its values are in the same lines as in the file. If folder is not empty, it
+// becomes the setting exporter.output of the console plugin, unless the configuration already
+// has this setting.
 func (f *File) Document(name, folder string) []byte {
 	config := f.config(name)
 	if folder != "" && !f.HasOutput(name) {
@@ -105,6 +109,7 @@ func (f *File) HasOutput(name string) bool {
 	return child(child(f.config(name), "exporter"), "output") != nil
 }
 
+// config returns the node of the configuration of a plugin, or nil if the plugin has none.
 func (f *File) config(name string) *yaml.Node {
 	for _, p := range f.plugins {
 		if p.name == name {
@@ -114,7 +119,8 @@ func (f *File) config(name string) *yaml.Node {
 	return nil
 }
 
-// child returns the value of a key of a mapping, or nil.
+// child returns the value of a key of a mapping. It returns nil if node is no mapping or does not
+// have the key, and for a value that is null.
 func child(node *yaml.Node, key string) *yaml.Node {
 	if node == nil || node.Kind != yaml.MappingNode {
 		return nil
@@ -127,8 +133,8 @@ func child(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// with returns a copy of a mapping, or of nil, with a value for a key. It returns any other
-// node unchanged, because the plugin will refuse it.
+// with returns a copy of a mapping in which the key has the value. For nil, it returns a mapping
+// with only this key. It returns any other node unchanged, because the plugin will refuse it.
 func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	changed := &yaml.Node{Kind: yaml.MappingNode}
 	if node != nil {
@@ -145,8 +151,8 @@ func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 	return changed
 }
 
-// Drop removes a plugin, and adds err to the faults of the file, or to its warnings if warn
-// is true. The place of err in the file is the plugin's name.
+// Drop removes a plugin. It adds err, with the place of the plugin's name in the file, to the
+// warnings if warn is true, otherwise to the errors.
 func (f *File) Drop(name string, err error, warn bool) {
 	i := slices.IndexFunc(f.plugins, func(p plugin) bool { return p.name == name })
 	if i < 0 {
@@ -162,9 +168,9 @@ func (f *File) Drop(name string, err error, warn bool) {
 	f.values = slices.DeleteFunc(f.values, func(v value) bool { return v.plugin == name })
 }
 
-// Try calls read for each value that has a variable, with an environment that has only
-// this variable. The errors of read become errors at the place of the value, and the value
-// is removed.
+// Try calls read for each value that has a variable. The function getenv then returns only the
+// value of this variable. If read returns errors, they are added with the place of the value,
+// and the value is removed.
 func (f *File) Try(read func(getenv func(string) string) error) {
 	f.values = slices.DeleteFunc(f.values, func(v value) bool {
 		if v.key.Variable == "" {
@@ -183,8 +189,8 @@ func (f *File) Try(read func(getenv func(string) string) error) {
 	})
 }
 
-// item returns the value in the form of its variable. If the variable is a list with
-// items for single plugins, each item begins with the plugin's name.
+// item returns the value in the form of its variable. If the variable is a list with items for
+// single plugins, it adds the plugin's name to the beginning of each item.
 func (v value) item() string {
 	if v.key.join == "" {
 		return v.text
@@ -208,9 +214,9 @@ func (f *File) Getenv(variable string) string {
 // FromEnv reports whether the environment has a variable.
 func (f *File) FromEnv(variable string) bool { return strings.TrimSpace(f.env(variable)) != "" }
 
-// of returns the file's value of a variable, and its origin. It returns nothing if the
-// file has no value, or if the environment has an OpenTelemetry variable for the same
-// setting. It returns no plugins if the file disables tracing.
+// of returns the file's value of a variable, and the key's value from which it comes. It returns
+// nil for from if the file has no value, or if the environment has an OpenTelemetry variable for
+// the same setting. For EnvPlugins it returns no value if the file disables tracing.
 func (f *File) of(variable string) (text string, from *value) {
 	on, set := f.Enabled()
 	if variable == EnvPlugins && set && (!on || f.SpanFiles()) {
@@ -235,9 +241,9 @@ func (f *File) of(variable string) (text string, from *value) {
 // DefaultPlugin is the plugin that runs if the file enables tracing and names no plugin.
 const DefaultPlugin = "console"
 
-// join returns the value of a variable with items for single plugins: the items of the
-// environment, and the file's items of all other plugins. A value for all plugins in the
-// environment overrides the file.
+// join returns the value of a variable that is a list with items for single plugins. own is its
+// value in the environment. join adds the file's items of the plugins for which own has no item.
+// An item in own that applies to all plugins overrides all items of the file.
 func (f *File) join(variable, own string) string {
 	items := []string{own}
 	for _, v := range f.values {
@@ -248,8 +254,8 @@ func (f *File) join(variable, own string) string {
 	return strings.Join(items, ",")
 }
 
-// names reports whether a list has an item that applies to the plugin: an item that begins
-// with the plugin's name and join, or an item without a name, which applies to all.
+// names reports whether a list has an item that applies to the plugin. Such an item begins with
+// the plugin's name and then join, or has no name and applies to all plugins.
 func names(list, join, plugin string) bool {
 	if strings.TrimSpace(list) == "" {
 		return false
@@ -263,8 +269,9 @@ func names(list, join, plugin string) bool {
 	return false
 }
 
-// Place looks for errors in err that begin with a variable whose value is from the file. It
-// adds each of them at the place of the value, and returns the other errors.
+// Place finds the errors in err that begin with the name of a variable. If the value of the
+// variable is from the file, Place adds the error with the place of the value. It returns the
+// other errors, joined.
 func (f *File) Place(err error) error {
 	var errs []error
 	for _, leaf := range Leaves(err) {
@@ -285,8 +292,9 @@ var variableOf = regexp.MustCompile(`^[A-Z][A-Z0-9_]+`)
 // variableIn matches a variable in running text.
 var variableIn = regexp.MustCompile(`\b(SERVE|OTEL)(_[A-Z0-9]+)+\b`)
 
-// inKeys replaces variables by keys in a text. The variable at the beginning becomes path.
-// Another variable becomes its key if its value is from the file.
+// inKeys replaces the names of variables in an error text by the paths of keys, because the
+// operator has written keys. path replaces the variable at the beginning. Any other variable is
+// replaced if its value is from the file.
 func (f *File) inKeys(text, path string) string {
 	text = text[len(variableOf.FindString(text)):]
 	return path + variableIn.ReplaceAllStringFunc(text, func(variable string) string {
@@ -297,7 +305,8 @@ func (f *File) inKeys(text, path string) string {
 	})
 }
 
-// Leaves returns the joined errors, in their order.
+// Leaves returns the errors that err joins, in their order. It looks into joined errors that
+// are joined again. If err joins none, it returns err alone.
 func Leaves(err error) []error {
 	if err == nil {
 		return nil

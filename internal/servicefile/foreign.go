@@ -2,13 +2,13 @@ package servicefile
 
 import "slices"
 
-// foreignKeys are keys of Ray's and Anyscale's files that have no meaning for this
-// process. why is the reason, for the message.
+// foreignKeys are keys of Ray's and Anyscale's files that have no meaning for this process.
 type foreignKeys struct {
+	// why is the reason, for the message.
 	why string
-	// fatal makes the keys errors, because a service that ignores them would give clients
-	// other answers, or export spans in another way. Other keys only cause a warning, so that
-	// a service file for a cluster can be used here.
+	// fatal makes each of these keys an error, because a service that ignored it would give
+	// clients other answers, or export spans in another way. If it is not set, a key only causes
+	// a warning, so that a service file for a cluster can be used here.
 	fatal bool
 	paths []string
 }
@@ -50,6 +50,7 @@ var foreign = []foreignKeys{
 	{fatal: true, why: "middleware is Python code; wrap the handlers of the application", paths: []string{"http_options.middlewares"}},
 }
 
+// foreignKey returns the group with a key, or nil if the key is in none.
 func foreignKey(path string) *foreignKeys {
 	i := slices.IndexFunc(foreign, func(k foreignKeys) bool { return slices.Contains(k.paths, path) })
 	if i < 0 {

@@ -12,12 +12,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// form describes the values of a key, in YAML and in the variable.
+// form describes the allowed values of a key, in YAML and in the variable.
 type form struct {
-	// says describes the allowed values, for messages and for the reference.
+	// says describes the allowed values in words, for messages and for the reference.
 	says string
-	// read returns the variable's value for a node. ok is false if the node has another
-	// type. The node is neither an alias nor null.
+	// read returns the value of the node in the form of the variable. ok is false if the node
+	// has a wrong type or value. The node is neither an alias nor null.
 	read func(node *yaml.Node) (value string, ok bool)
 	// schema describes the values for editors. It may accept more than read.
 	schema schema
@@ -33,17 +33,19 @@ var (
 	integer  = form{says: "a whole number, without quotes", read: readInteger, schema: typed("integer")}
 	duration = form{says: "a duration with its unit, such as 200ms, 10s or 1m30s", read: readText, schema: typed("string")}
 	size     = form{says: "a number of bytes, or a text such as 512KiB or 32MiB", read: readSize, schema: schema{"type": []string{"integer", "string", "null"}}}
-	// Keys that end in "_s" have seconds without a unit, as in Ray's files.
+	// These two forms are for keys that end in "_s". As in Ray's files, their values are numbers
+	// of seconds without a unit.
 	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false), schema: schema{"type": []string{"number", "null"}, "exclusiveMinimum": 0}}
 	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true), schema: schema{"type": []string{"number", "null"}, "minimum": 0}}
-	// Ray uses Python's names of levels.
+	// level accepts Python's names of log levels, too, because Ray's files have them.
 	level = word("one of DEBUG, INFO, WARNING, ERROR, NONE", map[string]string{
 		"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "critical": "error", "none": "none",
 	})
 	encoding = word("one of TEXT, JSON", map[string]string{"text": "text", "json": "json"})
 	// importPath is a function in Python, which becomes an entry of the list of plugins.
 	importPath = form{says: "a function in Python, such as exporter:default_tracing_exporter", read: readImportPath, schema: typed("string")}
-	// document is any value. The reader handles the keys in it by their paths.
+	// document is for keys with any value. It has no function read, because the reader handles
+	// these keys by their paths.
 	document = form{says: "any YAML"}
 )
 
@@ -61,8 +63,8 @@ func count(least int) form {
 	}, schema: schema{"type": []string{"integer", "null"}, "minimum": least}}
 }
 
-// list returns the form of one text or several texts. The variable has them joined with
-// sep.
+// list returns the form of one text or a list of texts. In the variable, the texts are joined
+// with sep.
 func list(sep string) form {
 	return form{says: "a text, or a list of texts", read: func(node *yaml.Node) (string, bool) {
 		if node.Kind != yaml.SequenceNode {
@@ -84,8 +86,8 @@ var targets = form{
 	says: `a list of texts, such as ["Model=dns:///model:9100"], or one text`, read: list(",").read, schema: list(",").schema,
 }
 
-// word returns the form of a word out of a list, in upper, lower or mixed case. words
-// maps each word to the variable's value.
+// word returns the form of a single word, in any case. words has the allowed words in lower case,
+// each with the value of the variable.
 func word(says string, words map[string]string) form {
 	return form{says: says, read: func(node *yaml.Node) (string, bool) {
 		text, ok := readText(node)
@@ -112,7 +114,7 @@ var isImportPath = regexp.MustCompile(`^\w+(\.\w+)*[:.]\w+$`)
 
 func readImportPath(node *yaml.Node) (string, bool) {
 	path, ok := readText(node)
-	if path == "" { // Ray's default
+	if path == "" { // the default in Ray's files, which means no function
 		return "", ok
 	}
 	return "python:" + path, ok && isImportPath.MatchString(path)
@@ -123,7 +125,7 @@ func readBoolean(node *yaml.Node) (string, bool) {
 }
 
 func readInteger(node *yaml.Node) (string, bool) {
-	var n int64 // YAML has several ways to write a number
+	var n int64 // the text of the node is not used, because YAML has several ways to write a number
 	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" || node.Load(&n) != nil {
 		return "", false
 	}
@@ -150,14 +152,15 @@ func readSize(node *yaml.Node) (string, bool) {
 	return readText(node)
 }
 
-// mostSeconds is about thirty years and fits into a time.Duration.
+// mostSeconds is the largest number of seconds. It is about thirty years, and fits into a
+// time.Duration.
 const mostSeconds = 1e9
 
 func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 	return func(node *yaml.Node) (string, bool) {
 		n, ok := float(node)
-		// The comparisons are false for NaN. A number between zero and a nanosecond would
-		// be zero as a duration.
+		// The comparisons are false for NaN, which is refused. A positive number below a
+		// nanosecond is refused, because it would become a duration of zero.
 		if !ok || !(n >= 1e-9 && n <= mostSeconds) && !(zero && n == 0) {
 			return "", false
 		}

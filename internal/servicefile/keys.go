@@ -35,28 +35,29 @@ const (
 
 // Key is one key of the service file.
 type Key struct {
-	// Path is the path of the key, "http_options.port". NAME in it is a plugin's name,
-	// and "[]" an item of a list.
+	// Path is the path of the key, "http_options.port". In it, NAME stands for a plugin's name,
+	// and "[]" for an item of a list.
 	Path string
 	// Variable is the environment variable that overrides the key. It holds the value of the
-	// key; for a configuration, the path of a file. Empty: there is no variable.
+	// key, but for the configuration of a plugin, it holds the path of a file. It is empty if
+	// the key has no variable.
 	Variable string
 	// Default is the value if neither the key nor the variable is set, in the form of the
-	// variable. Empty: there is none.
+	// variable. It is empty if there is no default.
 	Default string
-	// Meaning is a sentence for the reference, without its full stop.
+	// Meaning describes the key for the reference, in a sentence without its full stop.
 	Meaning string
 
 	form form
 	// secret is set if the value is a credential. Settings does not show it.
 	secret bool
-	// atMost describes a bound on the default that depends on another key.
+	// atMost describes an upper bound of the default that depends on another key.
 	atMost string
-	// join separates a plugin's name and its value in a variable that is a list with
-	// an item for each plugin.
+	// join is the text between the plugin's name and the value, if the variable is a list with
+	// an item for each plugin. Otherwise it is empty.
 	join string
-	// over returns the name of an OpenTelemetry variable that is set in the environment for
-	// the same setting, or "". nil: OpenTelemetry has no such variable.
+	// over returns the name of an OpenTelemetry variable for the same setting if the environment
+	// sets it, otherwise "". over is nil if OpenTelemetry has no such variable.
 	over func(getenv func(string) string) string
 }
 
@@ -272,8 +273,7 @@ var keys = []Key{
 // Keys returns the table. The caller must not change it.
 func Keys() []Key { return keys }
 
-// either returns a function for Key.over. The function returns variable if the environment
-// has it.
+// either returns a function for Key.over that returns variable if the environment sets it.
 func either(variable string) func(func(string) string) string {
 	return func(getenv func(string) string) string {
 		if strings.TrimSpace(getenv(variable)) == "" {
@@ -283,8 +283,8 @@ func either(variable string) func(func(string) string) string {
 	}
 }
 
-// serviceName is the function Key.over for the service's name, which may also be an
-// attribute of the resource.
+// serviceName is the function Key.over for the name of the service. OpenTelemetry also reads this
+// name from the variable with the attributes of the resource.
 func serviceName(getenv func(string) string) string {
 	const attributes = "OTEL_RESOURCE_ATTRIBUTES"
 	if !strings.Contains(getenv(attributes), "service.name=") {

@@ -37,11 +37,11 @@ const (
 	noMerge = "a merge (<<) is not allowed; write its keys instead"
 )
 
-// reader reads the nodes of a file with the help of the table of keys.
+// reader reads the YAML nodes of a file, by the table of keys.
 type reader struct{ f *File }
 
-// section reads a mapping with keys of the table. pattern is the path with NAME in place
-// of a plugin's name, and [] in place of an index.
+// section reads a mapping with keys of the table. pattern is the path in the form of the table,
+// with NAME in place of a plugin's name, and [] in place of an index.
 func (r reader) section(node *yaml.Node, path, pattern string) {
 	known := below(pattern)
 	if node.Kind != yaml.MappingNode {
@@ -61,8 +61,8 @@ func (r reader) section(node *yaml.Node, path, pattern string) {
 	}
 }
 
-// read reads the value of a key in the table: a leaf, a list or a section. A null counts
-// as an absent key.
+// read reads the value of a key that is in the table. The value is a single value, a list of
+// items or a section. If it is null, the key counts as absent.
 func (r reader) read(node *yaml.Node, path, pattern string) {
 	i := slices.IndexFunc(keys, func(k Key) bool { return k.Path == pattern })
 	switch {
@@ -78,6 +78,7 @@ func (r reader) read(node *yaml.Node, path, pattern string) {
 	}
 }
 
+// value reads a single value, and adds it to the values of the file.
 func (r reader) value(node *yaml.Node, path string, key *Key) {
 	v := value{key: key, path: path, at: node}
 	if strings.HasPrefix(key.Path, pathPlugins+".") {
@@ -102,6 +103,7 @@ func (r reader) value(node *yaml.Node, path string, key *Key) {
 	}
 }
 
+// items reads the list of applications, or of the deployments of an application.
 func (r reader) items(node *yaml.Node, path, pattern string) {
 	if node.Kind != yaml.SequenceNode {
 		r.f.faults.add(node, "%s: %s; want a list, whose items begin with \"- name: \"", path, seen(node))
@@ -153,8 +155,9 @@ func (r reader) unknown(e entry, path, pattern string, known []string) {
 	r.f.faults.add(e.key, "%sthere is no key %q%s", prefix(section), e.key.Value, want)
 }
 
-// meant returns the key that an unknown key may stand for: a key of the same section, a
-// key of another section, or the key of a written variable.
+// meant returns the key that the operator probably meant by an unknown word: the same word in
+// lower case, a key of another section with this name, the key whose variable the word is, or a
+// key of the section with a similar name. It returns "" if there is none.
 func meant(word string, known []string) string {
 	if slices.Contains(known, strings.ToLower(word)) {
 		return strings.ToLower(word)
@@ -167,8 +170,8 @@ func meant(word string, known []string) string {
 	return spelling.Nearest(word, known)
 }
 
-// below returns the keys of the table that are directly below a path, in the order of the
-// table, without NAME.
+// below returns the names of the keys that are directly below a path in the table, in the order
+// of the table. It does not return the placeholder NAME.
 func below(pattern string) []string {
 	var words []string
 	for _, k := range keys {
@@ -185,10 +188,11 @@ func below(pattern string) []string {
 	return words
 }
 
+// entry is a key of a mapping with its value.
 type entry struct{ key, value *yaml.Node }
 
-// entries returns the entries of a mapping. It adds an error for each entry with a key that
-// is repeated or not a word, and omits the entry.
+// entries returns the entries of a mapping. If a key is repeated or is not a single word, it adds
+// an error and omits the entry.
 func (r reader) entries(node *yaml.Node, path string) []entry {
 	var list []entry
 	first := map[string]int{}
@@ -212,8 +216,8 @@ func (r reader) entries(node *yaml.Node, path string) []entry {
 	return list
 }
 
-// plain reports whether a configuration has no aliases, no merges and no repeated keys.
-// It adds an error for each.
+// plain reports whether a value has no aliases, no merges and no repeated keys. It adds an error
+// for each of them.
 func (r reader) plain(node *yaml.Node, path string) bool {
 	before := len(r.f.faults.list)
 	switch node.Kind {
@@ -235,12 +239,13 @@ func isNull(node *yaml.Node) bool {
 	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
 }
 
-// isEmpty reports whether a value is null, an empty text or an empty collection, as
-// generated files often have.
+// isEmpty reports whether a value is null, an empty text or an empty collection. Generated files
+// often have such values, which mean that the key is not set.
 func isEmpty(node *yaml.Node) bool {
 	return isNull(node) || node.Kind != yaml.AliasNode && node.Value == "" && len(node.Content) == 0
 }
 
+// dotted returns the path of a key below a path.
 func dotted(path, word string) string {
 	if path == "" {
 		return word
@@ -248,6 +253,7 @@ func dotted(path, word string) string {
 	return path + "." + word
 }
 
+// prefix returns the beginning of an error text about a path.
 func prefix(path string) string {
 	if path == "" {
 		return ""

@@ -10,9 +10,9 @@ import (
 // schema is a JSON Schema.
 type schema map[string]any
 
-// Schema returns the JSON Schema (draft 2020-12) of service files, for editors. It has
-// every key of the table, and the keys of other programs with the reason why they are not
-// read. The values of a plugin's configuration are not described.
+// Schema returns the JSON Schema (draft 2020-12) of service files, for editors. It has every key
+// of the table. It also has the keys of Ray's and Anyscale's files that this project does not
+// read, with the reason. It does not describe the configuration of a plugin.
 func Schema() ([]byte, error) {
 	root := section()
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -36,12 +36,13 @@ func Schema() ([]byte, error) {
 	return json.MarshalIndent(root, "", "  ")
 }
 
-// section returns the schema of a mapping without keys. A section may be null.
+// section returns the schema of a mapping to which keys are added later. The mapping may be null.
 func section() schema {
 	return schema{"type": []string{"object", "null"}, "additionalProperties": false, "properties": schema{}}
 }
 
-// put adds the schema of the key at a path, and the sections above it.
+// put adds the schema of the key at a path. It adds the schemas of the sections around the key
+// if they are missing.
 func (s schema) put(path string, key schema) {
 	word, rest, nested := strings.Cut(path, ".")
 	below := s["properties"].(schema)
@@ -70,7 +71,7 @@ func (s schema) put(path string, key schema) {
 	next.put(rest, key)
 }
 
-// link matches a Markdown link in a Meaning. Editors get only its text.
+// link matches a Markdown link in Key.Meaning. describe replaces it by the text of the link.
 var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
 // describe returns the text that an editor shows for a key.

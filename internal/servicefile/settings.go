@@ -9,7 +9,7 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// FromDefault is the From of a setting that neither the environment nor the file has.
+// FromDefault is the value of Setting.From if neither the environment nor the file has a value.
 const FromDefault = "default"
 
 // Setting is the value of one key and its origin.
@@ -18,15 +18,15 @@ type Setting struct {
 	// empty.
 	Key      string `json:"key"`
 	Variable string `json:"variable,omitempty"`
-	// Value is the value in effect, in the form of the variable; empty for none.
+	// Value is the value in effect, in the form of the variable. It is empty if there is none.
 	Value string `json:"value"`
 	// From is FromDefault, "environment VARIABLE", or the file with a line.
 	From string `json:"from"`
 }
 
-// Settings returns the settings for all keys of the table, in its order. For each plugin
-// and for each application in the file, it returns only the keys that are set. The value
-// of a configuration is its length, because it may hold secrets.
+// Settings returns a setting for each key of the table, in the order of the table. Keys of
+// plugins and of applications have a setting only if the file sets them. The
+// value of a configuration is shown as its length, because it may contain secrets.
 func (f *File) Settings() []Setting {
 	var list []Setting
 	for _, k := range keys {
@@ -45,6 +45,7 @@ func (f *File) Settings() []Setting {
 	return list
 }
 
+// inFile returns the setting for a value in the file.
 func (v value) inFile(file string) Setting {
 	s := Setting{Key: v.path, Variable: v.key.Variable, Value: v.text, From: fmt.Sprintf("%s:%d", file, v.at.Line)}
 	if v.key.Path == pathDocument || v.key.Path == pathUserConfig {
@@ -53,6 +54,7 @@ func (v value) inFile(file string) Setting {
 	return s
 }
 
+// ofPlugins returns the settings for a key of plugins, one for each plugin that has the key.
 func (f *File) ofPlugins(k Key) []Setting {
 	var list []Setting
 	for _, p := range f.plugins {
@@ -88,7 +90,7 @@ func (f *File) setting(k Key) Setting {
 		return is
 	}
 	if k.Path == pathFunction && f.find(pathFunction) == nil {
-		return is // the setting exporter_plugin shows the list
+		return is // the setting for exporter_plugin shows the value of the variable
 	}
 	own, here := strings.TrimSpace(f.env(k.Variable)), f.find(k.Path)
 	text, from := f.of(k.Variable)
@@ -96,7 +98,7 @@ func (f *File) setting(k Key) Setting {
 	case own != "":
 		is.Value, is.From = own, "environment "+k.Variable
 	case here != nil && from != nil:
-		is = here.inFile(f.Name) // text may have the value of another key, too
+		is = here.inFile(f.Name) // not text, in which several keys with the same variable are joined
 	case from != nil && from.key.Path == pathEnabled:
 		is.Value, is.From = text, from.inFile(f.Name).From
 	case k.over != nil && k.over(f.env) != "":
@@ -112,7 +114,7 @@ func (f *File) setting(k Key) Setting {
 	return is
 }
 
-// redacted is the Value of a credential.
+// redacted is the value that is shown for a credential.
 const redacted = "<redacted>"
 
 // Idle returns a warning if the environment or the file names plugins, but tracing is not
@@ -135,7 +137,8 @@ func (f *File) Idle() string {
 	return f.faults.at(f.plugins[0].at, pathPlugins+" starts no plugin; list the plugins in "+pathExporter).Error()
 }
 
-// disabledBy returns OpenTelemetry's variable that disables tracing, empty for none.
+// disabledBy returns the OpenTelemetry variable that disables tracing in the environment, or "" if
+// there is none.
 func disabledBy(getenv func(string) string) string {
 	switch {
 	case strings.EqualFold(strings.TrimSpace(getenv(envSDKDisabled)), "true"):
