@@ -30,11 +30,11 @@ type Error struct {
 	Line, Column int
 	// Text is the error without its place.
 	Text string
-	// Err is the error of a type that decodes itself, otherwise nil.
+	// Err is the error of a Go type's own decoding method. It is nil for all other errors.
 	Err error
 }
 
-// Error returns place, path and text: "line 3: rules[2].name: a list, want text".
+// Error returns the line, the path and the text: "line 3: rules[2].name: a list, want text".
 func (e *Error) Error() string {
 	text := e.Text
 	if e.Path != "" {
@@ -49,10 +49,10 @@ func (e *Error) Error() string {
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Parse returns the root node of the only document in data, or nil if the document is empty
-// or null. It returns an error for a second document, for bytes that are not valid UTF-8
-// text, for more than [MaxBytes], and for more than 100 levels of nesting. Aliases in the
-// node are not expanded. Errors are of type *Error.
+// Parse returns the root node of the only document in data, or nil if the document is empty or
+// null. It returns an error for a second document, for bytes that are not valid UTF-8 text, for
+// more than [MaxBytes], and for more than 100 levels of nesting. The tree of nodes contains
+// aliases as they are. Errors are of type *Error.
 func Parse(data []byte) (*yaml.Node, error) {
 	if len(data) > MaxBytes {
 		return nil, &Error{Text: fmt.Sprintf("document has %d bytes, want %d at most", len(data), MaxBytes)}
@@ -84,14 +84,14 @@ func Parse(data []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// Decode fills v, a pointer, from node, with the field tags of
-// go.yaml.in/yaml/v4. It leaves fields without a key unchanged; a nil node
-// leaves all of v unchanged. An unknown key, a repeated key, a value of another
-// type and excessive aliasing are errors. Decode joins all errors, each of type
-// *Error. After an error the content of v is undefined.
+// Decode fills the value to which v points from node. It uses the field tags of
+// go.yaml.in/yaml/v4. A field for which the node has no key stays unchanged. If node is nil, the
+// whole value stays unchanged. An unknown key, a repeated key, a value with a wrong type and
+// excessive aliasing are errors. Decode joins all errors, each of type *Error. After an error
+// the content of the value is undefined.
 //
-// Errors show the value, except below a key whose name suggests a secret. The
-// line of an error in an alias is the line of its anchor.
+// An error shows the wrong value, except below a key whose name suggests a secret. If an alias
+// leads to the wrong value, the line of the error is the line of the anchor.
 func Decode(node *yaml.Node, v any) error {
 	if node == nil {
 		return nil
@@ -114,8 +114,8 @@ func Decode(node *yaml.Node, v any) error {
 	return joined(list, node, reflect.TypeOf(v))
 }
 
-// joined explains each error once. The library reports an error in an alias at each use of
-// the alias.
+// joined returns the errors of the library in words for operators, each error once. The library
+// reports an error below an anchor again for each alias of the anchor.
 func joined(list []*yaml.LoadError, root *yaml.Node, t reflect.Type) error {
 	var all []error
 	seen := map[string]bool{}
@@ -134,11 +134,11 @@ func joined(list []*yaml.LoadError, root *yaml.Node, t reflect.Type) error {
 	return errors.Join(all...)
 }
 
-// escapes matches the escapes of JSON. A pair of surrogates is one match.
+// escapes matches the escape sequences of JSON. A pair of UTF-16 surrogates is one match.
 var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
-// adaptJSON returns a JSON document without tabs for indentation and without escaped pairs
-// of surrogates, because YAML does not allow them. It returns other documents unchanged.
+// adaptJSON makes a JSON document valid as YAML. It replaces tabs, and replaces escaped pairs of
+// UTF-16 surrogates by their character. It returns a document that is not JSON unchanged.
 func adaptJSON(data []byte) []byte {
 	if !json.Valid(data) {
 		return data
@@ -153,8 +153,8 @@ func adaptJSON(data []byte) []byte {
 	})
 }
 
-// syntaxError returns an error of the library's scanner, parser or composer, with advice
-// for frequent causes.
+// syntaxError returns the *Error for a syntax error that the library has found. It adds advice for
+// frequent causes.
 func syntaxError(err error) error {
 	e := &Error{Text: plain(err.Error())}
 	var load *yaml.LoadError
@@ -173,8 +173,8 @@ func syntaxError(err error) error {
 	return e
 }
 
-// byteError returns an error for the first byte that is not valid UTF-8 text, or nil. The
-// library does not report the place of such a byte, and it accepts UTF-16.
+// byteError returns an error for the first byte that is not valid UTF-8 text, or nil if there is
+// none. The library would not report the place of such a byte, and would accept UTF-16.
 func byteError(data []byte) *Error {
 	line, column := 1, 1
 	for at := 0; at < len(data); column++ {

@@ -13,16 +13,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// place is a key or a value in a document, with its path and the Go type into which it is
-// decoded. The type of a key is the type of its mapping. The type is nil if it is unknown.
+// place is a key or a value in a document, with its path. typ is the Go type into which the value
+// is decoded, or for a key, the Go type of the mapping with the key. It is nil if it is unknown.
 type place struct {
 	path string
 	node *yaml.Node
 	typ  reflect.Type
 }
 
-// explain returns an error of the library in words for operators: with the path instead of
-// Go types, the value seen, and the allowed values.
+// explain returns an error of the library in words for operators. It replaces the names of Go types
+// by the path of the value, the value and the allowed values. t is the Go type into which the
+// document root is decoded.
 func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
 	found := &Error{Line: e.Mark.Line, Column: e.Mark.Column, Text: e.Message}
 	top := place{node: root, typ: t}
@@ -31,7 +32,7 @@ func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
 	}
 	at, ok := find(top, found, false)
 	if !ok {
-		if at, ok = find(top, found, true); ok { // the key is not a text
+		if at, ok = find(top, found, true); ok { // the error is about a key that is not a text
 			found.Text = shown(at.node, at.path) + " as a key, want text"
 			if at.typ != nil && at.typ.Kind() == reflect.Map {
 				found.Text = shown(at.node, at.path) + " as a key, want " + wanted(at.typ.Key())
@@ -50,7 +51,7 @@ func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
 	return found
 }
 
-// explainKey completes the error about an unknown or repeated key.
+// explainKey adds the path and the allowed keys to the error about an unknown or repeated key.
 func explainKey(e *Error, top place) *Error {
 	at, ok := find(top, e, true)
 	if !ok {
@@ -67,8 +68,8 @@ func explainKey(e *Error, top place) *Error {
 	return UnknownKey(at.path, at.node, keys)
 }
 
-// find returns the key, or the value if key is false, at the position of e, in p or below
-// p. It does not follow aliases.
+// find returns the place with the line and column of e, in p or below p. If key is true, it looks
+// for a key, otherwise for a value. It does not follow aliases.
 func find(p place, e *Error, key bool) (place, bool) {
 	here := func(n *yaml.Node) bool { return n.Line == e.Line && n.Column == e.Column }
 	for p.typ != nil && p.typ.Kind() == reflect.Pointer && !decodesItself(p.typ) {
@@ -99,8 +100,8 @@ func find(p place, e *Error, key bool) (place, bool) {
 	return place{}, false
 }
 
-// JoinPath returns the path of a key below path. The key is in quotes if it is empty, or
-// has a space or a character that cannot be printed.
+// JoinPath returns the path of a key below the key at path. It puts the key in quotes if the key is
+// empty, or has a space or a character that cannot be printed.
 func JoinPath(path, key string) string {
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' }) {
 		key = quoted(key)
@@ -111,7 +112,7 @@ func JoinPath(path, key string) string {
 	return path + "." + key
 }
 
-// element returns the type of the members of a list, nil if unknown.
+// element returns the type of the members of a list type. It returns nil if t is no list or nil.
 func element(t reflect.Type) reflect.Type {
 	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
 		return t.Elem()
@@ -119,7 +120,8 @@ func element(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// member returns the type of the value of a key, nil if unknown.
+// member returns the type of the value that a key has in a map or a struct of type t. It returns
+// nil if that is unknown.
 func member(t reflect.Type, key string) reflect.Type {
 	switch {
 	case t == nil:
@@ -135,15 +137,16 @@ func member(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// field is a key of a struct. An inline map has no name and accepts any key.
+// field is a key that a struct decodes, with the type of its value. An empty name stands for an
+// inline map, which accepts any key.
 type field struct {
 	name string
 	typ  reflect.Type
 }
 
-// Keys returns the keys that a struct of type t decodes, in the order of its fields.
-// other is true if t accepts further keys: t has an inline map, is not a struct, or
-// decodes itself.
+// Keys returns the keys that a struct of type t decodes, in the order of its fields. other reports
+// that t may accept further keys, because t has an inline map, is not a struct, or has a
+// decoding method of its own.
 func Keys(t reflect.Type) (keys []string, other bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -161,8 +164,8 @@ func Keys(t reflect.Type) (keys []string, other bool) {
 	return keys, other
 }
 
-// fields returns the keys of a struct with the names that the library uses. An inline map
-// comes last.
+// fields returns the keys that a struct decodes, with the names that the library uses. The entry
+// for an inline map comes last.
 func fields(t reflect.Type) []field {
 	var list, rest []field
 	for i := range t.NumField() {
@@ -189,8 +192,8 @@ func fields(t reflect.Type) []field {
 	return append(list, rest...)
 }
 
-// UnknownKey returns the error about a key that is not in known. path is the path of the
-// key.
+// UnknownKey returns the error about a key that is not one of the known keys. path is the path of
+// the key.
 func UnknownKey(path string, key *yaml.Node, known []string) *Error {
 	want := "none"
 	if len(known) > 0 {
@@ -199,15 +202,15 @@ func UnknownKey(path string, key *yaml.Node, known []string) *Error {
 	return &Error{Path: path, Line: key.Line, Column: key.Column, Text: fmt.Sprintf("unknown key %s, want %s", quoted(key.Value), want)}
 }
 
-// decodesItself reports whether the library calls a decoding method of t. It excludes
-// time.Time, which has such a method although the library decodes it.
+// decodesItself reports whether the library decodes values of type t by a method of t. It returns
+// false for time.Time, which has such a method, but the library does not use it.
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return t != reflect.TypeFor[time.Time]() &&
 		(p.Implements(reflect.TypeFor[yaml.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()))
 }
 
-// wanted describes the values of type t.
+// wanted describes the allowed values for the type t, for an error.
 func wanted(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
@@ -240,6 +243,7 @@ func wanted(t reflect.Type) string {
 	}
 }
 
+// bits describes the size of an integer type, for an error.
 func bits(t reflect.Type) string {
 	if t.Bits() == 64 {
 		return ""
@@ -250,8 +254,8 @@ func bits(t reflect.Type) string {
 // secretPath matches the path of a value that may be a secret.
 var secretPath = regexp.MustCompile(`(?i)header|auth|token|secret|passw|credential|cookie|api.?key|access.?key|private.?key|salt`)
 
-// shown describes a value for an error. Errors are logged, so the description
-// has no value that may be a secret.
+// shown describes a value for an error. Errors are logged, so it does not show a value that may be a
+// secret because of its path.
 func shown(n *yaml.Node, path string) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -265,7 +269,7 @@ func shown(n *yaml.Node, path string) string {
 	}
 }
 
-// quoted returns a text in quotes, of at most 64 characters.
+// quoted returns a text in quotes. It cuts a text of more than 64 characters.
 func quoted(s string) string {
 	const longest = 64
 	if runes := []rune(s); len(runes) > longest {

@@ -10,20 +10,21 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Flow returns node as a document in flow style, without comments. Each key and each value
-// stays in its line, so that an error of another reader has the line of the original file.
-// Texts are in double quotes. Other scalars are unchanged. The result is JSON if the node
-// was read from JSON.
+// Flow returns node as a document in YAML's flow style, without comments. Each key and each value
+// stays in its line. So if another program finds an error in the document, the line is right for
+// the original file, too. Texts are in double quotes, and other scalars are unchanged. If the
+// node was read from JSON, the result is JSON.
 func Flow(node *yaml.Node) []byte {
 	w := flowWriter{line: 1}
 	w.node(node)
 	return append(w.out, '\n')
 }
 
-// maxKey is the length in bytes above which flowWriter writes a question mark before a
-// key. The parser allows 1024 bytes for a key without it.
+// maxKey is the length in bytes above which a flowWriter writes a question mark before a key. YAML
+// parsers accept a longer key than 1024 bytes only after a question mark.
 const maxKey = 500
 
+// flowWriter writes a document in flow style.
 type flowWriter struct {
 	out  []byte
 	line int // number of the line at the end of out
@@ -49,7 +50,8 @@ func (w *flowWriter) node(n *yaml.Node) {
 	}
 }
 
-// list writes the members of a collection. A member of a mapping consists of two nodes.
+// list writes a mapping or a sequence. Each member consists of size nodes: two in a mapping, one in
+// a sequence.
 func (w *flowWriter) list(begin string, nodes []*yaml.Node, size int, end string) {
 	w.add(begin)
 	for i, n := range nodes {
@@ -93,7 +95,7 @@ func scalarText(n *yaml.Node) string {
 	return Quote(n.Value)
 }
 
-// tagOf returns the tag of a node in the form in which a document has it.
+// tagOf returns the tag of a node as it is written in a document.
 func tagOf(n *yaml.Node) string {
 	if strings.HasPrefix(n.Tag, "!") {
 		return n.Tag

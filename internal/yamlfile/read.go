@@ -9,14 +9,13 @@ import (
 	"syscall"
 )
 
-// MaxBytes is the largest service file, and the largest configuration of a
+// MaxBytes is the size in bytes of the largest service file, and of the largest configuration of a
 // plugin.
 const MaxBytes = 1 << 20
 
-// Read returns the content of the regular file at path, at most limit bytes. It does not
-// block on a named pipe. It returns an error for a file that is missing, unreadable, not
-// regular or too large. The error lacks the path, and has advice if possible. Errors of the
-// system are wrapped.
+// Read returns the content of the regular file at path. It returns an error if the file is missing,
+// unreadable, not regular, or larger than limit bytes. It does not block on a named pipe. The
+// error does not have the path. It has advice if possible, and wraps the error of the system.
 func Read(path string, limit int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
@@ -45,7 +44,7 @@ func Read(path string, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// adviceError replaces the text of a system error and keeps the cause.
+// adviceError is an error of the system with a text that has advice. Its cause stays available.
 type adviceError struct {
 	text  string
 	cause error
