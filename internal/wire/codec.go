@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Outgoing is an encoded message to be sent. Marshal calls Buffers when gRPC is sure to
-// take the buffers. gRPC frees each buffer after use. If the call fails earlier, Buffers
-// is never called. If Buffers is nil, the message is empty.
+// Outgoing is an encoded message to send. Codec.Marshal calls Buffers only when gRPC will take
+// the buffers, which gRPC frees after use. If a call fails before that, Buffers is not called.
+// If Buffers is nil, the message is empty.
 type Outgoing struct{ Buffers func() mem.BufferSlice }
 
-// Incoming is a received message, not decoded. The receiver owns Data.
+// Incoming is a received message that is not decoded. The receiver owns Data.
 type Incoming struct{ Data []byte }
 
-// Lent is a received message, not decoded, in a buffer of gRPC. The receiver must call
-// Buffer.Free after its last use.
+// Lent is a received message that is not decoded, in a buffer of gRPC. The receiver must call
+// Buffer.Free after its last use of the message.
 type Lent struct{ Buffer mem.Buffer }
 
 // Codec passes Outgoing, Incoming and Lent through unchanged and leaves every other
@@ -70,15 +70,15 @@ func join(data mem.BufferSlice) []byte {
 // pool, it does not clear a buffer, because a frame or a message fills its buffer.
 var Pool mem.BufferPool = new(bufferPool)
 
-// bufferPool implements [mem.BufferPool]. It keeps no small buffers. So a frame never
-// takes a buffer of more than twice its size, whatever size of frames the sender chooses.
+// bufferPool implements [mem.BufferPool]. It keeps no small buffers. So no frame gets a buffer
+// of more than twice its size, even if a sender chooses small frames.
 type bufferPool struct{ frames, messages sync.Pool }
 
 const (
-	// frameBytes is the largest frame of gRPC, and the size of the buffers for frames of
-	// more than half of it.
+	// frameBytes is the size of the largest frame of gRPC, in bytes. It is also the size of the
+	// kept buffers for frames, which are used only for frames of more than half this size.
 	frameBytes = 16 << 10
-	// maxPooledBytes is the largest buffer that a bufferPool keeps.
+	// maxPooledBytes is the size of the largest buffer that a bufferPool keeps, in bytes.
 	maxPooledBytes = 4 << 20
 )
 
@@ -94,7 +94,8 @@ func (p *bufferPool) Get(length int) *[]byte {
 	return &small
 }
 
-// get returns a buffer from a pool, or a new buffer with a capacity of room bytes.
+// get returns a buffer with a length from a pool. If the pool has no buffer that is large enough,
+// it returns a new buffer with a capacity of room bytes.
 func get(from *sync.Pool, length, room int) *[]byte {
 	buffer, ok := from.Get().(*[]byte)
 	if !ok || cap(*buffer) < length {

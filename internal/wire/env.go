@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// envPattern matches the name of a variable, or a prefix and a star. The prefix has
-// three characters or more and ends in an underscore.
+// envPattern matches the name of a variable, and a pattern of a prefix and a star. The prefix
+// has at least three characters and ends in an underscore.
 var envPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]+_\*)$`)
 
-// ValidEnvPattern reports whether a plugin may declare the pattern. A pattern must name
-// a variable or a single family of variables.
+// ValidEnvPattern reports whether a plugin may declare the pattern: the name of a variable, or a
+// prefix such as "DD_*". A short prefix is not allowed, because it would match too many
+// variables.
 func ValidEnvPattern(pattern string) bool { return envPattern.MatchString(pattern) }
 
 // baseVariables are the variables of the host that every plugin gets. Programs need
@@ -27,12 +28,13 @@ var baseVariables = []string{
 // it.
 func BaseVariable(name string) bool { return DeclaredBy(baseVariables, name) != "" }
 
-// HandshakeVariable reports whether the variable belongs to the handshake between a
-// host and its plugin. Such a variable must never be passed on: the host itself may be
-// a plugin of another host.
+// HandshakeVariable reports whether the variable belongs to the handshake between a host and its
+// plugin. A host must not pass such a variable on to its plugins: the host may itself be a
+// plugin of another host, which has set the variable.
 func HandshakeVariable(name string) bool { return DeclaredBy(handshakeVariables, name) != "" }
 
-// handshakeVariables lists the variables of go-plugin and of this project.
+// handshakeVariables lists the variables that a host sets for the handshake. Some are
+// go-plugin's, and some are defined by this project.
 var handshakeVariables = []string{
 	CookieKey, EnvStdoutFD,
 	EnvProtocolVersions, EnvSocketDir, EnvClientCert, EnvMultiplex,

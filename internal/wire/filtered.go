@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ReadFiltered returns the number of spans that each processor dropped, from the values
-// of the trailer MetaFiltered. counts is nil if there are none. Malformed values are
-// skipped; unread describes the last of them, and is empty if there is none.
+// ReadFiltered returns the number of spans that each processor dropped. values are the values of
+// the trailer MetaFiltered. counts is nil if there are no valid values. Malformed values are
+// skipped. unread describes the last malformed value, and is empty if there is none.
 func ReadFiltered(values []string) (counts map[string]uint64, unread string) {
 	for _, value := range values {
 		processor, count, _ := strings.Cut(value, "=")

@@ -27,9 +27,11 @@ const (
 	CookieValue = "6f1d0a52c7b84c1e9d3b0c6a54e2f97a"
 )
 
-// Variables of the handshake: go-plugin's, and this project's.
+// Variables that the host sets for the handshake. EnvStdoutFD belongs to this project, and the
+// other variables to go-plugin.
 const (
-	// EnvProtocolVersions lists the host's protocol versions, comma separated.
+	// EnvProtocolVersions lists the protocol versions that the host supports, separated by
+	// commas.
 	EnvProtocolVersions = "PLUGIN_PROTOCOL_VERSIONS"
 	// EnvSocketDir names the private folder for the plugin's socket.
 	EnvSocketDir = "PLUGIN_UNIX_SOCKET_DIR"
@@ -39,9 +41,9 @@ const (
 	// EnvMultiplex is set if the host asks for go-plugin's multiplexed broker. The
 	// handshake line then has a seventh field.
 	EnvMultiplex = "PLUGIN_MULTIPLEX_GRPC"
-	// EnvStdoutFD is the number of the descriptor for a plugin's output to the host's
-	// standard output. Descriptor 1 of a plugin carries the handshake and then log
-	// lines, and descriptor 2 carries log lines.
+	// EnvStdoutFD holds the number of the descriptor on which a plugin writes text for the
+	// host's standard output. A plugin cannot use descriptor 1 for that, because it carries the
+	// handshake and then log lines. Descriptor 2 carries log lines, too.
 	EnvStdoutFD = "SERVETRACE_STDOUT_FD"
 )
 
@@ -50,15 +52,16 @@ const (
 // number follow the prefix.
 const SocketFolderPrefix = "servetrace-"
 
-// socketFolder matches the name of such a folder, with the prefix.
+// socketFolder matches the name of a folder that a host creates for a plugin.
 var socketFolder = regexp.MustCompile(`^` + regexp.QuoteMeta(SocketFolderPrefix) + `[0-9]+-[0-9]+$`)
 
 // IsSocketFolder reports whether path has the name of a folder that a host creates for
 // a plugin. It does not access the disk.
 func IsSocketFolder(path string) bool { return socketFolder.MatchString(filepath.Base(path)) }
 
-// SocketFolderLock is the name of a file in that folder. The host holds a lock (flock) on
-// the file until the host's process ends.
+// SocketFolderLock is the name of a file in the folder that a host creates for a plugin. The host
+// locks this file (flock) until it no longer uses the folder. The kernel unlocks the file when
+// the host's process ends.
 const SocketFolderLock = "host.lock"
 
 // HealthService is the service name in go-plugin's health checks by grpc.health.v1.
@@ -89,16 +92,16 @@ const (
 
 // Sizes, in bytes.
 const (
-	// DefaultMaxBatchBytes is the largest batch for a plugin that declares no limit. It
-	// is gRPC's default of 4 MiB, less 64 KiB for the rest of the message.
+	// DefaultMaxBatchBytes bounds the size of a batch for a plugin that declares no limit. It is
+	// gRPC's default for a message, 4 MiB, minus 64 KiB for other parts of the message.
 	DefaultMaxBatchBytes = 4<<20 - 64<<10
 	// MaxMessageBytes is the largest message that the SDK accepts.
 	MaxMessageBytes = 64 << 20
-	// WindowBytes is the flow-control window of a stream and of a connection, on both
-	// sides. It is fixed, because an estimated window stalls each batch.
+	// WindowBytes is the flow-control window of a stream and of a connection, in host and
+	// plugin. It is fixed, because gRPC's estimate of the window delays each batch.
 	WindowBytes = 8 << 20
-	// WriteBufferBytes is the size of the host's write buffer and of the plugin's read
-	// buffer. Responses are small.
+	// WriteBufferBytes is the size of the host's write buffer and of the plugin's read buffer,
+	// which batches pass through. The buffers for answers can be smaller.
 	WriteBufferBytes = 256 << 10
 )
 

@@ -17,10 +17,10 @@ func PeerCredentials() credentials.TransportCredentials { return peerCredentials
 
 type peerCredentials struct{}
 
-// peerInfo reports to gRPC that the connection is local and private.
+// peerInfo describes the connection to gRPC as private, because it is a Unix socket.
 type peerInfo struct{ credentials.CommonAuthInfo }
 
-// AuthType returns the name of the check.
+// AuthType returns the name of the check of the peer, for gRPC.
 func (peerInfo) AuthType() string { return "peer-uid" }
 
 func (peerCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -53,9 +53,8 @@ type Peer struct {
 	UID, PID int
 }
 
-// CheckPeer performs the check of PeerCredentials. It returns the peer of conn. It
-// returns an error if conn is not a Unix socket, or if PeerCredentials would not accept
-// the peer.
+// CheckPeer returns the process at the other end of conn. It returns an error if conn is not a
+// Unix socket, or if the process runs neither as the user of this process nor as root.
 func CheckPeer(conn net.Conn) (Peer, error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {

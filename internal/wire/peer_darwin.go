@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerOf returns the peer at the time of connect, from LOCAL_PEERCRED, which has no
-// process id.
+// peerOf returns the process at the other end, as LOCAL_PEERCRED recorded it at the time of
+// connect. The system does not report its process id there.
 func peerOf(conn *net.UnixConn) (Peer, error) {
 	var peer Peer
 	err := controlSocket(conn, func(fd int) error {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerOf returns the peer at the time of connect, from SO_PEERCRED.
+// peerOf returns the process at the other end, as SO_PEERCRED recorded it at the time of connect.
 func peerOf(conn *net.UnixConn) (Peer, error) {
 	var peer Peer
 	err := controlSocket(conn, func(fd int) error {

@@ -9,24 +9,23 @@ import (
 // A ProcessField is the number of a field of ProcessRequest or ProcessResponse.
 type ProcessField protowire.Number
 
-// The fields of ProcessRequest and ProcessResponse. A response without a field means that
-// the batch is unchanged.
+// The fields of ProcessRequest and ProcessResponse. If a response has neither of its fields, the
+// batch is unchanged.
 const (
 	RequestBatch  ProcessField = 1
 	ResponsePatch ProcessField = 1
 	ResponseBatch ProcessField = 2
 )
 
-// ProcessHead returns the bytes of a message that has only field f, up to the field's
-// content of n bytes. The content follows as the end of the message.
+// ProcessHead returns the beginning of a message that has only the field f. The content of the
+// field, n bytes, must follow.
 func ProcessHead(f ProcessField, n int) []byte {
 	head := protowire.AppendTag(nil, protowire.Number(f), protowire.BytesType)
 	return protowire.AppendVarint(head, uint64(n))
 }
 
-// ReadProcess returns the last field with one of the numbers in fields, from an encoded
-// ProcessRequest or ProcessResponse. field is 0 if there is none. content is a part of
-// message.
+// ReadProcess returns the last field of an encoded ProcessRequest or ProcessResponse whose number
+// is in fields. field is 0 if there is no such field. content refers to message.
 func ReadProcess(message []byte, fields ...ProcessField) (field ProcessField, content []byte, err error) {
 	for rest := message; len(rest) > 0; {
 		num, typ, n := protowire.ConsumeTag(rest)

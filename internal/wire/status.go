@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Error is the error answer to a batch. In the plugin, the SDK makes it from the
-// exporter's error. In the host, it is the error that arrived.
+// Error is the error with which a plugin answers a batch. In the plugin, the SDK makes it from the
+// exporter's error. In the host, FromStatus makes it from the received gRPC status.
 type Error struct {
 	// Code is the name of the gRPC code in OTLP's spelling, such as "UNAVAILABLE".
 	Code string
@@ -27,7 +27,7 @@ type Error struct {
 	// After is the time for which the back end asks not to be called. Zero if it did not
 	// ask.
 	After time.Duration
-	// Err is the cause. In the host its text is the plugin's message.
+	// Err is the cause. In the host, its text is the message that the plugin sent.
 	Err error
 }
 
@@ -45,15 +45,15 @@ const (
 	CodePanic = "INTERNAL"
 )
 
-// retried lists the gRPC codes that OTLP retries; all others are final.
-// RESOURCE_EXHAUSTED is retried if it has a RetryInfo:
+// retried lists the gRPC codes after which a sender of OTLP sends the batch again. All other
+// codes are final, except RESOURCE_EXHAUSTED with a RetryInfo:
 // https://opentelemetry.io/docs/specs/otlp/#failures
 var retried = []codes.Code{
 	codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss,
 }
 
-// FromStatus returns the error of a gRPC call, in the host. It returns nil for nil. A
-// code that gRPC does not define counts as UNKNOWN.
+// FromStatus converts the error of a gRPC call, in the host. It returns nil for nil. If gRPC does
+// not define the code of the error, the code becomes UNKNOWN.
 func FromStatus(err error) *Error {
 	if err == nil {
 		return nil
@@ -76,8 +76,8 @@ func FromStatus(err error) *Error {
 	return e
 }
 
-// Reword returns the error of a gRPC call with its text replaced by text. err must not
-// be nil. Code and details stay.
+// Reword returns the error of a gRPC call with another text, which the function text makes from
+// the old text. The code and the details stay. err must not be nil.
 func Reword(err error, text func(string) string) error {
 	st := status.Convert(err).Proto()
 	if message := text(st.GetMessage()); message != st.GetMessage() {
@@ -87,11 +87,11 @@ func Reword(err error, text func(string) string) error {
 	return err
 }
 
-// ToStatus converts the error of an exporter or processor to a gRPC status, in the
-// plugin. An *Error keeps its code, and a gRPC status keeps its code and details. The
-// end of a context becomes CANCELLED or DEADLINE_EXCEEDED. Any other error becomes
-// CodeRetry. Long texts are cut: gRPC does not send a status of megabytes, and the host
-// would then receive INTERNAL, which is final.
+// ToStatus converts the error of an exporter or processor to a gRPC status, in the plugin. An
+// *Error keeps its code, and a gRPC status keeps its code and details. The error of a context
+// becomes CANCELLED or DEADLINE_EXCEEDED. Any other error becomes CodeRetry. Long texts are cut,
+// because gRPC does not send a status of megabytes: the host would get INTERNAL instead, which
+// is final.
 func ToStatus(err error) error {
 	if err == nil {
 		return nil
@@ -115,9 +115,9 @@ func toStatus(err error) error {
 	return (&Error{Code: CodeRetry}).status(err.Error())
 }
 
-// maxSent is the largest text or details that a plugin sends, in bytes. The limit is
-// above the host's maxText, because the host must redact secrets before it cuts. A
-// secret that is cut here lies beyond the part that the host shows.
+// maxSent bounds the text of a status that a plugin sends, and each of its details, in bytes. It
+// is larger than maxText, because the host must redact secrets before it cuts the text. A secret
+// that is cut here is not in the part that the host shows.
 const maxSent = 16 << 10
 
 // Sent cuts s to maxSent bytes.
@@ -131,8 +131,8 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// truncate cuts a status to maxSent. If the details are too large, only RetryInfo stays,
-// because the host reads nothing else.
+// truncate cuts the text of a status to maxSent bytes. If the details are too large, only the
+// RetryInfo stays, because the host reads no other details.
 func truncate(err error) error {
 	st := status.Convert(err).Proto()
 	if proto.Size(st) <= maxSent {
@@ -163,7 +163,7 @@ func withoutPrefix(err error, st *status.Status) error {
 	return status.ErrorProto(plain)
 }
 
-// status returns the gRPC status of e. text is the text of the error that wraps e.
+// status returns a gRPC status with the code and the pause of e, and with the argument text.
 func (e *Error) status(text string) error {
 	text = Text(text)
 	st := status.New(codes.Unknown, text)
@@ -174,7 +174,7 @@ func (e *Error) status(text string) error {
 		return st.Err()
 	}
 	detailed, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.After)})
-	if err != nil { // only if the details cannot be marshalled, or the code is OK
+	if err != nil { // possible only if the code is OK
 		return status.Error(st.Code(), fmt.Sprintf("%s (retry after %v)", text, e.After))
 	}
 	return detailed.Err()

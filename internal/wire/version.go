@@ -2,8 +2,8 @@ package wire
 
 import "runtime/debug"
 
-// ModuleVersion returns the version of this module in the build information, or "unknown".
-// Host and plugin send it to each other.
+// ModuleVersion returns the version of the servetrace module in this program, or "unknown" if the
+// build information does not have it. Host and plugin send it to each other.
 func ModuleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
