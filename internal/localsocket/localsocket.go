@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxPath is the longest path of a socket, in bytes: the smallest limit of the supported
-// systems. macOS has 104 bytes with the final zero, Linux 108.
+// MaxPath is the length of the longest path of a socket, in bytes. It is the limit of macOS, which
+// allows 104 bytes with the final zero. Linux allows 108.
 const MaxPath = 103
 
 // Listen opens a socket at path, with mode 0600. It replaces a socket that a dead process
@@ -41,7 +41,8 @@ func Listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Before this call, only the check of the peer's user keeps other users out.
+	// Until this call, other users may be able to connect. Only a check of the peer's user, such as
+	// wire.CheckPeer, refuses them.
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = l.Close() // no bytes were exchanged
 		return nil, err
@@ -79,14 +80,15 @@ func removeStale(path string) error {
 	return nil
 }
 
-// Bounds of the wait for a folder's lock, which is held while a socket is opened.
+// lockPatience bounds the wait for the lock of a folder, which another process holds while it opens
+// a socket. lockPoll is the pause between two attempts.
 const (
 	lockPatience = 5 * time.Second
 	lockPoll     = 10 * time.Millisecond
 )
 
-// lockFolder locks a folder against other calls of lockFolder. If the file system has no
-// locks, it does nothing.
+// lockFolder locks a folder against other calls of lockFolder, also in other processes. If the file
+// system does not support locks, it locks nothing and returns no error.
 func lockFolder(path string) (unlock func(), err error) {
 	folder, err := os.Open(path)
 	if err != nil {

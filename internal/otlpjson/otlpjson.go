@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ToProto converts an ExportTraceServiceRequest, and returns the number of its spans. It
-// ignores unknown members, as OTLP demands. It decodes the whole request, so it needs
-// several times the memory of the document.
+// ToProto converts an ExportTraceServiceRequest from JSON to protobuf, and returns the number of
+// its spans. It ignores unknown members, as OTLP demands. It decodes the whole request, so it
+// needs several times as much memory as the document has bytes.
 func ToProto(document []byte) (data []byte, spans int, err error) {
 	var message coltracepb.ExportTraceServiceRequest
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
@@ -45,16 +45,18 @@ func ToProto(document []byte) (data []byte, spans int, err error) {
 	return data, spans, err
 }
 
-// ids lists fields that OTLP/JSON writes in hexadecimal digits.
+// ids lists the ids of a span or a link, which OTLP/JSON writes in hexadecimal digits. bytes is the
+// length of the id, and value points to its field in the decoded message.
 type ids []struct {
 	name  string
 	bytes int
 	value *[]byte
 }
 
-// fixIDs corrects ids. OTLP/JSON writes ids in hexadecimal digits, but protojson reads
-// every bytes field as base64. The digits are valid base64, so encoding the bytes again
-// returns the digits. An absent or empty id is unchanged.
+// fixIDs corrects the ids in a message that protojson has decoded. OTLP/JSON writes ids in
+// hexadecimal digits, but protojson reads every bytes field as base64. The digits are valid
+// base64, so fixIDs encodes the bytes as base64 again and gets the digits. An absent or empty id
+// is unchanged.
 func fixIDs(list ids) error {
 	for _, id := range list {
 		if len(*id.value) == 0 {
@@ -63,7 +65,7 @@ func fixIDs(list ids) error {
 		text := base64.RawStdEncoding.EncodeToString(*id.value)
 		value, err := hex.DecodeString(text)
 		if err != nil || len(value) != id.bytes {
-			// text may differ from the document, because protojson does not keep the original.
+			// The error does not quote text, which may differ from the text in the document.
 			return fmt.Errorf("%s: must be %d hexadecimal digits", id.name, 2*id.bytes)
 		}
 		*id.value = value
@@ -71,7 +73,7 @@ func fixIDs(list ids) error {
 	return nil
 }
 
-// FromProto converts an encoded ExportTraceServiceRequest to JSON, in one line.
+// FromProto converts an ExportTraceServiceRequest from protobuf to JSON, in one line.
 func FromProto(data []byte) ([]byte, error) {
 	var message coltracepb.ExportTraceServiceRequest
 	if err := proto.Unmarshal(data, &message); err != nil {
@@ -96,11 +98,11 @@ func FromProto(data []byte) ([]byte, error) {
 	return line.Bytes(), err
 }
 
-// writeIDs replaces each id by bytes that protojson will write as the id's hexadecimal
-// digits.
+// writeIDs replaces each id by bytes whose base64 encoding is the hexadecimal digits of the id,
+// because protojson writes every bytes field as base64.
 func writeIDs(list ...*[]byte) {
 	for _, id := range list {
-		if value, err := base64.StdEncoding.DecodeString(hex.EncodeToString(*id)); err == nil { // an error means that it is no id
+		if value, err := base64.StdEncoding.DecodeString(hex.EncodeToString(*id)); err == nil { // fails only if the length is wrong, and then nothing can be corrected
 			*id = value
 		}
 	}

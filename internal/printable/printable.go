@@ -1,5 +1,5 @@
-// Package printable makes text of plugins, back ends and files safe to show to operators,
-// in logs, on pages and in terminals. It holds two functions and no state.
+// Package printable makes text of plugins, back ends and files safe to show to operators, in logs,
+// on pages and in terminals.
 package printable
 
 import (
@@ -7,13 +7,13 @@ import (
 	"unicode"
 )
 
-// Text returns text for one line of a terminal. Control characters become their
-// pictures (U+2400 on), so that no line is forged and no colour is set. Characters
-// that are not printed, such as those that turn the direction of writing, and bytes
-// that are not UTF-8, become U+FFFD. Tabs stay.
+// Text returns text in a form that is safe in one line of a terminal. Control characters become
+// visible symbols (U+2400 and following), so that the text cannot forge a line or set a colour.
+// Other unprintable characters, such as marks that change the direction of writing, become
+// U+FFFD, and so do bytes that are not UTF-8. Tabs stay.
 func Text(text string) string { return shown(text, "\t") }
 
-// Lines is Text for text of several lines.
+// Lines is like Text, for text of several lines. Line breaks stay.
 func Lines(text string) string { return shown(text, "\t\n") }
 
 func shown(text, allowed string) string {

@@ -17,12 +17,11 @@ import (
 // maxRounds bounds the number of searches in one call of Kill.
 const maxRounds = 10
 
-// Kill sends SIGKILL to every process with the mark, waits until they have ended, and
-// searches again, because they may have forked meanwhile. It returns the number of killed
-// processes. It blocks until a search finds none, ctx ends, or maxRounds is reached. In
-// the last two cases it returns an error. It also returns an error if a process cannot be
-// killed, for example because it now runs as another user. Kill is safe for concurrent
-// use.
+// Kill sends SIGKILL to every process with the mark, waits until they have ended, and searches
+// again, because they may have forked meanwhile. It blocks until a search finds no process. It
+// returns the number of killed processes. It returns an error if ctx ends first, or if there
+// are still processes after maxRounds searches. It also returns an error if a process cannot be
+// killed, for example because it now runs as another user. Kill is safe for concurrent use.
 func Kill(ctx context.Context, mark Mark) (int, error) {
 	killed := 0
 	for range maxRounds {
@@ -46,8 +45,8 @@ func Kill(ctx context.Context, mark Mark) (int, error) {
 	return killed, errors.New("processes with the mark fork faster than they are killed")
 }
 
-// Await blocks until the processes that have the mark now have ended, or until ctx
-// ends, which is an error. It is safe for concurrent use.
+// Await blocks until the processes that have the mark at the time of the call have ended. It
+// returns an error if ctx ends first. It is safe for concurrent use.
 func Await(ctx context.Context, mark Mark) error {
 	found, err := find(mark)
 	if err != nil {
@@ -57,8 +56,8 @@ func Await(ctx context.Context, mark Mark) error {
 	return await(ctx, found)
 }
 
-// process is a running process. Its pidfd identifies it even if another process gets its
-// id.
+// process is a running process. fd is a pidfd, which identifies the process even after its end,
+// when another process may get its id.
 type process struct{ pid, fd int }
 
 func closeAll(list []process) {
@@ -67,8 +66,8 @@ func closeAll(list []process) {
 	}
 }
 
-// pollInterval is the longest wait of ended, so that the context can be checked between two
-// calls.
+// pollInterval is the longest time that the function ended blocks. Its caller checks the context
+// between two calls.
 const pollInterval = 20 * time.Millisecond
 
 // await blocks until all processes have ended or ctx ends.
@@ -91,12 +90,12 @@ func ended(p process) bool {
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
-// reap reaps orphans that were reparented to this process, as in the first process of a
-// container. No other goroutine waits for them, because this process did not start
-// them.
+// reap reaps ended processes that the kernel has made children of this process, as it does for the
+// first process of a container. No other goroutine waits for them, because this process did not
+// start them.
 func reap(list []process) {
 	for _, p := range list {
-		_ = unix.Waitid(unix.P_PIDFD, p.fd, nil, unix.WEXITED|unix.WNOHANG, nil) // ECHILD: not a child of this process
+		_ = unix.Waitid(unix.P_PIDFD, p.fd, nil, unix.WEXITED|unix.WNOHANG, nil) // fails with ECHILD if the process is no child of this process
 	}
 }
 
@@ -173,10 +172,10 @@ func hasMark(pid int, uid uint32, mark Mark) bool {
 	return false
 }
 
-// Reap waits until no process of a killed group is left, and reaps the members that
-// were reparented to this process. It blocks until then, or until ctx ends. It returns
-// at once if this process is no reaper of orphans. It does not reap the group's leader,
-// which its parent must do. Reap is safe for concurrent use.
+// Reap reaps the processes of a killed process group that the kernel has made children of this
+// process. It blocks until no process of the group is left, or ctx ends. It returns at once if
+// this process does not get orphans as children. It does not reap the leader of the group, which
+// the leader's parent must do. Reap is safe for concurrent use.
 func Reap(ctx context.Context, group int) {
 	if !isReaper() {
 		return
@@ -189,7 +188,7 @@ func Reap(ctx context.Context, group int) {
 	}
 }
 
-// isReaper reports whether orphans are reparented to this process.
+// isReaper reports whether the kernel makes orphans children of this process.
 func isReaper() bool {
 	if os.Getpid() == 1 {
 		return true
@@ -199,8 +198,8 @@ func isReaper() bool {
 	return err == nil && set != 0
 }
 
-// reapMembers reaps the zombies of a group that are children of this process. It
-// reports whether any member was left.
+// reapMembers reaps the ended processes of a group that are children of this process. The leader
+// of the group does not count. It reports whether it has found any process of the group.
 func reapMembers(group int) bool {
 	pids, err := listPIDs()
 	if err != nil {
@@ -221,12 +220,14 @@ func reapMembers(group int) bool {
 	return left
 }
 
+// readStat returns the state, the parent and the process group of a process. It returns zeros if
+// the process has ended.
 func readStat(pid int) (state string, parent, group int) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", 0, 0
 	}
-	// The name in parentheses may contain any byte.
+	// The fields follow the name of the process in parentheses, which may contain any byte.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 3 {
 		return "", 0, 0

@@ -14,11 +14,11 @@ import (
 
 const (
 	version  = 1
-	maxList  = 1 << 16 // members of a list or a map
-	maxDepth = 16      // levels of lists and maps in the value of an attribute
+	maxList  = 1 << 16 // largest number of members of a list or a map
+	maxDepth = 16      // largest number of levels of lists and maps in the value of an attribute
 )
 
-// Errors of Convert, besides the errors of msgp.
+// Errors of Convert. Further errors come from package msgp.
 var (
 	errVersion = errors.New("the version of the batch is unknown")
 	errList    = fmt.Errorf("a list has more than %d members", maxList)
@@ -26,7 +26,7 @@ var (
 	errMembers = errors.New("a list has another number of members")
 )
 
-// ErrTooLarge is the error for a request that would have more bytes than the bound.
+// ErrTooLarge is the error of Convert if the request would have more bytes than maxBytes.
 var ErrTooLarge = errors.New("the request is too large")
 
 // maxKept is the largest buffer, in bytes, that a Converter keeps between two calls.
@@ -37,13 +37,13 @@ const maxKept = 4 << 20
 type Converter struct {
 	w      otlpwire.Writer
 	max    int
-	starts []int // starts of the members of the open lists, as distances from the end of the data
-	err    error // the first error; after an error, nothing more is read
+	starts []int // starts of the members of the lists that are being read, as distances from the end of the data
+	err    error // the first error; after an error, nothing is read any more
 }
 
-// Convert returns the batches of data, in the compact form, as an OTLP request of at most
-// maxBytes bytes. The request is valid until the next call, and has no reference to data.
-// The error names the place and the cause.
+// Convert converts batches in the compact form to an OTLP request of at most maxBytes bytes. The
+// request is valid until the next call, and does not refer to data. The error has the kind of
+// the malformed message and the cause.
 func (c *Converter) Convert(data []byte, maxBytes int) ([]byte, error) {
 	c.w.Reset(maxKept)
 	c.max, c.starts, c.err = maxBytes, c.starts[:0], nil
@@ -58,13 +58,15 @@ func (c *Converter) Convert(data []byte, maxBytes int) ([]byte, error) {
 	return c.w.Bytes(), c.err
 }
 
+// fail keeps the first error, with its place. err may be nil.
 func (c *Converter) fail(place string, err error) {
 	if c.err == nil && err != nil {
 		c.err = fmt.Errorf("%s: %w", place, err)
 	}
 }
 
-// record reads the head of an array with a fixed number of members.
+// record reads the head of an array that must have the given number of members. It reports
+// whether there was no error so far.
 func (c *Converter) record(r *reader, place string, members uint32) bool {
 	if n := r.array(); r.err == nil && n != members {
 		r.err = errMembers
@@ -72,7 +74,7 @@ func (c *Converter) record(r *reader, place string, members uint32) bool {
 	return c.ok(r, place)
 }
 
-// ok keeps an error of r, or ErrTooLarge if the result is too large. It reports whether
+// ok keeps the error of r, and ErrTooLarge if the written request is too large. It reports whether
 // there was no error so far.
 func (c *Converter) ok(r *reader, place string) bool {
 	c.fail(place, r.err)
@@ -82,8 +84,8 @@ func (c *Converter) ok(r *reader, place string) bool {
 	return c.err == nil
 }
 
-// each calls write for each of n members, from the last to the first. Each member has the
-// given number of msgpack values.
+// each calls write for each of the n members in data, from the last to the first, because a Writer
+// writes from the end. Each member consists of the given number of msgpack values.
 func (c *Converter) each(place string, data []byte, n uint32, values int, write func(*reader)) {
 	if n > maxList {
 		c.fail(place, errList)
@@ -108,7 +110,7 @@ func (c *Converter) each(place string, data []byte, n uint32, values int, write 
 	c.starts = c.starts[:first]
 }
 
-// list writes the members of an array.
+// list reads an array, and calls write for each of its members.
 func (c *Converter) list(place string, data []byte, write func(*reader)) {
 	r := reader{b: data}
 	n := r.array()
@@ -137,8 +139,8 @@ func (c *Converter) attributes(num int, data []byte, depth int) {
 	})
 }
 
-// value writes the content of an AnyValue. It writes a member of the oneof even if the
-// member is zero.
+// value reads a value and writes it as the content of an AnyValue. It writes the member of the
+// oneof even if the member is zero, so that its type is known.
 func (c *Converter) value(r *reader, depth int) {
 	if depth > maxDepth {
 		c.fail("value", errDepth)

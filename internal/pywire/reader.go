@@ -9,14 +9,14 @@ import (
 
 var errNumber = errors.New("a number is out of range")
 
-// reader reads values from the start of b, in order. After the first error, all reads
-// return zero.
+// reader reads msgpack values from the start of b, in order. After the first error, each read
+// returns zero.
 type reader struct {
 	b   []byte
 	err error
 }
 
-// next reads a value with one of msgp's functions.
+// next reads a value with a function of package msgp. After an error it returns zero.
 func next[T any](r *reader, read func([]byte) (T, []byte, error)) (v T) {
 	if r.err != nil {
 		return v
@@ -33,7 +33,7 @@ func next[T any](r *reader, read func([]byte) (T, []byte, error)) (v T) {
 // kind returns the type of the next value.
 func (r *reader) kind() msgp.Type { return msgp.NextType(r.b) }
 
-// null skips nil, and reports whether the next value was nil.
+// null reports whether the next value is nil, and skips it in this case.
 func (r *reader) null() bool {
 	if r.err != nil || !msgp.IsNil(r.b) {
 		return false
@@ -42,7 +42,7 @@ func (r *reader) null() bool {
 	return true
 }
 
-// skip skips the next value. It returns the bytes from this value on.
+// skip skips the next value. It returns the bytes that begin with this value.
 func (r *reader) skip() []byte {
 	from := r.b
 	next(r, func(b []byte) (struct{}, []byte, error) {
@@ -72,7 +72,7 @@ func (r *reader) uint() uint64   { return next(r, msgp.ReadUint64Bytes) }
 func (r *reader) int() int64     { return next(r, msgp.ReadInt64Bytes) }
 func (r *reader) float() float64 { return next(r, msgp.ReadFloat64Bytes) }
 
-// uint32 returns a number of at most 32 bits.
+// uint32 reads a number that must fit into 32 bits.
 func (r *reader) uint32() uint64 {
 	v := r.uint()
 	if v > math.MaxUint32 && r.err == nil {
@@ -98,7 +98,7 @@ func (r *reader) array() uint32 {
 	return next(r, msgp.ReadArrayHeaderBytes)
 }
 
-// mapping is like array, for a map.
+// mapping reads the head of a map and returns the number of its keys. It returns 0 for nil.
 func (r *reader) mapping() uint32 {
 	if r.null() {
 		return 0

@@ -4,7 +4,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// batch writes a batch as a repeated ResourceSpans field.
+// batch reads a batch and writes it as fields of ExportTraceServiceRequest, a ResourceSpans for
+// each group.
 func (c *Converter) batch(r *reader) {
 	if !c.record(r, "batch", 2) {
 		return

@@ -13,8 +13,8 @@ func text(w *otlpwire.Writer, num int, s []byte) {
 	}
 }
 
-// wholeText writes a string field, even if it is empty. The Writer repairs text that is
-// not valid UTF-8.
+// wholeText writes a string field, even if it is empty. If the text is not valid UTF-8, the Writer
+// replaces the wrong bytes.
 func wholeText(w *otlpwire.Writer, num int, s []byte) {
 	if utf8.Valid(s) {
 		w.Content(num, s)

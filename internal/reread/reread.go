@@ -1,11 +1,12 @@
-// Package reread has values that are read from files, such as certificates and tokens.
-// They are read again when a file has changed.
+// Package reread keeps values that are read from files, such as certificates and tokens, and reads
+// them again when a file has changed.
 //
-// The life of a [Value]: New reads it, and each Get looks for a change, at most once in a
-// second. It has no goroutine. A file has changed if its size or its modification time
-// differs. Links, as in a mounted Secret, are followed.
+// The life of a [Value]: New reads it. Get looks for a change of the files, at most once in a
+// second, and returns the value. There is no goroutine. A file counts as changed if its size or
+// its modification time differs. Links are followed, because a mounted Secret of Kubernetes
+// consists of links.
 //
-// The package knows no format. It has a single file, reread.go.
+// The package does not know the format of the files. It has only this file.
 package reread
 
 import (
@@ -30,8 +31,8 @@ type Value[T any] struct {
 
 	mu      sync.Mutex
 	value   T
-	stamp   string
-	checked time.Time
+	stamp   string    // result of stat when the value was read
+	checked time.Time // time of the last check for changes
 }
 
 // New reads the value, and returns an error if it cannot be read.
@@ -43,7 +44,7 @@ func New[T any](name string, log *slog.Logger, read func() (T, error), paths ...
 	return v, err
 }
 
-// stat returns a text that changes with the files.
+// stat returns a text with the sizes and the modification times of the files.
 func (v *Value[T]) stat() string {
 	var stamp strings.Builder
 	for _, path := range v.paths {
@@ -54,8 +55,8 @@ func (v *Value[T]) stat() string {
 	return stamp.String()
 }
 
-// Get returns the value. It looks for changes of the files at most once per
-// checkInterval.
+// Get returns the value. If the files have changed, it reads them first. It looks for changes at
+// most once per checkInterval.
 func (v *Value[T]) Get() T {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,15 +1,13 @@
-// Package stdio writes to this process's standard output and standard error for
-// parts of the program that do not know each other: the service's log, and the
-// host, which copies the output of plugins. Both are often one file, a terminal or
-// a pipe.
+// Package stdio writes lines to this process's standard output and standard error. Parts of the
+// program that do not know each other use it: the service's log, and the host, which copies the
+// output of plugins. Standard output and standard error are often the same terminal or pipe.
 //
-//  1. Stdout and Stderr return the files. If both are the same file, their writers
-//     take turns, so that no line has a part of another line inside.
-//  2. Write waits for its turn, and then for the file. It delays writes to the other file
-//     only if both are the same.
+//  1. Stdout and Stderr return the files. If they are the same terminal or pipe, only one
+//     goroutine writes to either of them at a time, so that no line is inside another line.
+//  2. Write waits until no other goroutine writes, and then for the file.
 //
-// The package starts no goroutine and keeps no line: a caller that must not wait
-// puts a queue in front. Open this file first.
+// The package starts no goroutine and keeps no line. A caller that must not wait needs a queue of
+// its own. The package has only this file.
 package stdio
 
 import (
@@ -22,11 +20,12 @@ import (
 )
 
 const (
-	// turnBytes bounds the bytes that are written in one turn. A longer line is written as a
-	// whole.
+	// turnBytes bounds the bytes that a goroutine writes before other goroutines may write. It
+	// does not split a longer line.
 	turnBytes = 64 << 10
-	// pieceBytes bounds the bytes of one system call. A longer line is written as a whole. A
-	// pipe takes this many bytes at once, so writers in other processes do not split them.
+	// pieceBytes bounds the bytes of one system call. It does not split a longer line. The
+	// kernel writes this many bytes to a pipe at once, so that writes of other processes do not
+	// come in between.
 	pieceBytes = 4 << 10
 )
 
@@ -37,7 +36,7 @@ type File struct {
 	turn chan struct{} // holds one element while a goroutine writes
 }
 
-// New returns a File for f. It takes turns only with callers of the same File.
+// New returns a File for f. Other Files for f do not wait for its writes.
 func New(f *os.File) *File { return &File{f, make(chan struct{}, 1)} }
 
 // Stdout returns standard output, or nil if it is closed.
@@ -46,7 +45,7 @@ func Stdout() *File { return standard()[0] }
 // Stderr returns standard error, or nil if it is closed.
 func Stderr() *File { return standard()[1] }
 
-// standard opens both files once.
+// standard returns standard output and standard error. It opens them in the first call.
 var standard = sync.OnceValue(func() (files [2]*File) {
 	files = [2]*File{open(os.Stdout), open(os.Stderr)}
 	if files[0] == nil || files[1] == nil {
@@ -60,9 +59,9 @@ var standard = sync.OnceValue(func() (files [2]*File) {
 	return files
 })
 
-// open returns f with a descriptor of its own, or nil if f is closed. A failed write to
-// descriptor 1 or 2 of a closed pipe would end a Go program. With another descriptor it
-// only returns an error.
+// open returns a File for f with another descriptor, or nil if f is closed. If the reader of a
+// pipe has ended, a write to descriptor 1 or 2 ends a Go program, but a write to another
+// descriptor only returns an error.
 func open(f *os.File) *File {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -83,11 +82,10 @@ func (f *File) Write(p []byte) (n int, err error) {
 	return f.WriteContext(context.Background(), p)
 }
 
-// WriteContext writes p, which consists of whole lines, or is a part of a longer line.
-// Lines of other calls may be written between the lines of p, but not within a turn of 64
-// KiB. When ctx ends, WriteContext stops waiting for its turn, and stops writing between
-// two pieces of 4 KiB. It does not interrupt the system call for a piece, which blocks
-// while the reader of the file hangs.
+// WriteContext writes p, which consists of whole lines or is a part of a long line. If p has more
+// than 64 KiB, lines of other calls may be written between its lines. When ctx ends, WriteContext
+// stops waiting for other goroutines, and stops writing before the next 4 KiB. It does not
+// interrupt a system call, which blocks while the reader of the file does not read.
 func (f *File) WriteContext(ctx context.Context, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var written int
@@ -97,6 +95,7 @@ func (f *File) WriteContext(ctx context.Context, p []byte) (n int, err error) {
 	return n, err
 }
 
+// writeTurn waits until no other goroutine writes to the file, and then writes p.
 func (f *File) writeTurn(ctx context.Context, p []byte) (n int, err error) {
 	select {
 	case f.turn <- struct{}{}:
@@ -115,8 +114,8 @@ func (f *File) writeTurn(ctx context.Context, p []byte) (n int, err error) {
 	return n, err
 }
 
-// lines returns the number of bytes at the start of p that are whole lines, at most limit.
-// If the first line is longer, it returns the length of that line.
+// lines returns the number of bytes at the start of p that are whole lines and fit into limit
+// bytes. If the first line is longer than limit, it returns the length of this line.
 func lines(p []byte, limit int) int {
 	if len(p) <= limit {
 		return len(p)
