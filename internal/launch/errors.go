@@ -121,16 +121,17 @@ func (p *processRunner) classify(ctx context.Context, err error) *Error {
 		return launchError(reason, p.cmd.Path, format, args...)
 	}
 	said, refused := p.handshake.said(), p.socket.refusal()
+	ran, timedOut := p.child.life.state != nil, errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fail(ReasonArchitecture, "%s", badFormat(p.cmd.Path))
 	case errors.Is(err, syscall.ETXTBSY):
 		return fail(ReasonOther, "another process has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
 			startRetry, quote(p.cmd.Path), err)
-	case p.child.life.state == nil && errors.Is(err, syscall.EAGAIN), p.child.life.state != nil && said == nil && p.out.lackedThreads():
+	case !ran && errors.Is(err, syscall.EAGAIN), ran && said == nil && p.out.lackedThreads():
 		return fail(ReasonEnvironment, "this user or this cgroup may have no more processes or threads; raise the limit (ulimit -u, LimitNPROC=, pids.max), or run fewer: %s",
 			cmp.Or(p.out.lastLine(), err.Error()))
-	case p.child.life.state == nil && errors.Is(err, fs.ErrPermission):
+	case !ran && errors.Is(err, fs.ErrPermission):
 		hint := "name another place"
 		if len(p.cmd.Digest) > 0 {
 			hint += ", or for its copy set TMPDIR to one"
@@ -139,7 +140,7 @@ func (p *processRunner) classify(ctx context.Context, err error) *Error {
 			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "the host does not use it: %w; a plugin must run as the user of this process, with a Unix socket", refused)
-	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // the file exists, because look has found it
+	case !ran && errors.Is(err, fs.ErrNotExist): // the file exists, because look has found it
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",
@@ -147,15 +148,15 @@ func (p *processRunner) classify(ctx context.Context, err error) *Error {
 	case said != nil && (said.core != wire.CoreProtocolVersion || said.protocol != "grpc"):
 		return fail(ReasonVersion, "the plugin speaks %s over go-plugin core protocol %d, this host grpc over %d; build it with a pluginsdk of this host's version",
 			said.protocol, said.core, wire.CoreProtocolVersion)
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && said != nil:
+	case timedOut && said != nil:
 		return fail(ReasonTimeout, "it named its socket, but does not answer there within the start timeout%s; does another process hold the socket?", p.lastWords())
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+	case timedOut:
 		return fail(ReasonTimeout, "no handshake within the start timeout%s; is it a servetrace plugin? Run it by hand to see", p.lastWords())
 	case ctx.Err() != nil:
 		return fail(ReasonStopped, "start called off: %w", context.Cause(ctx))
-	case p.child.life.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's message
+	case ran && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's message
 		return fail(ReasonNotPlugin, "it is a go-plugin program of another host, whose magic cookie it wants; name a servetrace plugin, or build it with pluginsdk")
-	case p.child.life.state != nil && said == nil:
+	case ran && said == nil:
 		return fail(ReasonNotPlugin, "it ended before the handshake (%s)%s; is it a servetrace plugin? Run it by hand to see", p.report().Exit, p.lastWords())
 	}
 	return fail(ReasonOther, "%w", err)
@@ -167,10 +168,8 @@ func (p *processRunner) explainLate(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		reason, told = ReasonTimeout, "no handshake within the start timeout"
 	}
-	select {
-	case <-p.child.reaped:
+	if closed(p.child.reaped) {
 		return p.explain(ctx, context.Cause(ctx))
-	default:
 	}
 	if pid := p.child.PID(); pid != 0 {
 		return launchError(reason, p.cmd.Path, "%s, and process %d does not end after SIGKILL: the kernel waits for a disk or a network file system; it is left behind", told, pid)

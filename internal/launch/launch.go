@@ -26,8 +26,8 @@
 //
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
-// Open launch.go first, then runner.go and child.go, or attach.go. proc_*.go,
-// memory_*.go and usage_*.go differ between systems. pluginlog.go reads descriptors 1
+// Open launch.go first, then runner.go and child.go, or attach.go. system_other.go has the
+// functions of the files *_linux.go for other systems. pluginlog.go reads descriptors 1
 // and 2, cuts the text into lines and logs them. It finds the handshake with handshake.go,
 // log lines in hclog's form with record.go, and the stack of a crash with stack.go.
 // printout.go copies lines to standard output. redact.go removes secrets. errors.go explains
@@ -220,6 +220,16 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 	}
 }
 
+// Connect returns a connection to the plugin that listens at the socket. It adds the
+// options in more to the options of every connection to a plugin. Connect does not wait,
+// because the first call on the connection connects. The caller must close the connection.
+func Connect(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	return grpc.NewClient("passthrough:///localhost", append(dialOptions(dial, wire.PeerCredentials()), more...)...)
+}
+
 // socketBytes is the requested write buffer of a plugin's socket, large enough for a
 // batch. So a batch is written without waiting, and the plugin wakes up less often. The
 // kernel limits the size by net.core.wmem_max.
@@ -326,11 +336,19 @@ func (p *Process) Stop(ctx context.Context) error {
 		return nil
 	case <-time.After(killGrace):
 	}
-	select {
-	case <-p.run.child.reaped: // the process has ended; its children or its output may remain
+	if closed(p.run.child.reaped) { // its children or its output may remain
 		return nil
+	}
+	return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
+}
+
+// closed reports whether a channel on which nothing is sent is closed.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
 	default:
-		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
+		return false
 	}
 }
 
@@ -345,10 +363,8 @@ const controllerTimeout = 200 * time.Millisecond
 // askToEnd asks a plugin to end in two ways. A server of go-plugin reacts only to the
 // call. A plugin in another language often reacts only to the end of standard input.
 func (p *Process) askToEnd(ctx context.Context) {
-	select {
-	case <-p.run.child.done:
+	if closed(p.run.child.done) {
 		return
-	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, controllerTimeout)
 	defer cancel()

@@ -92,15 +92,10 @@ func (a *Attachment) Unprinted() uint64 { return 0 }
 
 // report returns a description of the end of the process, and the zero Report before the end.
 func (p *processRunner) report() Report {
-	select {
-	case <-p.child.done:
-	default:
+	if !closed(p.child.done) || p.child.life.state == nil {
 		return Report{}
 	}
 	state := p.child.life.state
-	if state == nil {
-		return Report{}
-	}
 	r := Report{
 		ExitCode: state.ExitCode(),
 		Output:   withoutHandshake(p.out.kept()),
@@ -125,9 +120,7 @@ func (p *processRunner) report() Report {
 // exit returns a description of the end of the process. If the process failed, it includes
 // the last line of its output. It returns "" before the end.
 func (p *processRunner) exit() string {
-	select {
-	case <-p.child.done:
-	default:
+	if !closed(p.child.done) {
 		return ""
 	}
 	if p.child.life.state == nil {
