@@ -24,23 +24,17 @@ import (
 )
 
 const captureLong = `Record the batches that a plugin of a running service gets, for "servetrace plugin
-run --spans FILE". An exporter gets what the processors before it have left, and
-a processor plugin gets what it will process. Delivery goes on as before.
+run --spans FILE". Delivery goes on as before.
 
-The service needs an admin listener (SERVE_ADMIN_PORT) and SERVE_ADMIN_CAPTURE=true:
-whoever can reach the listener can then read spans. Without --addr, the address
-is that of "servetrace status".
+The service needs SERVE_ADMIN_PORT and SERVE_ADMIN_CAPTURE=true: whoever can reach the
+admin listener can then read spans. Without --addr, the address is that of "servetrace
+status".
 
-The recording ends after the duration of --for, before the batch that exceeds
---bytes, with the service, or with Ctrl-C. FILE is created with mode 0600. It has OTLP/JSON in
-lines, or with --format proto requests behind their lengths, as the Collector's
-file exporter writes.
+The recording ends after --for, before the batch that exceeds --bytes, with the
+service, or with Ctrl-C. FILE gets mode 0600. The exit code is 1 if no span was
+recorded.`
 
-The exit code is 1 if no span was recorded.`
-
-const captureExample = `  servetrace capture --plugin otlp --file spans.json
-  servetrace capture --plugin redact --for 1m --bytes 64MiB --file spans.binpb --format proto
-  servetrace plugin run ./mine --spans spans.json`
+const captureExample = `  servetrace capture --plugin redact --for 1m --bytes 64MiB --file spans.json`
 
 type captureFlags struct {
 	addr, plugin, bytes, file, format string
@@ -59,11 +53,11 @@ func newCapture(s settings) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.addr, "addr", "", "`address` of the admin listener: host:port, :port, or a URL")
-	flags.StringVar(&f.plugin, "plugin", "", "`name` of the plugin; not needed if there is one plugin")
-	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration` of the recording, at most 1h")
-	flags.StringVar(&f.bytes, "bytes", "8MiB", "`size` of the recording in protobuf, at most 1GiB")
-	flags.StringVar(&f.file, "file", "", "`FILE` to write; without it, standard output")
-	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
+	flags.StringVar(&f.plugin, "plugin", "", "`name` of the plugin, if there are several")
+	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration`, at most 1h")
+	flags.StringVar(&f.bytes, "bytes", "8MiB", "`size` in protobuf, at most 1GiB")
+	flags.StringVar(&f.file, "file", "", "`FILE` to write (default: standard output)")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the spans: `json|proto`")
 	return cmd
 }
 

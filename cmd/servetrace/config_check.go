@@ -20,24 +20,17 @@ import (
 )
 
 const configCheckLong = `Read a service file as a service in this environment would, and print all its
-mistakes with their places, or each setting with its value and origin. A star
-marks a value that is not a default. FILE defaults to the file of SERVE_CONFIG;
-without either, the command checks the environment alone. Nothing is started.
+mistakes with their places, or each setting with its value and origin. A star marks a
+value that is not a default. Without FILE, it is the file of SERVE_CONFIG, or the
+environment alone. Nothing is started.
 
-The command does not know the program: it lists the names of applications and
-deployments that it could not check.
+Names of applications and deployments are listed, not checked. Of a plugin's
+configuration, only the references (${env:NAME}, ${file:/PATH}) are checked.
 
-Of a plugin's configuration it prints only the length, and whether the
-references (${env:NAME}, ${file:/PATH}) can be resolved here. "servetrace plugin
-explain" shows more.
+A variable that neither the service nor a stock plugin reads is a warning. The exit
+code is 1 if a service would not start.`
 
-Warnings go to standard error. A variable that neither the service nor a stock
-plugin reads is a warning; another plugin may read it.
-
-The exit code is 1 if a service would not start with the file.`
-
-const configCheckExample = `  servetrace config check serve.yaml
-  SERVE_TRACING_QUEUE_BYTES=8MiB servetrace config check serve.yaml --json`
+const configCheckExample = `  SERVE_TRACING_QUEUE_BYTES=8MiB servetrace config check serve.yaml --json`
 
 func newConfigCheck(s settings, environ []string) *cobra.Command {
 	var asJSON bool

@@ -8,10 +8,9 @@ import (
 	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
-const configSchemaLong = `Print the JSON Schema (draft 2020-12) of service files, for completion and checks
-in an editor. It is made from the table that a service reads. "servetrace config
-check" checks more: the values of settings, and the configurations of plugins
-for their form.`
+const configSchemaLong = `Print the JSON Schema (draft 2020-12) of service files, for completion and checks in
+an editor. "servetrace config check" checks more: the values of settings, and the form
+of plugins' configurations.`
 
 const configSchemaExample = `  servetrace config schema > service-file.schema.json`
 

@@ -14,26 +14,18 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-const doctorLong = `Find out why there are no spans. The command checks, in this order: the
-settings and their origin, the list of plugins, the sampling ratio, and for each
-plugin its file, handshake, version, variables, configuration, the address of its
-back end, and the delivery of one marked span. Each error has the next command
-to type. A plugin with an error is not checked further. A processor plugin gets
-no span.
+const doctorLong = `Find out why there are no spans. The command checks the settings, the list of plugins,
+the sampling ratio, and of each plugin the file, handshake, version, variables,
+configuration, the address of its back end, and the delivery of one marked span (not of
+a processor plugin). Each error has the next command to type, and ends the checks of its
+plugin.
 
-Run it in the environment of the service, as its user. FILE defaults to the file
-of SERVE_CONFIG. Each plugin is started as a service would start it; its output
-is dropped.
+Run it in the environment of the service, as its user. With --admin, it also reads the
+status page of a running service; then this environment may name no plugins.
 
-With --admin, the command also checks a running service by its status page. Then
-this environment may name no plugins.
+The exit code is 1 for an error; warnings do not count.`
 
-Exit codes: 0 without an error, warnings do not count; 1 with an error; 2 for a
-wrong argument; 130 for a signal.`
-
-const doctorExample = `  SERVE_TRACING_EXPORTER_PLUGIN=otlp servetrace doctor
-  servetrace doctor --config serve.yaml -o json
-  servetrace doctor --admin http://127.0.0.1:8001`
+const doctorExample = `  servetrace doctor --config serve.yaml -o json`
 
 type doctorFlags struct{ config, admin, output string }
 
@@ -48,8 +40,8 @@ func newDoctor(s settings, environ []string) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, s, environ) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
-	flags.StringVar(&f.admin, "admin", "", "`address` of the status page of a running service: host:port, :port, or a URL")
+	flags.StringVar(&f.config, "config", "", "service `FILE` (default: that of "+servetrace.EnvConfig+")")
+	flags.StringVar(&f.admin, "admin", "", "`address` of a service's admin listener, as for status")
 	flags.StringVarP(&f.output, "output", "o", outputText, "form of the report: `text|json`")
 	return cmd
 }

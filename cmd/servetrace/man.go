@@ -13,7 +13,7 @@ func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man FOLDER",
 		Short:   "Write the manual pages of all commands to a folder",
-		Long:    "Write the manual pages of all commands to a folder, which is created if it does\nnot exist. Packages use it.",
+		Long:    "Write the manual pages of all commands to a folder, which is created if missing.",
 		Example: "  servetrace man ~/.local/share/man/man1",
 		Args:    oneArg("FOLDER"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

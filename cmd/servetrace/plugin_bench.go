@@ -20,23 +20,17 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-const pluginBenchLong = `Measure a plugin: spans per second, CPU per span of its process, and the latency
-of calls. It gets the same batches again and again, --calls at a time, and a
-baseline gets them in turn:
+const pluginBenchLong = `Measure a plugin: spans per second, CPU per span of its process (on Linux), and the
+latency of calls. It and a baseline get the same batches in turn. The baseline is:
 
   --baseline PATH, such as the build before a change
   the same plugin without its processors, if its configuration has some
-  else an exporter plugin that does nothing: the cost of the transport
+  else a plugin that does nothing: the cost of the transport
 
-Without --spans, a batch has 512 spans with eight attributes. CPU is known on
-Linux only, and not of a plugin at unix://. An exporter sends to its back end,
-so let it be a back end for tests.
+An exporter sends to its back end, so use a back end for tests. The exit code is 1 if
+a span was not accepted.`
 
-The exit code is 1 if a span was not accepted.`
-
-const pluginBenchExample = `  servetrace plugin bench ./tenant
-  servetrace plugin bench ./new --baseline ./old --spans spans.json --for 30s
-  servetrace plugin bench otlp --config otlp.yaml --json`
+const pluginBenchExample = `  servetrace plugin bench ./new --baseline ./old --spans spans.json --for 30s`
 
 type benchFlags struct {
 	spans, format, config, baseline string
@@ -56,11 +50,11 @@ func newPluginBench(s settings) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; without it, 512 made spans")
-	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
-	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
+	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans (default: 512 made spans)")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the spans: `json|proto`")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration")
 	flags.StringVar(&f.baseline, "baseline", "", "`FILE` of another plugin to compare with")
-	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration` of the measurement of both plugins")
+	flags.DurationVar(&f.duration, "for", 10*time.Second, "`duration` of the measurement")
 	flags.IntVar(&f.calls, "calls", 1, "`number` of calls at a time, at most 64")
 	addJSON(cmd, &f.json)
 	return cmd

@@ -19,19 +19,14 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-const pluginTestLong = `Check a plugin, in any language, against every rule of the contract between host
-and plugin. Each rule starts processes of its own. The plugin gets the base
-variables, and the variables of --env that it declares; --env NAME without a
-value takes it from this environment.
+const pluginTestLong = `Check a plugin, in any language, against every rule of the contract between host and
+plugin. Each rule starts processes of its own. The plugin gets the base variables, and
+the variables of --env that it declares. --env NAME takes a value from this environment.
 
-Standard output has a line for each rule: pass, FAIL or skip, with the cause.
---junit writes the same for CI systems. The exit code is 1 if a rule failed.
+Standard output has a line for each rule: pass, FAIL or skip, with the cause. The exit
+code is 1 if a rule failed.`
 
-Go authors have the same suite in package pluginsdk/plugintest.`
-
-const pluginTestExample = `  servetrace plugin test ./names
-  servetrace plugin test ./acme --env ACME_URL=http://127.0.0.1:4318 --env ACME_TOKEN --junit report.xml
-  servetrace plugin test --rules`
+const pluginTestExample = `  servetrace plugin test ./acme --env ACME_URL=http://127.0.0.1:4318 --env ACME_TOKEN --junit report.xml`
 
 type testFlags struct {
 	env                      []string
@@ -61,9 +56,9 @@ func newPluginTest(s settings) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.env, "env", nil, "`NAME=VALUE` of a variable for the plugin; may be repeated")
-	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
-	flags.StringVar(&f.badConfig, "bad-config", "", "`FILE` with a configuration that the plugin must refuse")
-	flags.StringVar(&f.junit, "junit", "", "`FILE` to write a report in JUnit's XML to")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration")
+	flags.StringVar(&f.badConfig, "bad-config", "", "`FILE` with a configuration to refuse")
+	flags.StringVar(&f.junit, "junit", "", "`FILE` for a report in JUnit's XML")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules, and start nothing")
 	return cmd
 }

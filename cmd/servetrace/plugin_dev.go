@@ -22,27 +22,22 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-const pluginDevLong = `Build the plugin in Go in FOLDER, and again after each change. Each build gets the
-same spans, and the difference to the last build's output is printed: the
-output, the result of a processor plugin as JSON, and the accounting.
+const pluginDevLong = `Build the plugin in Go in FOLDER, and again after each change of its packages or of the
+file of --config. Each build gets the same spans, and the difference to the last build
+is printed: the output, a processor plugin's result as JSON, and the accounting. An
+exporter sends the spans to its back end. Ctrl-C ends the command.
 
-After "--", a program is started as a service with the plugin: a processor
-plugin before the exporter of SERVE_TRACING_EXPORTER_PLUGIN, or else before
-console. It replaces the plugin after each build, without a restart, and ends
-with this command (on macOS not if the command is killed). Its admin listener is at SERVE_ADMIN_PORT, or else 8001.
+After "--", a program is started as a service with the plugin: a processor plugin
+before the exporter of SERVE_TRACING_EXPORTER_PLUGIN, or else before console. Its admin
+listener is at SERVE_ADMIN_PORT, or else 8001. It replaces the plugin after each build,
+and ends with this command (on macOS not if the command is killed).
 
-The spans are the first twenty of the last batch that the plugin gets in the
-service, of the program or of --admin; or the spans of --spans; or a built-in
-span. A service of --admin needs SERVE_ADMIN_CAPTURE=true, the built file in its
-list, and SERVE_TRACING_PLUGIN_WATCH=500ms. An exporter sends the spans to its
-back end after each build.
+The spans are those of --spans, or the first twenty of the last batch that the plugin
+gets in the program or in the service of --admin, or a built-in span. A service of
+--admin needs SERVE_ADMIN_CAPTURE=true, the built file in its list, and
+SERVE_TRACING_PLUGIN_WATCH=500ms.`
 
-The command watches the folders of all packages that the plugin is built of,
-except downloaded modules, and the file of --config. Ctrl-C ends it.`
-
-const pluginDevExample = `  servetrace plugin dev ./tenant -- ./bin/hello
-  servetrace plugin dev . --admin 127.0.0.1:8001
-  servetrace plugin dev ./names --spans spans.json --config names.yaml`
+const pluginDevExample = `  servetrace plugin dev ./tenant -- ./bin/hello`
 
 type devFlags struct{ admin, plugin, spans, format, config, file string }
 
@@ -76,11 +71,11 @@ func newPluginDev(s settings, environ []string) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.admin, "admin", "", "`address` of the status page of a running service: host:port, :port, or a URL")
-	flags.StringVar(&f.plugin, "plugin", "", "`name` of the plugin in the service (default: the name of its file)")
-	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans, in place of the service's last batch")
-	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
-	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
+	flags.StringVar(&f.admin, "admin", "", "`address` of a service's admin listener, as for status")
+	flags.StringVar(&f.plugin, "plugin", "", "`name` of the plugin in the service (default: that of its file)")
+	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the spans: `json|proto`")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration")
 	flags.StringVar(&f.file, "file", "", "`FILE` to build (default: in FOLDER, with its name)")
 	return cmd
 }

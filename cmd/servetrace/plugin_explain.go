@@ -15,21 +15,17 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-const pluginExplainLong = `Show what a service in this environment would give each plugin of
-SERVE_TRACING_EXPORTER_PLUGIN, or of --plugins: its file and pin, the variables
-and the grant of each, the variables that lock-down withholds, the
-configuration, facts about the process, and the limits of batches. Each plugin
-is started and asked, not configured.
+const pluginExplainLong = `Show what a service in this environment would give each plugin: its file and pin, its
+variables with the grant of each, the variables that lock-down withholds, the
+configuration, and the limits of batches. Each plugin is started, not configured.
 
-Values of variables are never printed. A text of a configuration is printed as
-its length, "<12 bytes>"; keys, numbers and booleans are shown, so put secret
-digits in quotes.
+Values of variables are never printed. A text of a configuration is printed as its
+length, "<12 bytes>"; keys, numbers and booleans are shown, so put secret digits in
+quotes.
 
-The exit code is 1 if a service could not use a plugin, or if a configuration is
-neither YAML nor JSON.`
+The exit code is 1 if a service could not use a plugin or its configuration.`
 
-const pluginExplainExample = `  servetrace plugin explain
-  DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
+const pluginExplainExample = `  DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
 
 func newPluginExplain(s settings) *cobra.Command {
 	var plugins string

@@ -16,13 +16,10 @@ import (
 )
 
 const pluginInfoLong = `Start a plugin as a service would, print its description, and end it. It is not
-configured and gets no span.
+configured and gets no span. The exit code is 1 if it does not start, or does not fit
+this host.`
 
-The exit code is 1 if the plugin does not start, or does not fit this host.`
-
-const pluginInfoExample = `  servetrace plugin info console
-  servetrace plugin info ./names --json
-  servetrace plugin info unix:///run/traces/names.sock`
+const pluginInfoExample = `  servetrace plugin info unix:///run/traces/names.sock`
 
 func newPluginInfo(s settings) *cobra.Command {
 	var asJSON bool

@@ -26,30 +26,23 @@ import (
 	"github.com/servetrace/servetrace/internal/progress"
 )
 
-const pluginInstallLong = `Put a plugin into a plugin folder, and print it with its pin, as "servetrace plugin
-pin" does. SOURCE is one of:
+const pluginInstallLong = `Put a plugin into a plugin folder, and print its pin, as "servetrace plugin pin" does.
+It is not started. SOURCE is one of:
 
   FILE                 an executable, or a tar archive that has it; gzip and zstd are known
-  oci:PATH[:TAG]       an image or artifact in an OCI layout, for this platform;
-                       PATH is the layout's folder, or a tar archive of it
+  oci:PATH[:TAG]       an image or artifact for this platform, in a folder or a tar archive
+                       with an OCI layout
   https://HOST/FILE    the same as FILE; http:// is allowed, because the digest is verified
 
-SOURCE may end in @sha256: and the digest of the file or of the OCI manifest, and
-an address must. Nothing is installed if the bytes have another digest. All parts
-of an OCI layout are verified.
+SOURCE may end in @sha256: and the digest of the file or of the OCI manifest, and an
+address must. All parts of an OCI layout are verified.
 
-NAME is the name of the plugin's file, and of its file in an archive or image:
-by default the name of SOURCE, or the title of the only file in an artifact.
-
-The plugin is not started. A file with other bytes is replaced only with --force,
-in one step, so that a service sees the old or the new file. --env-file writes
-the pin to the list in a file of variables, as systemd reads it.
+NAME is also the name of the file in an archive or image. Its default is the name of
+SOURCE, or the title of the only file in an artifact.
 
 The exit code is 1 if the digest is another one, or the file cannot run here.`
 
-const pluginInstallExample = `  servetrace plugin install ./names
-  servetrace plugin install oci:./image:v1 --name otlp --dir /usr/local/lib/servetrace/plugins
-  servetrace plugin install https://plugins.example.com/names@sha256:... --env-file /etc/servetrace/relay.env`
+const pluginInstallExample = `  servetrace plugin install https://plugins.example.com/names@sha256:... --env-file /etc/servetrace/relay.env`
 
 type installFlags struct {
 	name, dir, envFile string
@@ -68,10 +61,10 @@ func newPluginInstall(s settings) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.name, "name", "", "`NAME` of the plugin's file")
-	flags.StringVar(&f.dir, "dir", "", "`folder` to install to (default: the first of SERVE_TRACING_PLUGIN_DIR, or plugins beside the command)")
-	flags.StringVar(&f.envFile, "env-file", "", "`FILE` of variables to write the pin to")
-	flags.BoolVar(&f.processor, "processor", false, "write the pin to the list of processor plugins, "+host.EnvProcessors)
-	flags.BoolVar(&f.force, "force", false, "replace a file with other bytes")
+	flags.StringVar(&f.dir, "dir", "", "`folder` (default: the first of SERVE_TRACING_PLUGIN_DIR, or plugins beside the command)")
+	flags.StringVar(&f.envFile, "env-file", "", "`FILE` of variables, as systemd reads it, to write the pin to")
+	flags.BoolVar(&f.processor, "processor", false, "write the pin to "+host.EnvProcessors)
+	flags.BoolVar(&f.force, "force", false, "replace a file with other bytes, in one step")
 	return cmd
 }
 

@@ -14,14 +14,12 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-const pluginListLong = `Show the plugins that SERVE_TRACING_EXPORTER_PLUGIN, or --plugins, names: name,
-state of the file, item of the list, pin, digest and path. A folder stands for
-its executables. Nothing is started.
+const pluginListLong = `Show the plugins in the list of the service: name, state of the file, item of the
+list, pin, digest and path. A folder stands for its executables. Nothing is started.
 
 The exit code is 1 if a service could not use a plugin.`
 
-const pluginListExample = `  servetrace plugin list
-  servetrace plugin list --plugins console,mine=/opt/traces/exporter --json`
+const pluginListExample = `  servetrace plugin list --plugins console,mine=/opt/traces/exporter --json`
 
 func newPluginList(s settings) *cobra.Command {
 	var plugins string
@@ -53,7 +51,7 @@ func newPluginList(s settings) *cobra.Command {
 
 // addPlugins adds the flag that replaces the variable.
 func addPlugins(cmd *cobra.Command, plugins *string) {
-	cmd.Flags().StringVar(plugins, "plugins", "", "`list` to use in place of "+host.EnvPlugins)
+	cmd.Flags().StringVar(plugins, "plugins", "", "`list` in place of "+host.EnvPlugins)
 }
 
 func addJSON(cmd *cobra.Command, asJSON *bool) {

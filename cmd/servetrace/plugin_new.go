@@ -9,22 +9,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const pluginNewLong = `Write the module of a new plugin: main.go, main_test.go, go.mod, README.md and
-.gitignore. It builds, and passes its tests and "servetrace plugin test".
+const pluginNewLong = `Write the module of a new plugin, which builds, and passes its tests and "servetrace
+plugin test". --kind processor is a plugin that changes spans before all exporters.
+Nothing is overwritten.
 
---kind processor writes a processor plugin, which changes spans before all
-exporters. --kind exporter writes an exporter plugin.
+go.mod requires the version of this command. A command that was built from a clone has
+none: the module then uses the clone of --replace, or else the clone that has the
+command or the working folder.`
 
-go.mod requires the version of this command. A command that was built from a
-clone has none: the module then uses the clone of --replace, or else the clone
-that has the command or the working folder, and the clone's versions of
-everything else.
-
-Nothing is overwritten.`
-
-const pluginNewExample = `  servetrace plugin new tenant --kind processor
-  servetrace plugin new acme --kind exporter --module example.com/traces/acme --dir ./plugins/acme
-  servetrace plugin new names --kind exporter --replace ~/src/servetrace`
+const pluginNewExample = `  servetrace plugin new acme --kind exporter --module example.com/traces/acme --dir ./plugins/acme`
 
 func newPluginNew() *cobra.Command {
 	var s scaffold

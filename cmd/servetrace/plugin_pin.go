@@ -16,17 +16,12 @@ absolute path and a pin, the digest of its file:
 
   /opt/traces/exporter@sha256:...,NAME=/opt/traces/other@sha256:...
 
-A service runs a pinned file only if it has that digest. Check a file before you
-pin it.
+A service runs a pinned file only if it has that digest. Check a file before you pin it.
 
-Each PATH is an executable, a bare name, or a folder of executables. Without a
-PATH, the command pins the list of --plugins, or else the list in force. An item
-keeps its NAME. Without one, a service names the plugin after its file.
+Each PATH is an executable, a bare name, or a folder of executables. Without a PATH,
+the command pins the list of the service. A socket has no pin: the exit code is 1.`
 
-The exit code is 1 if a file cannot be read, or if an item is a socket.`
-
-const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
-  export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`
+const pluginPinExample = `  export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`
 
 func newPluginPin(s settings) *cobra.Command {
 	var plugins string

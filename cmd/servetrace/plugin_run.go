@@ -15,34 +15,19 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-const pluginRunLong = `Start a plugin, send it the spans of a file, and report the result. Without
---spans it gets one built-in span: a first check of the back end's address and
-key.
+const pluginRunLong = `Start a plugin, send it the spans of a file, and report the result. Spans are OTLP, as
+file exporters write it; the built-in span is a first check of the back end.
 
-PATH is an executable or a bare name. The plugin gets the base variables, the
-variables of this environment that it declares, and the configuration of
---config, SERVE_TRACING_PLUGIN_CONFIG or the service file. It must be ready
-within SERVE_TRACING_START_TIMEOUT. Requests are sent one after another, cut at
-the plugin's limits, and never twice. Then the plugin is flushed and shut down.
+The plugin gets the variables and the configuration that a service in this environment
+would give it, or the configuration of --config. It must be ready within
+SERVE_TRACING_START_TIMEOUT. Requests are sent one after another, cut at the plugin's
+limits, and never twice. A plugin at unix:// only gets the spans.
 
-A plugin at unix:// only gets the spans. At a breakpoint, use --timeout 1h and
-SERVE_TRACING_EXPORT_TIMEOUT=1h.
+Standard output has the plugin's output; of a processor plugin the results, as
+OTLP/JSON in lines. The exit code is 0 if each span was delivered, or filtered by a
+processor.`
 
---format json is OTLP/JSON: one document, or JSON lines, as file exporters
-write. --format proto is one encoded request, or several, each behind its length
-in 4 bytes, as the Collector's file exporter writes.
-
-A processor plugin's results go to standard output, as OTLP/JSON, a line for
-each request that has spans left.
-
-The plugin's output goes to standard output, its log and the delivery
-accounting to standard error. The exit code is 0 if each span was delivered, or
-filtered by a processor.`
-
-const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com servetrace plugin run otlp
-  servetrace plugin run ./names --spans spans.json
-  SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console --spans spans.binpb --format proto
-  cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
+const pluginRunExample = `  cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
 
 // runSpan is the name of the built-in span and of its service.
 const runSpan = "servetrace plugin run"
@@ -63,10 +48,10 @@ func newPluginRun(s settings) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; - is standard input; without it, one built-in span")
-	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
-	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` limit of the whole command")
+	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans, or - (default: a built-in span)")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the spans: `json|proto`")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` of the whole command")
 	return cmd
 }
 

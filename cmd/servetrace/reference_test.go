@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,11 +36,14 @@ func TestReferenceIsTheCommandTree(t *testing.T) {
 		t.Fatalf("%s has no line %q", referencePage, referenceLine)
 	}
 	var want bytes.Buffer
-	for _, cmd := range commands(newRoot(func(string) string { return "" }, nil)) {
+	all := commands(newRoot(func(string) string { return "" }, nil))
+	shared := sharedFlags(all)
+	writeSharedFlags(&want, shared)
+	for _, cmd := range all {
 		if cmd.HasSubCommands() {
 			continue // the introduction is about the groups
 		}
-		writeReference(&want, cmd)
+		writeReference(&want, cmd, shared)
 		if !strings.Contains(intro, "`"+cmd.Name()+"`") {
 			t.Errorf("%s: the introduction does not name %q", referencePage, cmd.Name())
 		}
@@ -63,12 +68,29 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
+// sharedFlags returns how often each line about a flag is needed, for the lines that
+// several commands need.
+func sharedFlags(all []*cobra.Command) map[string]int {
+	lines := map[string]int{}
+	for _, cmd := range all {
+		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) { lines[flagLine(f)]++ })
+	}
+	maps.DeleteFunc(lines, func(_ string, n int) bool { return n == 1 })
+	return lines
+}
+
+func writeSharedFlags(w *bytes.Buffer, shared map[string]int) {
+	fmt.Fprintf(w, "\n## Flags of several commands\n\n%s", strings.Join(slices.Sorted(maps.Keys(shared)), ""))
+}
+
+func writeReference(w *bytes.Buffer, cmd *cobra.Command, shared map[string]int) {
 	fmt.Fprintf(w, "\n## %s\n", cmd.CommandPath())
 	if cmd.Long == "" {
 		fmt.Fprintf(w, "\n%s.\n", cmd.Short)
 	}
-	fmt.Fprintf(w, "\n```\n%s\n```\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+	if use := strings.TrimSuffix(cmd.UseLine(), " [flags]"); use != cmd.CommandPath() {
+		fmt.Fprintf(w, "\n```\n%s\n```\n", use)
+	}
 	for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
 		switch {
 		case paragraph == "":
@@ -78,30 +100,39 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
 			fmt.Fprintf(w, "\n%s\n", inMarkdown.Replace(paragraph))
 		}
 	}
-	first := true
+	var own, also []string
 	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if first {
-			fmt.Fprintln(w)
-			first = false
+		if line := flagLine(f); shared[line] == 0 {
+			own = append(own, line)
+		} else {
+			name, _, _ := strings.Cut(strings.TrimPrefix(line, "- "), ": ")
+			also = append(also, name)
 		}
-		writeFlag(w, f)
 	})
+	if also != nil {
+		own = append(own, "- [also](#flags-of-several-commands) "+strings.Join(also, ", ")+"\n")
+	}
+	if own != nil {
+		fmt.Fprintf(w, "\n%s", strings.Join(own, ""))
+	}
 	if cmd.Example != "" {
-		fmt.Fprintf(w, "\n```sh norun=\"examples of --help\"\n%s\n```\n", unindent(cmd.Example))
+		fmt.Fprintf(w, "\n```\n%s\n```\n", unindent(cmd.Example))
 	}
 }
 
-func writeFlag(w *bytes.Buffer, f *pflag.Flag) {
+// flagLine returns the line of the page about a flag.
+func flagLine(f *pflag.Flag) string {
 	value, meaning := pflag.UnquoteUsage(f)
 	name := "--" + f.Name
 	if value != "" {
 		name += " " + value
+		meaning = strings.TrimSuffix(meaning, ": "+value)
 	}
 	byDefault := ""
 	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
 		byDefault = " (default `" + f.DefValue + "`)"
 	}
-	fmt.Fprintf(w, "- `%s`: %s%s\n", name, inMarkdown.Replace(meaning), byDefault)
+	return fmt.Sprintf("- `%s`: %s%s\n", name, inMarkdown.Replace(meaning), byDefault)
 }
 
 // inMarkdown keeps a help text from being taken for HTML or a table.

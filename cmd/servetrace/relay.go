@@ -33,26 +33,22 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-const relayLong = `Take spans by OTLP from programs in any language, and give them to the plugins
-of SERVE_TRACING_EXPORTER_PLUGIN. One relay serves a machine or a pod.
+const relayLong = `Take spans by OTLP from programs in any language, and give them to the plugins of
+SERVE_TRACING_EXPORTER_PLUGIN.
 
-Without an address, it listens at 127.0.0.1:4317 for OTLP/gRPC and at
-127.0.0.1:4318 for OTLP/HTTP. A Unix socket gets mode 0600, in a folder that is
-created with mode 0700, and takes only programs of the same user and of root.
-If another relay listens at the socket, the command ends with exit code 0.
+Without an address, it listens at 127.0.0.1:4317 for OTLP/gRPC and at 127.0.0.1:4318
+for OTLP/HTTP. A Unix socket gets mode 0600, in a folder that is created with mode 0700,
+and takes only programs of the same user and of root. If another relay listens at the
+socket, the command ends with exit code 0.
 
-Flags override the environment, and the environment overrides the service file.
-SIGHUP reloads the plugins, and is ignored during the stop. SIGTERM or SIGINT
-closes the listeners, answers the requests in progress, sends the waiting spans
-within SERVE_TRACING_STOP_TIMEOUT, and ends the plugins. A second signal ends the
-relay at once.
+SIGHUP reloads the plugins. SIGTERM or SIGINT closes the listeners, answers the requests
+in progress, sends the waiting spans within SERVE_TRACING_STOP_TIMEOUT, and ends the
+plugins. A second signal ends the relay at once.
 
-Exit codes: 0 after a stop; 1 if a listener fails or spans were lost at the
-stop; 2 for a wrong setting, or an address that is not available.`
+The exit code is 1 if a listener fails or spans were lost at the stop, and 2 for a
+wrong setting or an address that is not available.`
 
-const relayExample = `  SERVE_TRACING_EXPORTER_PLUGIN=console servetrace relay
-  SERVE_TRACING_EXPORTER_PLUGIN=otlp servetrace relay --socket /run/servetrace/relay.sock --linger 30s
-  servetrace relay --config service.yaml --admin 8001`
+const relayExample = `  SERVE_TRACING_EXPORTER_PLUGIN=otlp servetrace relay --socket /run/servetrace/relay.sock --linger 30s`
 
 // newRelay returns "servetrace relay".
 func newRelay(s settings, environ []string) *cobra.Command {
@@ -88,8 +84,8 @@ func (f *relayFlags) add(flags *pflag.FlagSet) {
 	flags.String("http", "", "`address` for OTLP/HTTP: the same, or unix:///path")
 	flags.Bool("wait-for-result", false, "answer requests after the delivery, unless the sender asks otherwise")
 	flags.DurationVar(&f.linger, "linger", 0, "end after this `duration` without a connection; 0 is never")
-	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
-	flags.StringVar(&f.admin, "admin", "", "`address` of the status page and the metrics: host:port, or a port of 127.0.0.1")
+	flags.StringVar(&f.config, "config", "", "service `FILE` (default: that of "+servetrace.EnvConfig+")")
+	flags.StringVar(&f.admin, "admin", "", "`address` of the admin listener: host:port, or a port of 127.0.0.1")
 }
 
 // getenv returns the environment with the values of the flags, except --linger 0.

@@ -12,26 +12,21 @@ import (
 	"github.com/servetrace/servetrace/deploy/helm"
 )
 
-const renderLong = `Print the Kubernetes manifests of a service with its service file: a Deployment,
-a Service and a PodDisruptionBudget of the pods that take requests, and of the
-pods of each target in call_options.remote. Those take calls at a headless
-Service, and a NetworkPolicy lets only the pods of the service call.
+const renderLong = `Print the Kubernetes manifests of a service with its service file: Deployment, Service
+and PodDisruptionBudget of the pods that take requests, and of the pods of each target
+in call_options.remote. A NetworkPolicy lets only the pods of the service call those.
 
-A target dns:///SERVICE.NAMESPACE.svc:PORT or k8s:///NAMESPACE/SERVICE:PORT names
-the Service; k8s:/// also needs a Role, which is printed. Pods of a static target
-are not printed.
+A target dns:///SERVICE.NAMESPACE.svc:PORT or k8s:///NAMESPACE/SERVICE:PORT names its
+Service. Pods of a static target are not printed.
 
-An autoscaler aims at half of the requests that a pod runs at a time:
-num_replicas times max_ongoing_requests of the file, by default 1 and 5. It does not
-see numbers in the code. The environment is not read, except for references in the
-file.
+An autoscaler aims at half of the requests that a pod runs at a time: num_replicas times
+max_ongoing_requests of the file, by default 1 and 5. It does not see numbers in the
+code. The environment is not read, except for references in the file.
 
-The root file system of the pods is read-only: settings with a folder to write to,
-such as span files of the console plugin, cause a warning.`
+The root file system of the pods is read-only: settings with a folder to write to cause
+a warning.`
 
-const renderExample = `  servetrace render serve.yaml --name shop --image registry.example/shop:1 | kubectl apply -f -
-  servetrace render serve.yaml --name shop --image registry.example/shop:1 --autoscale hpa --values > values.yaml
-  helm install shop deploy/helm/servetrace -f values.yaml`
+const renderExample = `  servetrace render serve.yaml --name shop --image registry.example/shop:1 | kubectl apply -f -`
 
 // rendering holds the flags of render.
 type rendering struct {

@@ -25,19 +25,17 @@ import (
 	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
-const statusLong = `Show the plugins and the delivery accounting of a running service. The service
-needs an admin listener (SERVE_ADMIN_PORT).
+const statusLong = `Show the plugins and the delivery accounting of a running service, which needs an admin
+listener (SERVE_ADMIN_PORT).
 
 Without --addr, the address is SERVE_ADMIN_HOST and SERVE_ADMIN_PORT, from this
 environment or the service file of SERVE_CONFIG, or else 127.0.0.1:8001.
 
-The exit code is 0 if every plugin is ready, or tracing is off; 1 if no service
-answers; 3 if a plugin is in another state. With --watch, it is the code of the last
-answer, or 130 if there was none. Plugins that left the list do not count.`
+The exit code is 0 if every plugin in the list is ready, or tracing is off; 1 if no
+service answers; 3 if a plugin is in another state. With --watch, it is the code of the
+last answer, or 130 if there was none.`
 
-const statusExample = `  servetrace status
-  servetrace status --addr 10.1.2.3:8001 --json
-  SERVE_ADMIN_PORT=9001 servetrace status --watch`
+const statusExample = `  servetrace status --addr 10.1.2.3:8001 --json`
 
 const (
 	statusTimeout = 5 * time.Second

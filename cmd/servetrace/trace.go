@@ -12,22 +12,15 @@ import (
 	"github.com/servetrace/servetrace/internal/waterfall"
 )
 
-const traceLong = `Draw the traces of files as waterfalls: each span below its parent, with a bar
-for its time. The command shows errors, events and links, and for each trace the
-critical path, which is the chain of spans that its end waited for. In the bars, the
-critical path is thick. A gap is a long time in a span with children, without a child.
+const traceLong = `Draw the traces of files as waterfalls: each span below its parent, with a bar for its
+time, errors, events and links. The bars of the critical path, the chain of spans that
+the trace's end waited for, are thick. A gap is a long time in a span with children,
+without a child.
 
-FILE is OTLP/JSON, as file exporters write, or span files of the console plugin or of
-Ray Serve. With --format proto it is OTLP in protobuf, as plugin run reads it. - is
-standard input. The spans of all files together make the traces.
+The spans of all files together make the traces. - is standard input. -o html writes one
+page without scripts, and -o svg one picture.`
 
--o html writes one page that needs nothing else, without scripts. -o svg writes one
-picture.`
-
-const traceExample = `  servetrace trace spans.json
-  servetrace trace ./spans/*_tracing.json --trace 4bf92f
-  servetrace trace spans.json -o html > spans.html
-  SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console && servetrace trace ./spans/*.json`
+const traceExample = `  servetrace trace ./spans/*_tracing.json -o html > spans.html`
 
 type traceFlags struct{ format, output, trace string }
 
@@ -47,7 +40,7 @@ func newTrace(s settings) *cobra.Command {
 		RunE: func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", formatJSON, "form of the files: `json|proto`")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the spans: `json|proto`")
 	flags.StringVarP(&f.output, "output", "o", outputText, "form of the drawing: `text|html|svg`")
 	flags.StringVar(&f.trace, "trace", "", "draw only traces whose `id` begins so")
 	return cmd
