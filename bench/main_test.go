@@ -181,17 +181,9 @@ OVER  saturated  ours, vs theirs  best 0× of 0 rounds     bound 0.9×
 	}
 }
 
-// TestPageHasTheBounds compares the bounds and goals of docs/explanation/performance.md
-// with the claims.
+// TestPageHasTheBounds compares the bounds and goals of two pages with the claims. The
+// README has all claims with a goal, and docs/explanation/performance.md some.
 func TestPageHasTheBounds(t *testing.T) {
-	page, err := os.ReadFile("../docs/explanation/performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(page), "| bound on | bound | goal | measured | |\n")
-	if !found {
-		t.Fatal("the page has no table of bounds")
-	}
 	claims, names := map[string][]suite.Claim{}, map[string]bool{}
 	for _, s := range shapes() {
 		if names[s.Name] {
@@ -202,6 +194,29 @@ func TestPageHasTheBounds(t *testing.T) {
 			claims[c.Name] = append(claims[c.Name], c)
 			claims[rowOf(s, c)] = append(claims[rowOf(s, c)], c)
 		}
+	}
+	checkBounds(t, "../docs/explanation/performance.md", claims)
+	seen := checkBounds(t, "README.md", claims)
+	for _, s := range shapes() {
+		for _, c := range s.Claims {
+			if c.Goal > 0 && !seen[c.Name] && !seen[rowOf(s, c)] {
+				t.Errorf("README.md has no row for %s", rowOf(s, c))
+			}
+		}
+	}
+}
+
+// checkBounds compares the table of bounds of a page with the claims, and returns the
+// names of its rows.
+func checkBounds(t *testing.T, page string, claims map[string][]suite.Claim) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "| bound on | bound | goal | measured | |\n")
+	if !found {
+		t.Fatalf("%s has no table of bounds", page)
 	}
 	seen := map[string]bool{}
 	for line := range strings.Lines(table) {
@@ -214,16 +229,10 @@ func TestPageHasTheBounds(t *testing.T) {
 		if !strings.HasPrefix(name, "---") && !slices.ContainsFunc(claims[name], func(c suite.Claim) bool {
 			return bound == figure(c.Bound)+c.Unit && (goal == "–" || goal == figure(c.Goal)+c.Unit)
 		}) {
-			t.Errorf("no claim %q has the bound %s and the goal %s", name, bound, goal)
+			t.Errorf("%s: no claim %q has the bound %s and the goal %s", page, name, bound, goal)
 		}
 	}
-	for _, s := range shapes() {
-		for _, c := range s.Claims {
-			if c.Goal > 0 && !seen[c.Name] && !seen[rowOf(s, c)] {
-				t.Errorf("the page has no row for %s", rowOf(s, c))
-			}
-		}
-	}
+	return seen
 }
 
 // rowOf returns the name of a claim's row, when the shape belongs to it.
