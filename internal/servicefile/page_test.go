@@ -74,11 +74,14 @@ var sections = []struct{ heading, prefix string }{
 
 // formNames are the names of forms in the tables.
 var formNames = map[string]string{
-	text.says: "text", boolean.says: "true or false", number.says: "number", integer.says: "whole number",
+	text.says: "text", boolean.says: "boolean", number.says: "number", integer.says: "integer",
 	duration.says: "duration", size.says: "size", seconds.says: "seconds above 0", secondsOrNone.says: "seconds",
 	level.says: "word", encoding.says: "word", document.says: "any YAML", importPath.says: "MODULE:FUNCTION", list(",").says: "text or list", targets.says: "text or list",
-	count(1).says: "whole number, 1 or more", count(-1).says: "whole number, -1 or more",
+	count(1).says: "integer, 1 or more", count(-1).says: "integer, -1 or more",
 }
+
+// bounds are the parts of forms that a default does not show.
+var bounds = map[string]string{seconds.says: ", above 0", count(1).says: ", 1 or more"}
 
 func keyTables(t *testing.T) string {
 	t.Helper()
@@ -89,7 +92,7 @@ func keyTables(t *testing.T) string {
 			t.Errorf("formNames lacks %q", k.Form())
 		}
 		if k.Default != "" {
-			form += ", " + code(k.Default)
+			form = code(k.Default) + bounds[k.Form()]
 		}
 		if k.atMost != "" {
 			form += ", at most " + k.atMost
@@ -102,12 +105,12 @@ func keyTables(t *testing.T) string {
 	}
 	var tables []string
 	for _, s := range sections {
-		tables = append(tables, "## "+s.heading+"\n\n| variable, key | meaning | form of the key, default |\n| --- | --- | --- |\n"+rows[s.heading])
+		tables = append(tables, "## "+s.heading+"\n\n| variable, key | meaning | default, or form |\n| --- | --- | --- |\n"+rows[s.heading])
 	}
 	return strings.Join(tables, "\n")
 }
 
-// foreignTable has a row for each reason, and for each first part of the paths.
+// foreignTable has an item for each reason, and for each first part of the paths.
 func foreignTable() string {
 	keysOf := map[[2]string][]string{}
 	for _, k := range foreign {
@@ -123,13 +126,13 @@ func foreignTable() string {
 			keysOf[[2]string{group, effect}] = append(keysOf[[2]string{group, effect}], path)
 		}
 	}
-	var rows []string
+	var items []string
 	for of, paths := range keysOf {
 		slices.Sort(paths)
-		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", strings.Join(paths, "`, `"), of[1]))
+		items = append(items, fmt.Sprintf("- `%s`: %s\n", strings.Join(paths, "`, `"), of[1]))
 	}
-	slices.Sort(rows)
-	return "| key | effect |\n| --- | --- |\n" + strings.Join(rows, "")
+	slices.Sort(items)
+	return strings.Join(items, "")
 }
 
 // settingCell returns the variable of a key, if it has one, and its path.
