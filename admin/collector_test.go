@@ -190,13 +190,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Fatalf("%s lacks the lines around the table", metricsPage)
 		}
 		var want strings.Builder
-		want.WriteString("\n| metric | type | meaning |\n| --- | --- | --- |\n")
+		want.WriteString("\n")
 		for _, m := range list {
 			labels := ""
 			if len(m.labels) > 0 {
 				labels = "{" + strings.Join(m.labels, ",") + "}"
 			}
-			fmt.Fprintf(&want, "| `%s%s` | %s | %s |\n", m.name, labels, m.kind, m.help)
+			fmt.Fprintf(&want, "- `%s%s` (%s): %s\n", m.name, labels, m.kind, m.help)
 		}
 		want.WriteString("\n")
 		if *golden.Update {

@@ -45,12 +45,12 @@ func TestDocumentHasTheTable(t *testing.T) {
 	}
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "| `") {
+		if !strings.HasPrefix(line, "- `") {
 			continue
 		}
-		id, _, _ := strings.Cut(strings.TrimPrefix(line, "| `"), "`")
+		id, _, _ := strings.Cut(strings.TrimPrefix(line, "- `"), "`")
 		if !strings.Contains(id, ".") {
-			continue // the tables of outcomes and options
+			continue // the list of options
 		}
 		if want[id] != line {
 			t.Errorf("docs/reference/conformance.md has\n%s\nthe table of rules\n%s", line, want[id])
@@ -76,5 +76,9 @@ func markdownRow(r rule) string {
 	if r.needs&processor != 0 {
 		only = append(only, "processors")
 	}
-	return fmt.Sprintf("| `%s` | %s | %s |", r.id, strings.ReplaceAll(r.title, "|", `\|`), strings.Join(only, ", "))
+	row := fmt.Sprintf("- `%s`: %s", r.id, r.title)
+	if only != nil {
+		row += " (" + strings.Join(only, ", ") + ")"
+	}
+	return row
 }

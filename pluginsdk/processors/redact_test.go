@@ -33,11 +33,11 @@ func rulesOf(tb testing.TB, c RedactConfig) *redactRules {
 type example struct{ rule, key, value, becomes string }
 
 var (
-	foundRow    = regexp.MustCompile("(?m)^\\| ([^`|]+) \\| `([^`]+)` \\| `([^`]+)` \\| `([^`]+)` \\|$")
-	notFoundRow = regexp.MustCompile("(?m)^\\| (.+) \\| `([^`]+)` \\|$")
+	foundRow    = regexp.MustCompile("(?m)^- ([^`]+): `([^`]+)` `([^`]+)` becomes `([^`]+)`$")
+	notFoundRow = regexp.MustCompile("(?m)^- (.+): `([^`]+)`$")
 )
 
-// pageExamples returns the lines of the page's tables of examples.
+// pageExamples returns the lines of the page's lists of examples.
 func pageExamples(tb testing.TB) (found, notFound []example) {
 	tb.Helper()
 	page, err := os.ReadFile(referencePage)
@@ -53,14 +53,13 @@ func pageExamples(tb testing.TB) (found, notFound []example) {
 	for _, row := range notFoundRow.FindAllStringSubmatch(misses, -1) {
 		notFound = append(notFound, example{rule: row[1], key: "note", value: row[2], becomes: row[2]})
 	}
-	const heads = 4 // of the two tables
-	if rows := strings.Count(finds+misses, "\n|") - heads; rows != len(found)+len(notFound) {
+	if rows := strings.Count(finds+misses, "\n- "); rows != len(found)+len(notFound) {
 		tb.Errorf("the page has %d lines of examples, %d are understood", rows, len(found)+len(notFound))
 	}
 	return found, notFound
 }
 
-// TestRedactPage runs each line of the page's tables, found and not found. Redacted texts
+// TestRedactPage runs each line of the page's lists, found and not found. Redacted texts
 // pass a second time unchanged.
 func TestRedactPage(t *testing.T) {
 	found, notFound := pageExamples(t)

@@ -162,10 +162,10 @@ func (v *vectors) addProxies(f *families) {
 	}
 	f.proxyLatency = [...]*latencies{
 		HTTP: v.latency("serve_http_request_latency_ms",
-			"Duration of requests in the HTTP proxy, from arrival to end, in milliseconds.",
+			"Duration of requests in the HTTP proxy, from arrival to end.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 		GRPC: v.latency("serve_grpc_request_latency_ms",
-			"Duration of calls in the gRPC proxy, from arrival to end, in milliseconds.",
+			"Duration of calls in the gRPC proxy, from arrival to end.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 	}
 	f.proxyOngoing = [...]*prometheus.GaugeVec{
@@ -188,7 +188,7 @@ func (v *vectors) addRouters(f *families) {
 		"Requests that were assigned to replicas and have not ended.",
 		labelApp, labelDeployment)
 	f.routerWait = v.latency("serve_request_router_fulfillment_time_ms",
-		"Wait of assigned requests for a replica, in milliseconds.",
+		"Wait of assigned requests for a replica.",
 		labelApp, labelDeployment)
 }
 
@@ -200,7 +200,7 @@ func (v *vectors) addReplicas(f *families) {
 		"Calls that ended with an error or a panic of user code, or were cancelled.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
 	f.replicaLatency = v.latency("serve_deployment_processing_latency_ms",
-		"Duration of calls in user code, in milliseconds.",
+		"Duration of calls in user code.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
 	f.replicaProcessing = v.gauge("serve_replica_processing_queries",
 		"Calls in progress in user code.",
@@ -212,16 +212,16 @@ func (v *vectors) addReplicas(f *families) {
 		"1 if the last health check passed or there is none, else 0.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaInitialized = v.histogram("serve_replica_initialization_latency_ms",
-		"Duration of a replica's constructor, in milliseconds.",
+		"Duration of a replica's constructor.",
 		lifeBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaReconfigured = v.histogram("serve_replica_reconfigure_latency_ms",
-		"Duration of the user code for a new configuration, in milliseconds.",
+		"Duration of the user code for a new configuration.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaShutDown = v.histogram("serve_replica_shutdown_duration_ms",
-		"Duration of a replica's stop, including its last calls, in milliseconds.",
+		"Duration of a replica's stop, including its last calls.",
 		lifeBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaChecked = v.histogram("serve_health_check_latency_ms",
-		"Duration of health checks of user code, in milliseconds.",
+		"Duration of health checks of user code.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaUnhealthy = v.counter("serve_health_check_failures_total",
 		"Health checks that failed or took too long.",
@@ -237,9 +237,9 @@ func (v *vectors) addBatching(f *families) {
 	f.batchUtilization = v.histogram("serve_batch_utilization_percent",
 		"Size of the batches that were run, as a percentage of the maximum size.", percentBuckets, labels...)
 	f.batchWait = v.latency("serve_batch_wait_time_ms",
-		"Wait of a batch's first item, in milliseconds.", labels...)
+		"Wait of a batch's first item.", labels...)
 	f.batchRun = v.latency("serve_batch_execution_time_ms",
-		"Duration of batches, in milliseconds.", labels...)
+		"Duration of batches.", labels...)
 	f.batchQueued = v.gauge("serve_batch_queue_length",
 		"Items that wait for a batch.", labels...)
 }
@@ -253,9 +253,9 @@ func (v *vectors) addMultiplexing(f *families) {
 	f.modelUnloads = v.counter("serve_multiplexed_models_unload_counter_total",
 		"Models that were unloaded.", labels...)
 	f.modelLoadLatency = v.latency("serve_multiplexed_model_load_latency_ms",
-		"Duration of successful loads, in milliseconds.", labels...)
+		"Duration of successful loads.", labels...)
 	f.modelUnloadLatency = v.histogram("serve_multiplexed_model_unload_latency_ms",
-		"Duration of unloads, in milliseconds.", latencyBuckets, labels...)
+		"Duration of unloads.", latencyBuckets, labels...)
 	f.modelsLoaded = v.gauge("serve_num_multiplexed_models",
 		"Models that are loaded.", labels...)
 	f.modelRegistered = v.gauge("serve_registered_multiplexed_model_id",

@@ -452,13 +452,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatalf("%s lacks the lines around the table", metricsPage)
 	}
 	var want strings.Builder
-	want.WriteString("\n| metric | type | meaning |\n| --- | --- | --- |\n")
+	want.WriteString("\n")
 	for _, f := range described(t) {
 		labels := ""
 		if len(f.labels) > 0 {
 			labels = "{" + strings.Join(f.labels, ",") + "}"
 		}
-		fmt.Fprintf(&want, "| `%s%s` | %s | %s |\n", f.name, labels, f.kind, f.help)
+		fmt.Fprintf(&want, "- `%s%s` (%s): %s\n", f.name, labels, f.kind, f.help)
 	}
 	want.WriteString("\n")
 	if *update {
