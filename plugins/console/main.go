@@ -2,10 +2,10 @@
 // indented JSON, in the form of Ray Serve's tracing guide, or draws each trace as a
 // waterfall.
 //
-// Its life: pluginsdk.Main performs the handshake. processors.Configured and
-// consoleexporter.New read the variables below and the plugin's configuration. Each
-// batch is written before it is acknowledged. The plugin does not use the network and
-// keeps no span.
+// Its life: pluginsdk.Main performs the handshake with the host. processors.Configured
+// and consoleexporter.New read the variables below and the plugin's configuration. Each
+// batch is written before it is acknowledged. The plugin does not use the network, and
+// keeps no spans between batches.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=./console my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=./console SERVE_CONSOLE_FORMAT=pretty SERVE_RAY_CONTEXT=on my-service

@@ -15,24 +15,24 @@
 //
 // The life of an exporter:
 //
-//  1. [New] reads the settings, and creates the folder if there is one.
+//  1. [New] reads the settings. If the output is a folder, it creates the folder.
 //  2. Export writes its batch before it returns nil. As JSON, each span is a single
 //     Write, in the order of their ends, to the host's standard output or to the file
 //     of the span's component. As drawings, the part of each trace in the batch is a
 //     single Write.
-//  3. There is nothing to shut down: files are open only while a batch is written, so
+//  3. There is nothing to shut down. Files are open only while a batch is written, so
 //     they can be moved away at any time.
 //
-// The exporter does not hold spans back until their trace is complete. Spans of a later
-// batch are drawn under a heading with "continued", below their known ancestors (the
-// exporter remembers at most some 3 MiB of ancestors). A span with a missing parent is
-// marked.
+// The exporter does not hold spans back until their trace is complete. The spans of a
+// trace in a later batch are drawn under a heading with "continued", below their known
+// ancestors. The exporter remembers ancestors in at most some 3 MiB. A span with an
+// unknown parent is marked.
 //
-// If a part of a batch cannot be written, the whole batch is retried, so a span may
-// appear twice. A partly written span is removed from its file if the disk is full. The
-// package does not rotate files and does not sync them to disk. A drawing omits stack
-// traces, attributes of events, and values that repeat the span's name or its
-// ancestors; JSON has everything.
+// If a part of a batch cannot be written, the host sends the whole batch again, so a span
+// may appear twice. If the disk is full, a partly written span is removed from its file.
+// The package does not rotate files and does not sync them to disk. A drawing omits stack
+// traces, attributes of events, and values that repeat the span's name or values of its
+// ancestors. JSON has everything.
 //
 // Open this file first, then settings.go. json.go writes JSON and folder.go names the
 // files. pretty.go writes drawings, made by package waterfall.
@@ -49,8 +49,8 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
-// New returns an exporter configured by the variables of [EnvPatterns], or by the part
-// "exporter" of the plugin's configuration for variables that are not set:
+// New returns an exporter that is configured by the variables of [EnvPatterns]. For
+// variables that are not set, it uses the part "exporter" of the plugin's configuration:
 //
 //	exporter:
 //	  format: pretty   # as SERVE_CONSOLE_FORMAT
@@ -79,9 +79,9 @@ func toWriter(w io.Writer) pluginsdk.ExportFunc {
 	}
 }
 
-// render writes each span of batch to its target, each in a single Write. The spans are
-// sorted by their end, because a batch is not sorted across scopes. It stops after the
-// first failed write, and when ctx ends.
+// render writes each span of batch as JSON, in a single Write to the writer that target
+// returns for it. It sorts the spans by their end, because a batch is grouped by scope.
+// It stops after the first failed write, and when ctx ends.
 func render(ctx context.Context, batch *pluginsdk.Batch, target func(pluginsdk.Span) (io.Writer, error)) error {
 	spans := slices.SortedStableFunc(batch.Spans(), func(a, b pluginsdk.Span) int {
 		return a.EndTime().Compare(b.EndTime())

@@ -18,8 +18,9 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// toFolder returns an exporter that writes each span to the file of its component in
-// the folder, like Ray Serve's default exporter.
+// toFolder returns an exporter that writes each span as JSON to a file in the folder
+// chosen.output. Like Ray Serve's default exporter, it has a file for each replica and
+// proxy. node is the machine's address.
 func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 	dir := chosen.output
 	// Spans contain routes and request ids, so only the owner and the group may read the
@@ -38,23 +39,23 @@ func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 	}), nil
 }
 
-// files holds the files that a batch has opened.
+// files holds the files that are open while one batch is written.
 type files struct {
 	dir     string
-	writing *sync.Mutex // shared by all batches
+	writing *sync.Mutex // held during each Write to any file; shared by all batches
 	byName  map[string]spanFile
 }
 
-// spanFile appends only whole spans. Readers parse the file line by line, or JSON text by
-// JSON text, and a partial span would break the next span.
+// spanFile is a file to which only whole spans are appended. Programs parse it as a
+// sequence of JSON texts, so after a partial span they could not read the next span.
 type spanFile struct {
 	*os.File
 	writing *sync.Mutex
 }
 
-// Write appends a span. If a write fails after a part of the span, as on a full disk, it
-// removes that part. It holds the mutex writing, so that no other batch writes after that
-// part meanwhile.
+// Write appends a span. If it can write only a part of the span, as on a full disk, it
+// removes that part. It holds the mutex writing, so that no other batch appends to the
+// file meanwhile.
 func (f spanFile) Write(span []byte) (int, error) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -98,7 +99,7 @@ func (f *files) file(name string) (io.Writer, error) {
 	return f.byName[name], nil
 }
 
-// close closes all files. Its error may be about an earlier write.
+// close closes all files. It joins their errors, which may be about an earlier write.
 func (f *files) close() error {
 	var faults []error
 	for _, file := range f.byName {
@@ -109,16 +110,18 @@ func (f *files) close() error {
 	return errors.Join(faults...)
 }
 
-// naming has the parts of a file's name that do not depend on the span.
+// naming chooses the file for a span. Its fields are the parts of names that do not
+// depend on the span.
 type naming struct {
-	// node is the address of the machine. Empty if unknown.
+	// node is the address of the machine, or empty if it is unknown.
 	node string
-	// hostPID is the id of the process that started the plugin.
+	// hostPID is the id of the host process, which has started the plugin.
 	hostPID int
 }
 
-// file returns the name of a span's file: replica_APP_DEPLOYMENT_ID for spans inside a
-// replica, proxy_NODE for other spans of a request, and SERVICE_INSTANCE for the rest.
+// file returns the name of a span's file without its ending: replica_APP_DEPLOYMENT_ID
+// for a span inside of a replica, proxy_NODE for another span of a request, and
+// SERVICE_INSTANCE for any other span.
 func (n naming) file(span pluginsdk.Span) string {
 	if id := text(span.Attribute(semconv.ServeReplicaID)); id != "" {
 		return fileName("replica", strings.Split(id, "#")...)
@@ -135,7 +138,8 @@ func (n naming) file(span pluginsdk.Span) string {
 	return fileName(service, instance)
 }
 
-// text returns an attribute's value as text, or "" if there is none.
+// text returns the value of an attribute as text, or "" if ok is false. Its arguments are
+// the results of Attribute.
 func text(value attribute.Value, ok bool) string {
 	if !ok {
 		return ""
@@ -143,10 +147,12 @@ func text(value attribute.Value, ok bool) string {
 	return value.String()
 }
 
-// maxStem keeps names below the 255 bytes that file systems allow.
+// maxStem bounds the length in bytes of a file's name without its ending, because file
+// systems allow 255 bytes.
 const maxStem = 200
 
-// fileName joins parts like Ray, with underscores for unsafe characters.
+// fileName joins the parts of a name by underscores, as Ray does, and adds the ending. It
+// replaces characters that are unsafe in file names by underscores.
 func fileName(first string, more ...string) string {
 	stem := []byte(strings.Join(append([]string{first}, more...), "_"))
 	for i, c := range stem {

@@ -20,7 +20,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// object is a JSON object with its members in order.
+// object is a JSON object that keeps the order of its members.
 type object []member
 
 type member struct {
@@ -28,11 +28,11 @@ type member struct {
 	value any
 }
 
-// renderJSON renders a span and a final newline like Python's json.dumps(span,
-// indent=4), for programs that read Ray's span files:
+// renderJSON renders a span and a final newline like Python's json.dumps(span, indent=4),
+// for programs that read Ray's span files:
 // https://github.com/open-telemetry/opentelemetry-python/blob/main/opentelemetry-sdk/src/opentelemetry/sdk/trace/__init__.py
-// (ReadableSpan.to_json). It differs if Python's output is not JSON: NaN and infinities
-// are strings. Bytes, which Python cannot render, are base64.
+// (ReadableSpan.to_json). NaN and infinities are strings, because Python's output for
+// them is not JSON. Bytes, which Python cannot render, are base64.
 func renderJSON(s pluginsdk.Span) []byte {
 	var compact, indented bytes.Buffer
 	leaves := json.NewEncoder(&compact)
@@ -42,7 +42,8 @@ func renderJSON(s pluginsdk.Span) []byte {
 	return append(inASCII(indented.Bytes()), '\n')
 }
 
-// writeJSON writes an object, a list, or a value that leaves can encode.
+// writeJSON writes v to out: an object, a list of type []any, or another value, which
+// leaves encodes.
 func writeJSON(out *bytes.Buffer, leaves *json.Encoder, v any) {
 	switch v := v.(type) {
 	case object:
@@ -65,7 +66,7 @@ func writeJSON(out *bytes.Buffer, leaves *json.Encoder, v any) {
 }
 
 func spanObject(s pluginsdk.Span) object {
-	var parent any // null for a root span
+	var parent any // becomes null for a root span
 	if id := s.ParentID(); id.IsValid() {
 		parent = "0x" + id.String()
 	}
@@ -113,7 +114,8 @@ func attributesObject(all iter.Seq[attribute.KeyValue]) object {
 	return o
 }
 
-// jsonValue returns a value that encoding/json renders like Python.
+// jsonValue converts an attribute's value to a value that encoding/json renders as Python
+// would.
 func jsonValue(v attribute.Value) any {
 	switch v.Type() {
 	case attribute.BOOL, attribute.INT64, attribute.STRING, attribute.BOOLSLICE, attribute.INT64SLICE, attribute.STRINGSLICE:
@@ -128,7 +130,7 @@ func jsonValue(v attribute.Value) any {
 		return renderAll(v.AsSlice(), jsonValue)
 	case attribute.MAP:
 		return attributesObject(slices.Values(v.AsMap()))
-	default: // attribute.EMPTY, and types of later OpenTelemetry versions
+	default: // attribute.EMPTY, and types that later versions of OpenTelemetry add
 		return nil
 	}
 }
@@ -141,7 +143,8 @@ func renderAll[T any](members []T, render func(T) any) []any {
 	return all
 }
 
-// pythonFloat returns the shortest text that parses to the same number, like Python's repr.
+// pythonFloat returns f as a JSON number with the digits of Python's repr, or as a string
+// if f is not finite. These are the fewest digits that parse to the same number.
 func pythonFloat(f float64) any {
 	magnitude := math.Abs(f)
 	switch {
@@ -161,8 +164,8 @@ func pythonFloat(f float64) any {
 
 func timeText(t time.Time) string { return t.Format("2006-01-02T15:04:05.000000Z") }
 
-// inASCII escapes all characters of a JSON text that are not ASCII, like Python's
-// ensure_ascii.
+// inASCII escapes all characters of a JSON text that are not ASCII, as Python's json does
+// by default.
 func inASCII(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -177,7 +180,7 @@ func inASCII(text []byte) []byte {
 	return out
 }
 
-// kindName returns Python's name of the kind. An unspecified kind counts as internal,
+// kindName returns Python's name of a span kind. An unspecified kind counts as internal,
 // as OTLP allows.
 func kindName(kind trace.SpanKind) string {
 	return strings.ToUpper(trace.ValidateSpanKind(kind).String())
@@ -185,8 +188,8 @@ func kindName(kind trace.SpanKind) string {
 
 func statusName(code codes.Code) string { return strings.ToUpper(code.String()) }
 
-// traceStateRepr returns Python's repr of a list with a text for each entry: "[]", or
-// "['{key=a, value=1}', '{key=b, value=2}']".
+// traceStateRepr returns a tracestate as Python's exporter shows it, the repr of a list
+// with a text for each entry: "[]", or "['{key=a, value=1}', '{key=b, value=2}']".
 func traceStateRepr(state trace.TraceState) string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -201,7 +204,8 @@ func traceStateRepr(state trace.TraceState) string {
 	return b.String()
 }
 
-// pythonRepr quotes printable ASCII; a tracestate has no other characters.
+// pythonRepr returns Python's repr of a text. s must be printable ASCII, as the entries
+// of a tracestate are.
 func pythonRepr(s string) string {
 	quote := "'"
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

@@ -9,7 +9,7 @@ import (
 )
 
 // toTerminal returns an exporter that draws the traces of each batch in the order of
-// their starts, each in a single Write.
+// their starts. Each trace is a single Write to Setup.Stdout.
 func toTerminal(s pluginsdk.Setup) pluginsdk.ExportFunc {
 	look := waterfall.LookOf(s.Getenv, s.Stdout, s.Context.Terminal, s.Context.TerminalColumns)
 	var recent waterfall.Recent

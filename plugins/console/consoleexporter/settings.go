@@ -9,26 +9,28 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// This package's own variables; [EnvPatterns] returns all variables that it reads.
+// The environment variables of this package. [EnvPatterns] also returns variables of
+// other programs that it reads.
 const (
-	// EnvFormat is the format: json (the default) or pretty.
+	// EnvFormat is the variable for the format of the output: json (the default) or pretty.
 	EnvFormat = "SERVE_CONSOLE_FORMAT"
-	// EnvOutput is the destination: stdout (the default), or a folder, as a path with a
-	// slash or a dot. A folder requires json.
+	// EnvOutput is the variable for the destination of the output: stdout (the default), or
+	// a folder. A folder is "." or a path with a slash, and requires the format json.
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
-// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the
-// variables above, and for drawings the variables of terminals:
+// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env. Beside the
+// variables above, these are variables about the terminal, for drawings:
 //
-//   - the variable of https://no-color.org, if not empty, disables colours with priority
-//     over all other variables.
-//   - the variable of https://force-color.org, if not empty, enables colours even if the
-//     output is no terminal; 0 and false disable them.
-//   - TERM: "dumb" means ASCII without colours, empty means without colours.
-//   - COLUMNS is the width if the output is no terminal.
-//   - LC_ALL, LC_CTYPE, LANG: the first that is set must name UTF-8, or drawings are in
-//     ASCII. Every plugin gets them, so they are not in the list.
+//   - the variable of https://no-color.org disables colours if it is not empty, whatever
+//     the other variables are.
+//   - the variable of https://force-color.org enables colours if it is not empty, even if
+//     the output is no terminal. 0 and false disable colours.
+//   - TERM: "dumb" means ASCII without colours, and an empty value means no colours.
+//   - COLUMNS is the width of a drawing if the output is no terminal.
+//   - LC_ALL, LC_CTYPE, LANG: drawings are in ASCII unless the first of these variables
+//     that is set names UTF-8. They are not in the result, because every plugin gets
+//     them.
 //
 // The caller owns the slice.
 func EnvPatterns() []string {
@@ -43,11 +45,12 @@ const (
 
 type settings struct {
 	format, output string
-	// outputFrom names the setting that output comes from, for error messages.
+	// outputFrom names the variable or the path in the configuration that output comes from,
+	// for error messages.
 	outputFrom string
 }
 
-// document is the configuration of the plugin. This package uses a part of it.
+// document is the part of the plugin's configuration that this package decodes.
 type document struct {
 	Exporter struct {
 		Format string `yaml:"format"`
@@ -56,8 +59,8 @@ type document struct {
 }
 
 // readSettings reads each setting from its variable, or from the configuration if the
-// variable is not set. Errors name the source. An invalid value is an error even if the
-// other source overrides it.
+// variable is not set. Errors name the variable or the path in the configuration. An
+// invalid value in the configuration is an error even if the variable is set.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -78,12 +81,14 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	return settings{format, output, outputFrom}, nil
 }
 
-// source is the name of a source of a setting, and its value there. An empty value means
-// that the setting is not set.
+// source is a place from which a setting is read, a variable or a path in the
+// configuration, and the value there. If the value is empty, the setting is not set
+// there.
 type source struct{ name, value string }
 
 // choose returns the first value that is set, and the name of its source. If none is set,
-// it returns the default. It validates all values.
+// it returns otherwise. It calls known for all values, which returns an error for an
+// invalid value.
 func choose(known func(string) error, otherwise string, sources ...source) (value, from string, err error) {
 	for _, s := range sources {
 		if s.value == "" {

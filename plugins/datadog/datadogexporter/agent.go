@@ -21,36 +21,36 @@ import (
 
 const (
 	infoPath   = "/info"
-	tracesPath = "/traces" // suffix of the path
+	tracesPath = "/traces" // end of the path; a version comes before it
 	statsPath  = "/v0.6/stats"
 
 	headerTraceCount    = "X-Datadog-Trace-Count"
 	headerDroppedTraces = "Datadog-Client-Dropped-P0-Traces"
 	headerDroppedSpans  = "Datadog-Client-Dropped-P0-Spans"
-	// headerRealStatus asks an overloaded agent for its real status. Without it, the
-	// agent answers 200 and drops the payload.
+	// headerRealStatus asks an overloaded agent for an error status. Without this header,
+	// the agent answers 200 and drops the payload.
 	headerRealStatus = "Datadog-Send-Real-Http-Status"
 )
 
-// agent is the connection of an exporter to a Datadog agent.
+// agent is an HTTP client for a Datadog agent.
 type agent struct {
-	base    *url.URL // http or https
-	name    string   // the address for logs and errors
+	base    *url.URL // scheme is http or https, also for a Unix socket
+	name    string   // the address for logs and errors, without secrets
 	client  *http.Client
 	timeout time.Duration
 }
 
 func newAgent(address *url.URL, timeout time.Duration) *agent {
 	shown := *address
-	if shown.RawQuery != "" { // a query may hold a key
+	if shown.RawQuery != "" { // a query may contain an API key
 		shown.RawQuery = "…"
 	}
 	a := &agent{base: address, name: shown.Redacted(), timeout: timeout}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
-		MaxIdleConnsPerHost: 8, // more than the host's concurrency
+		MaxIdleConnsPerHost: 8, // more than the host's number of concurrent calls
 		DialContext:         dial,
-		// The default of net/http is 10 MiB.
+		// The default of net/http, 10 MiB, would cost memory.
 		MaxResponseHeaderBytes: 256 << 10,
 	}
 	if address.Scheme == "unix" {
@@ -60,15 +60,15 @@ func newAgent(address *url.URL, timeout time.Duration) *agent {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", path) }
 	}
 	a.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // agents do not redirect
+		return http.ErrUseLastResponse // a redirect is an error, because agents never redirect
 	}}
 	return a
 }
 
 var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// checkReachable returns nil if an agent answers with a status below 500. The tracer does
-// not check this, because it starts even without an agent.
+// checkReachable returns nil if the agent answers a request with a status below 500. It
+// is needed because dd-trace-go starts even if the agent does not answer.
 func (a *agent) checkReachable(ctx context.Context) error {
 	status, _, err := a.call(ctx, http.MethodGet, infoPath, nil, nil)
 	if status > 0 && status < http.StatusInternalServerError {
@@ -79,8 +79,9 @@ func (a *agent) checkReachable(ctx context.Context) error {
 
 var errTooLarge = errors.New("the Datadog agent refuses the payload as too large")
 
-// send delivers a payload and returns the body of the answer. If the error is nil, the
-// agent has accepted the payload.
+// send sends a payload to the agent, and returns the body of the answer. If the error is
+// nil, the agent has accepted the payload. The error is errTooLarge if the agent refuses
+// it because of its size.
 func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
 	header := p.header.Clone()
 	header.Set(headerRealStatus, "true")
@@ -91,16 +92,16 @@ func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
 	return body, err
 }
 
-// maxAnswer bounds the bytes of an answer that are read.
+// maxAnswer bounds the number of bytes that are read of an agent's answer.
 const maxAnswer = 1 << 20
 
-// call sends a request. It returns the status and body of the answer, and an error
-// unless the status is 2xx. The status is 0 if there is no answer.
+// call sends a request and returns the status and the body of the answer. It returns an
+// error unless the status is 2xx. The status is 0 if there is no answer.
 func (a *agent) call(ctx context.Context, method, path string, header http.Header, body []byte) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	// net/http can rewind a bytes.Reader. If dd-trace-go has set the header Idempotency-Key,
-	// net/http sends the request again after a stale connection.
+	// With a bytes.Reader as the body, net/http can send the request again if the connection
+	// was stale. It does so if dd-trace-go has set the header Idempotency-Key.
 	req, err := http.NewRequestWithContext(ctx, method, a.base.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
@@ -111,16 +112,17 @@ func (a *agent) call(ctx context.Context, method, path string, header http.Heade
 		return 0, nil, a.unreachable(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status decides
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // an error is ignored, because the status decides
 	if resp.StatusCode/100 != 2 {
 		return resp.StatusCode, nil, a.refused(path, resp, answer)
 	}
 	return resp.StatusCode, answer, nil
 }
 
-// pass forwards a request of the tracer itself to the agent.
+// pass sends a request that dd-trace-go has made to the agent, at the agent's real
+// address.
 func (a *agent) pass(req *http.Request) (*http.Response, error) {
-	to, err := url.Parse(a.base.JoinPath(req.URL.Path).String()) // JoinPath alone may return a relative URL
+	to, err := url.Parse(a.base.JoinPath(req.URL.Path).String()) // parsed again, because JoinPath may return a relative URL
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +135,9 @@ func (a *agent) pass(req *http.Request) (*http.Response, error) {
 	return a.do(out)
 }
 
-// do is client.Do, except that a response with the status 101 Switching Protocols gets an
-// empty body. Its real body would be the connection, which ignores deadlines.
+// do sends a request. If the status is 101 Switching Protocols, the body of the response
+// is empty, because the real body would be the connection itself, on which reads ignore
+// deadlines.
 func (a *agent) do(req *http.Request) (*http.Response, error) {
 	resp, err := a.client.Do(req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -145,7 +148,7 @@ func (a *agent) do(req *http.Request) (*http.Response, error) {
 }
 
 func (a *agent) refused(path string, resp *http.Response, text []byte) error {
-	const most = 300 // bytes of text
+	const most = 300 // length in bytes to which the text is cut
 	err := fmt.Errorf("the Datadog agent at %s answers %d %s to %s", a.name, resp.StatusCode, http.StatusText(resp.StatusCode), path)
 	if body := strings.TrimSpace(string(text[:min(most, len(text))])); body != "" {
 		err = fmt.Errorf("%w: %q", err, body)
@@ -163,17 +166,17 @@ func (a *agent) refused(path string, resp *http.Response, text []byte) error {
 	return pluginsdk.RetryAfter(err, rest)
 }
 
-// unreachable returns the retryable error for a request without an answer, with advice
-// for the most frequent causes.
+// unreachable returns the error for a request that got no answer, with advice for the
+// most frequent causes. The host sends the batch again.
 func (a *agent) unreachable(err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
-		err = inner.Err // the outer error contains the address, which may hold a password
+		err = inner.Err // the text of the outer error has the address, which may contain a password
 	}
 	const set = "set DD_AGENT_HOST or DD_TRACE_AGENT_URL"
 	const other = "its port for traces is usually 8126"
 	dns := (*net.DNSError)(nil)
 	text := "the Datadog agent at %s does not answer"
-	switch says := func(part string) bool { return strings.Contains(err.Error(), part) }; { // net/http has no types for some errors
+	switch says := func(part string) bool { return strings.Contains(err.Error(), part) }; { // some errors of net/http can only be recognised by their text
 	case errors.Is(err, syscall.ECONNREFUSED):
 		text = "no Datadog agent listens at %s: start it, or " + set
 	case errors.Is(err, syscall.ENOENT):
@@ -198,12 +201,13 @@ func (a *agent) unreachable(err error) error {
 	return fmt.Errorf(text+": %w", a.name, err)
 }
 
-// defaultSocket is the agent's default socket on the same machine or Kubernetes node.
-// It is a variable for tests.
+// defaultSocket is the default path of the agent's Unix socket on the same machine or
+// Kubernetes node. Tests change it.
 var defaultSocket = "/var/run/datadog/apm.socket"
 
-// agentAddress returns the address of the agent, from the variables in the order of
-// dd-trace-go. exists reports whether a file exists.
+// agentAddress returns the address of the agent, by the same rules as dd-trace-go: the
+// URL in a variable, or else the default socket if it exists, or else host and port in
+// variables. exists reports whether a file exists.
 func agentAddress(getenv func(string) string, exists func(path string) bool) (*url.URL, error) {
 	if value := getenv(envAgentURL); value != "" {
 		return parseAgentURL(value)
@@ -222,13 +226,14 @@ func agentAddress(getenv func(string) string, exists func(path string) bool) (*u
 	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, cmp.Or(port, defaultPort))}, nil
 }
 
-// agentHost returns the host in the variable's value, or localhost.
+// agentHost returns the agent's host, from the value of DD_AGENT_HOST. It is localhost if
+// the value is empty.
 func agentHost(value string) (string, error) {
 	if strings.ContainsAny(value, "/ ") {
 		return "", &pluginsdk.ConfigError{Path: envAgentHost, Err: fmt.Errorf(
 			"%q: want a host's name or address alone; a URL goes into %s, with %s=%s into %s", value, envAgentURL, EnvMode, modeOTLP, otlpexporter.EnvEndpoint)}
 	}
-	return cmp.Or(strings.Trim(value, "[]"), "localhost"), nil // an IPv6 address may have brackets
+	return cmp.Or(strings.Trim(value, "[]"), "localhost"), nil // an IPv6 address may be in brackets
 }
 
 func parseAgentURL(value string) (*url.URL, error) {
@@ -238,7 +243,7 @@ func parseAgentURL(value string) (*url.URL, error) {
 	const forms = "want http://HOST:8126, https://HOST:PORT or unix:///var/run/datadog/apm.socket"
 	address, err := url.Parse(value)
 	if err != nil {
-		return nil, fault("not a URL (%w): %s", errors.Unwrap(err), forms) // the inner error holds no password
+		return nil, fault("not a URL (%w): %s", errors.Unwrap(err), forms) // the text of the inner error has no password
 	}
 	switch {
 	case address.Scheme == "unix" && address.Host == "" && strings.HasPrefix(address.Path, "/"):

@@ -17,16 +17,16 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// bridge replays ended spans through dd-trace-go's OpenTelemetry tracer, which converts
-// them to Datadog's spans. It is not safe for concurrent use.
+// bridge starts and ends the spans of a batch again in dd-trace-go's OpenTelemetry
+// tracer, which converts them to Datadog's spans. It is not safe for concurrent use.
 type bridge struct {
 	otel         trace.Tracer
 	serviceNames serviceNames
 	verdicts     *verdicts
-	// shared caches the data that spans of one resource and scope share.
+	// shared caches the tags that all spans with the same resource and scope have.
 	shared map[origin]shared
-	// scratch is the buffer of describe, which can be reused because the tracer copies the
-	// attributes.
+	// scratch is a buffer for the attributes of a span. It is reused for the next span,
+	// because the tracer copies them.
 	scratch []attribute.KeyValue
 }
 
@@ -35,28 +35,28 @@ type origin struct {
 	scope    pluginsdk.Scope
 }
 
-// shared holds the data that all spans of an origin share.
+// shared holds the data that all spans with the same resource and scope have.
 type shared struct {
 	service, env, version string
 	attributes            []attribute.KeyValue
 }
 
-// serviceNames are the service name for spans that have none, and the new names of
-// services.
+// serviceNames has the service name for spans without one, and new names for services.
 type serviceNames struct {
 	service string
 	renamed map[string]string // DD_SERVICE_MAPPING
 }
 
-// openSpan is a span of the tracer that must still be ended.
+// openSpan is a span that was started in the tracer and must still be ended there.
 type openSpan struct {
 	span trace.Span
 	end  time.Time
 }
 
-// replay starts and ends the spans of a unit, and returns the priority that the tracer
-// assigned. The tracer sends a trace in one piece when all spans that it has started have
-// ended. So replay starts all spans, parents before their children, before it ends any.
+// replay starts and ends the spans of a unit in the tracer. It returns the sampling
+// priority that the tracer has chosen for them. The tracer sends spans in one chunk when
+// all started spans of a trace have ended. So replay first starts all spans, each parent
+// before its children, and then ends them.
 func (b *bridge) replay(u unit) (priority int) {
 	outer := b.verdicts.context(u)
 	contexts := make([]context.Context, 0, len(u.spans))
@@ -71,7 +71,7 @@ func (b *bridge) replay(u unit) (priority int) {
 		if one.up >= 0 {
 			from = contexts[one.up]
 		} else {
-			options = append(options, tracer.ChildOf(outer)) //nolint:staticcheck // the parent is not a span of this tracer
+			options = append(options, tracer.ChildOf(outer)) //nolint:staticcheck // the parent is a span of another process or batch
 		}
 		ctx, span := b.otel.Start(ddotel.ContextWithStartOptions(from, options...), s.Name(),
 			trace.WithTimestamp(s.StartTime()), trace.WithSpanKind(s.Kind()), trace.WithLinks(links(s)...))
@@ -88,7 +88,8 @@ func (b *bridge) replay(u unit) (priority int) {
 	return priority
 }
 
-// describe sets all properties of a started span, except its end.
+// describe sets the attributes, the status and the events of a span that was started in
+// the tracer.
 func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	s := one.span
 	list := append(b.scratch[:0], of.attributes...)
@@ -112,8 +113,8 @@ func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 		list = append(list, plain(kv))
 	}
 	if one.up < 0 && s.ParentID().IsValid() && !entersService(s) {
-		// The tracer would mark a span as the service's top-level span if its parent is in
-		// another batch.
+		// Without this, the tracer would mark the span as the first span of its service,
+		// because its parent is in another batch.
 		list = append(list, attribute.Int(topLevel, 0))
 	}
 	to.SetAttributes(list...)
@@ -128,17 +129,18 @@ func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	}
 }
 
-// Datadog's tags that are missing in package ext.
+// Names of Datadog's tags that package ext of dd-trace-go does not declare.
 const (
 	sampleRate = "_sample_rate"
 	topLevel   = "_dd.top_level"
 	runtimeID  = "runtime-id"
 	language   = "language"
 
-	tracestateTag = "w3c.tracestate" // the name in the agent's mapping of OTLP
+	tracestateTag = "w3c.tracestate" // the agent uses the same name when it converts OTLP
 )
 
-// noService is the service name that the agent uses for spans without a service.
+// noService is the service name of spans without a service. The agent uses the same name
+// when it converts OTLP.
 const noService = "otlpresourcenoservicename"
 
 func (b *bridge) sharedBy(s pluginsdk.Span) shared {
@@ -176,8 +178,8 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 			r.attributes = append(r.attributes, attribute.String(key, value))
 		}
 	}
-	// The mapping is applied here, because dd-trace-go's OpenTelemetry tracer overrides the
-	// mapping of dd-trace-go.
+	// DD_SERVICE_MAPPING is applied here, because dd-trace-go does not apply it to spans of
+	// its OpenTelemetry tracer.
 	r.service = cmp.Or(b.serviceNames.renamed[r.service], r.service)
 	r.attributes = appendScope(r.attributes, from.scope)
 	b.shared[from] = r
@@ -202,8 +204,9 @@ func entersService(s pluginsdk.Span) bool {
 	return remote || s.Kind() == trace.SpanKindServer || s.Kind() == trace.SpanKindConsumer
 }
 
-// spanType returns Datadog's type for the span's kind. dd-trace-go's OpenTelemetry
-// tracer sets none. An attribute "span.type" overrides it.
+// spanType returns Datadog's type of a span, derived from its kind. It is needed because
+// dd-trace-go's OpenTelemetry tracer sets no type. An attribute "span.type" of the span
+// overrides it.
 func spanType(s pluginsdk.Span) string {
 	switch s.Kind() {
 	case trace.SpanKindServer:
@@ -224,9 +227,9 @@ func spanType(s pluginsdk.Span) string {
 	}
 }
 
-// failure returns Datadog's tags of an error. They come from the last exception event. If
-// the status has a description, it replaces the message. Without these tags, dd-trace-go
-// would add the stack of this goroutine.
+// failure returns Datadog's tags about the error of a span with status error. They come
+// from the span's last event "exception". If the status has a description, that is the
+// message. Without these tags, dd-trace-go would add the stack of this goroutine.
 func failure(s pluginsdk.Span, description string) []attribute.KeyValue {
 	message, kind, stack := description, "", ""
 	for e := range s.Events() {
@@ -263,21 +266,22 @@ func links(s pluginsdk.Span) []trace.Link {
 	return list
 }
 
-// textAttributes lists the attributes that dd-trace-go v2.12 reads as text for the
-// operation name. Other types would make it panic.
+// textAttributes lists attributes that must be texts. dd-trace-go v2.12 reads them for
+// the name of the operation, and panics if they have another type.
 var textAttributes = map[attribute.Key]bool{
 	"db.system": true, "messaging.system": true, "messaging.operation": true, "rpc.system": true,
 	"rpc.service": true, "faas.invoked_provider": true, "faas.invoked_name": true, "faas.trigger": true,
 	"graphql.operation.type": true, "network.protocol.name": true,
 }
 
-// isControl reports whether the key controls the agent. A span's attribute with such a key
-// would change ids or priorities.
+// isControl reports whether an attribute with this key would change the id or the
+// sampling of a span in Datadog. Such a key must not come from a service.
 func isControl(key string) bool {
 	return strings.HasPrefix(key, "_dd.") || key == metricPriority || key == sampleRate || key == "_top_level"
 }
 
-// plain converts an attribute for dd-trace-go. Values of unknown types become text.
+// plain converts an attribute to a form that dd-trace-go accepts. Values of types that it
+// does not know become texts.
 func plain(kv attribute.KeyValue) attribute.KeyValue {
 	switch kv.Value.Type() {
 	case attribute.STRING:

@@ -12,26 +12,28 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// capture has the output of the tracer that no Export has taken yet.
+// capture is the transport of the tracer's HTTP client. It keeps payloads of traces and
+// statistics until the encoder takes them, and passes other requests to the agent. It is
+// safe for concurrent use.
 type capture struct {
 	mu       sync.Mutex
-	serves   *native // the owner, for RoundTrip
+	serves   *native // the exporter for which the tracer runs
 	payloads []payload
-	// chunks counts the chunks that have left the tracer: in payloads, dropped by its
-	// sampler, or dropped for other reasons.
+	// chunks is the number of chunks that have left the tracer since resetChunks: chunks in
+	// payloads, and chunks that the tracer has dropped for any reason.
 	chunks        int
 	filteredSpans int
-	readErr       error // error of a payload that cannot be read
+	readErr       error // the error of a payload that could not be parsed, or nil
 }
 
-// serve sets the owner for the tracer's requests.
+// serve sets the exporter for which the tracer runs.
 func (c *capture) serve(n *native) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serves = n
 }
 
-// resetChunks resets the number of chunks. It keeps the payloads that have arrived before.
+// resetChunks sets the number of chunks to zero. It keeps the payloads.
 func (c *capture) resetChunks() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,10 +56,10 @@ func (c *capture) take() (payloads []payload, filteredSpans int, readErr error) 
 
 var _ http.RoundTripper = (*encoder)(nil)
 
-// RoundTrip acts as the agent for the tracer. It keeps payloads of traces and statistics,
-// and answers them with the agent's last sampling rates. It discards requests to other
-// hosts, and telemetry if the operator does not enable it. Other requests are forwarded to
-// the agent.
+// RoundTrip answers the tracer in place of the agent. It keeps payloads of traces and
+// statistics, and answers them with the agent's last sampling rates. It discards requests
+// to other hosts, and telemetry unless the operator has enabled it. It passes other
+// requests to the agent.
 func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	e.mu.Lock()
 	n := e.serves
@@ -77,10 +79,11 @@ func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return n.settings.agent.pass(req)
 }
 
-// tracersAgent is the agent's address in the tracer's settings.
+// tracersAgent is the address of the agent that the tracer is configured with. RoundTrip
+// replaces it by the real address.
 const tracersAgent = "agent.invalid:8126"
 
-// keep stores a payload of the tracer.
+// keep stores a payload that the tracer sends.
 func (e *encoder) keep(req *http.Request) error {
 	defer func() { _ = req.Body.Close() }()
 	var body bytes.Buffer
@@ -93,7 +96,7 @@ func (e *encoder) keep(req *http.Request) error {
 	chunks := 0
 	if strings.HasSuffix(p.path, tracesPath) {
 		chunks = p.number(headerTraceCount) + p.number(headerDroppedTraces)
-		if p.number(headerTraceCount) == 0 { // an empty request, with which the tracer checks the agent at its start
+		if p.number(headerTraceCount) == 0 { // the tracer checks the agent by an empty request when it starts
 			return nil
 		}
 		readErr = p.read()
@@ -112,7 +115,7 @@ func (e *encoder) keep(req *http.Request) error {
 func (e *encoder) changed() {
 	select {
 	case e.captured <- struct{}{}:
-	default: // a change is signalled already
+	default: // the channel already has a value
 	}
 }
 
@@ -124,8 +127,8 @@ func answer(req *http.Request, status int, body []byte) *http.Response {
 	}
 }
 
-// health receives the tracer's own metrics. It counts the chunks that the tracer drops
-// without reporting them to the agent.
+// health receives the tracer's metrics about itself. It counts the chunks that the tracer
+// has dropped but does not report in a payload.
 type health struct {
 	statsd.NoOpClientDirect
 	encoder *encoder
@@ -133,7 +136,7 @@ type health struct {
 
 var _ tracer.StatsdClient = (*health)(nil)
 
-// Names of dd-trace-go's metrics.
+// Names and tags of dd-trace-go's metrics about dropped traces and spans.
 const (
 	metricTracesDropped = "datadog.tracer.traces_dropped"
 	metricSpansDropped  = "datadog.tracer.spans_dropped"
@@ -147,7 +150,8 @@ func (h *health) Incr(name string, tags []string, rate float64) error {
 	return h.Count(name, 1, tags, rate)
 }
 
-// Count counts dropped chunks and spans.
+// Count adds value to the count of dropped chunks or spans, if name and tags are about
+// these.
 func (h *health) Count(name string, value int64, tags []string, _ float64) error {
 	if len(tags) == 0 || tags[0] != tagFiltered && tags[0] != tagEncoding && tags[0] != tagQueueFull {
 		return nil

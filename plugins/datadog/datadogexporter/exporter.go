@@ -12,27 +12,29 @@
 //		})
 //	}
 //
-// There are two modes. "tracer" replays spans through dd-trace-go, Datadog's own
-// tracer, which maps, samples and counts them and makes the agent's payloads. "otlp"
-// sends OTLP to the agent, which maps the spans itself.
+// There are two modes. In the mode "tracer", the exporter starts and ends each span again
+// in dd-trace-go, Datadog's own tracer. The tracer converts, samples and counts the
+// spans, and makes the requests to the agent. In the mode "otlp", the exporter sends OTLP
+// to the agent, which converts the spans itself.
 //
-// The life of an exporter of the mode tracer:
+// The life of an exporter in the mode "tracer":
 //
 //  1. [New] reads the settings. It uses no network.
 //  2. The first Export checks that the agent answers, and starts the tracer.
-//  3. Each Export starts and ends the spans of its batch in the tracer (bridge.go),
-//     takes the resulting payloads (capture.go), sends them and waits for the answers.
-//     If a request fails, the next attempt for the batch sends the remaining payloads
-//     unchanged. Spans are not replayed, so statistics count them once.
+//  3. Each Export starts and ends the spans of its batch in the tracer (bridge.go), takes
+//     the requests that the tracer makes of them (capture.go), sends these to the agent
+//     and waits for the answers. If a request fails, the next Export of the same batch
+//     sends the remaining requests unchanged. The spans do not pass the tracer again, so
+//     its statistics count them once.
 //  4. Shutdown stops the tracer, sends its last statistics and closes the connections.
 //
-// The exporter does not wait until a trace is complete: spans of a trace in several
-// batches become several chunks, which Datadog joins. A process has a single tracer, so
-// exporters that share a process take turns.
+// The exporter does not wait until a trace is complete. If the spans of a trace come in
+// several batches, Datadog gets several parts of the trace and joins them. A process has
+// a single tracer, so several exporters in one process use it one after another.
 //
-// Open this file first; settings.go reads the variables. tracer.go drives the
-// tracer, bridge.go, unit.go and verdict.go feed it, capture.go and payload.go take its
-// output, and agent.go sends it. otlp.go is the other mode.
+// Open this file first. settings.go reads the variables. encoder.go and tracer.go use the
+// tracer. unit.go, bridge.go and verdict.go pass spans to it, and capture.go and
+// payload.go take its output. agent.go sends the output. otlp.go is the mode "otlp".
 package datadogexporter
 
 import (
@@ -48,17 +50,18 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
-// New returns an exporter configured by the variables of [EnvPatterns]. If the variable
-// of the mode is not set, the mode comes from the part "exporter" of the plugin's
-// configuration:
+// New returns an exporter that is configured by the variables of [EnvPatterns]. If the
+// variable for the mode is not set, the mode comes from the part "exporter" of the
+// plugin's configuration:
 //
 //	exporter:
 //	  mode: otlp   # as SERVE_DATADOG_MODE; with it, the keys of otlpexporter.New
 //
-// In the mode tracer, dd-trace-go reads its own variables from the process's
-// environment. An invalid value is a [pluginsdk.ConfigError] with the variable or the
-// path in the configuration. Warnings name Datadog's variables without effect. New does
-// not block and does not use the network. The exporter is safe for concurrent use.
+// In the mode "tracer", dd-trace-go reads its own variables from the process's
+// environment. For an invalid value, New returns a [pluginsdk.ConfigError] with the
+// variable or the path in the configuration. It warns about variables of Datadog that
+// have no effect here. New does not block and does not use the network. The exporter is
+// safe for concurrent use.
 func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -74,33 +77,35 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return newNative(s, doc)
 }
 
-// noRates is the answer to the tracer before the agent's first answer.
+// noRates is the answer to the tracer's requests until the agent has sent sampling rates.
 var noRates = []byte("{}")
 
-// native is the exporter of the mode tracer.
+// native is the exporter of the mode "tracer".
 type native struct {
 	settings settings
 	log      *tracerLog
-	rates    atomic.Pointer[[]byte] // the sampling rates of the agent's last answer, in JSON
-	// The mutex encoder.turn guards statistics and verdicts.
-	statistics bool // the tracer computes statistics
+	rates    atomic.Pointer[[]byte] // the sampling rates in the agent's last answer, as JSON
+	// The mutex encoder.busy guards statistics and verdicts.
+	statistics bool // the tracer computes statistics, and not the agent
 	verdicts   verdicts
-	// away is set if the agent did not answer the last payload, or refused it temporarily.
+	// away is true if the last delivery has failed, because the agent did not answer or
+	// refused a request temporarily.
 	away atomic.Bool
 
 	mu    sync.Mutex
-	begun []*delivery // the encoded and undelivered batches, oldest first, at most maxBegun
-	late  []payload   // statistics without a batch
+	begun []*delivery // deliveries that were interrupted, at most maxBegun; the oldest is first
+	late  []payload   // statistics that the tracer has made without a batch
 }
 
 var _ pluginsdk.Exporter = (*native)(nil)
 
-// maxBegun is greater than the host's concurrency. If the oldest batch is removed and
-// sent again later, its spans are replayed.
+// maxBegun is the largest number of interrupted deliveries. It is greater than the host's
+// number of concurrent calls. If there are more, the oldest delivery is dropped. When its
+// batch comes again, the spans pass the tracer again.
 const maxBegun = 8
 
-// filterName is the processor name under which spans dropped by Datadog's samplers are
-// counted as filtered.
+// filterName is the name under which the host counts the spans that Datadog's samplers
+// drop, as if a processor had filtered them.
 const filterName = "datadog.sampler"
 
 func newNative(s pluginsdk.Setup, doc document) (*native, error) {
@@ -118,19 +123,19 @@ func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 	return n, nil
 }
 
-// Export delivers the batch. A nil error means that the agent has accepted all spans,
-// except the spans that Datadog's samplers drop, which are counted as filtered.
+// Export delivers the batch to the agent. It returns nil if the agent has accepted all
+// spans, except spans that Datadog's samplers drop. These are counted as filtered.
 func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	return n.export(ctx, b.ID(), b)
 }
 
-// export delivers a batch with the given id.
+// export does the work of Export. Tests call it with ids that NewBatch cannot set.
 func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) error {
 	d := n.resume(id)
 	if d == nil {
-		// After a failed delivery, the agent is checked before the batch is encoded. An encoded
-		// batch is kept in this process, and while the agent is away, the host should keep its
-		// batches.
+		// After a failed delivery, Export checks the agent before it encodes another batch,
+		// because an encoded batch stays in this process. While the agent does not answer,
+		// batches should wait in the host.
 		if n.away.Load() {
 			if err := n.settings.agent.checkReachable(ctx); err != nil {
 				return err
@@ -158,8 +163,8 @@ func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) erro
 	return nil
 }
 
-// resume removes and returns the remaining delivery of a batch. It returns nil for a new
-// batch.
+// resume removes and returns the interrupted delivery of the batch with this id. It
+// returns nil if there is none.
 func (n *native) resume(id string) *delivery {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,7 +177,8 @@ func (n *native) resume(id string) *delivery {
 	return d
 }
 
-// interrupted stores the remaining delivery of a batch that will be sent again.
+// interrupted stores a delivery that has failed, because the host will send the batch
+// again. It drops the delivery of a batch without an id.
 func (n *native) interrupted(id string, d *delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,8 +208,9 @@ func (n *native) takeLate() []payload {
 
 const reasonTooLarge = "the Datadog agent refuses a payload with a single trace as too large (413)"
 
-// deliver sends the remaining payloads. If a payload is refused finally, only the spans of
-// this payload are rejected.
+// deliver sends the remaining payloads of a delivery to the agent. If the agent refuses a
+// payload for good, only the spans of this payload are rejected. It returns an error if
+// the delivery must be continued later.
 func (n *native) deliver(ctx context.Context, d *delivery) error {
 	for len(d.payloads) > 0 {
 		p := d.payloads[0]
@@ -217,7 +224,7 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 			n.settings.log.Warn("the Datadog agent refuses statistics: they are lost", "error", err)
 		case errors.Is(err, errTooLarge):
 			d.reject(p.kept(), reasonTooLarge)
-			d.taken = true // a payload that was too large does not end the delivery
+			d.taken = true // the size of one payload is no reason to reject the whole batch
 		case pluginsdk.Final(err):
 			d.refused = err
 			d.reject(p.kept(), err.Error())
@@ -226,7 +233,7 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 		case p.chunks != nil:
 			d.taken = true
 			if strings.HasPrefix(string(body), "{") {
-				n.rates.Store(&body) // the tracer's next payload is answered with these rates
+				n.rates.Store(&body) // the tracer's next request is answered with these sampling rates
 			}
 		}
 		d.payloads = d.payloads[1:]

@@ -11,16 +11,17 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// tracerLog passes dd-trace-go's log to the host's log. It logs texts that differ only in
-// numbers once. After maxTexts texts it forgets all texts, at most once a minute, and
-// reports the number of lines that were left out until then.
+// tracerLog passes dd-trace-go's log lines to the host's log. It logs lines that differ
+// only in numbers once. After maxTexts different lines it logs no new lines until a
+// minute has passed. Then it begins again, and logs the number of lines that it has left
+// out.
 type tracerLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	seen    map[string]bool // at most maxTexts
-	since   time.Time       // time of the last reset of seen
-	leftOut int             // lines with a new text while seen was full
+	seen    map[string]bool // lines that were logged, with 0 for each number; at most maxTexts
+	since   time.Time       // the time at which seen was last emptied
+	leftOut int             // number of new lines that were left out because seen was full
 }
 
 const maxTexts = 64
@@ -32,17 +33,19 @@ func newTracerLog(log *slog.Logger) *tracerLog {
 }
 
 var (
-	// tracerLine is the form of a line: "Datadog Tracer v2.12.0 ERROR: text".
+	// tracerLine matches the beginning of a log line of dd-trace-go: "Datadog Tracer v2.12.0
+	// ERROR: text".
 	tracerLine = regexp.MustCompile(`^Datadog Tracer \S+ ([A-Z]+): `)
 	digits     = regexp.MustCompile(`[0-9]+`)
 )
 
-// Log logs a line if it is new.
+// Log logs a line, unless it differs only in numbers from an earlier line, or too many
+// lines were logged.
 func (l *tracerLog) Log(line string) {
 	level, text := slog.LevelInfo, strings.TrimSpace(line)
 	if parts := tracerLine.FindStringSubmatch(text); parts != nil {
 		text = text[len(parts[0]):]
-		_ = level.UnmarshalText([]byte(parts[1])) // other levels count as INFO
+		_ = level.UnmarshalText([]byte(parts[1])) // an unknown level counts as INFO
 		if level == slog.LevelInfo {
 			level = slog.LevelDebug
 		}
@@ -56,8 +59,9 @@ func (l *tracerLog) Log(line string) {
 	}
 }
 
-// note reports whether a text is new. After a reset of seen, leftOut is the number of lines
-// that were left out before.
+// note reports whether a line must be logged. text is the line with 0 for each number.
+// leftOut is the number of lines that were left out, if note begins again, and otherwise
+// 0.
 func (l *tracerLog) note(text string) (isNew bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The agent's ports for OTLP. The agent does not open them by default.
+// The usual ports of an agent for OTLP. An agent does not open them by default.
 const (
 	otlpPortHTTP = "4318"
 	otlpPortGRPC = "4317"
 )
 
-// newOTLP returns the exporter for the mode otlp. It is otlpexporter's exporter, with the
-// agent's host in the default endpoint.
+// newOTLP returns the exporter of the mode "otlp". It is the exporter of package
+// otlpexporter, with the agent's host in the default endpoint.
 func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Exporter, error) {
 	if err := refuseOff(s); err != nil {
 		return nil, err
@@ -29,8 +29,8 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	if err != nil {
 		return nil, &pluginsdk.ConfigError{Path: "exporter", Err: err}
 	}
-	// otlpexporter reads YAML, of which JSON is a part. otlpexporter does not know the key
-	// "mode".
+	// The configuration is encoded again without the key "mode", which otlpexporter does not
+	// know. JSON is valid YAML, which otlpexporter reads.
 	s.Config = rest
 	port, opens := otlpPortHTTP, "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT"
 	if fromDocument, _ := doc.Exporter.OTLP["protocol"].(string); cmp.Or(
@@ -50,18 +50,19 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	return &hinting{inner, opens + "=0.0.0.0:" + port}, nil
 }
 
-// hinting adds advice to errors about a closed port.
+// hinting is the exporter of package otlpexporter. It adds advice to errors about a port
+// that the agent has not opened.
 type hinting struct {
 	pluginsdk.Exporter
-	opens string // the agent's variable that opens the port, with a value
+	opens string // the agent's variable that opens the port, and its value
 }
 
 var _ pluginsdk.Exporter = (*hinting)(nil)
 
-// Export delivers b with the inner exporter.
+// Export delivers b by the inner exporter.
 func (h *hinting) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	err := h.Exporter.Export(ctx, b)
-	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC keeps only the text of an error
+	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // the text is compared, because gRPC keeps only the text of an error
 		return fmt.Errorf("%w: a Datadog agent accepts OTLP only if %s is set for it; %s=%s needs no setting of the agent",
 			err, h.opens, EnvMode, modeTracer)
 	}

@@ -10,26 +10,29 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// payload is a request of dd-trace-go to the agent that has not been answered yet.
+// payload is a request of dd-trace-go to the agent, with traces or statistics, that is to
+// be sent to the agent.
 type payload struct {
 	path   string
 	header http.Header
 	body   []byte
-	// chunks lists the chunks in the body; nil if the payload has no traces.
+	// chunks describes the chunks in the body. It is nil if the body has statistics.
 	chunks []chunk
 }
 
-// chunk is a part of a body of protocol 0.4: an array of spans.
+// chunk describes an array of spans of one trace. The body of a payload with traces is a
+// list of such arrays, in Datadog's protocol 0.4.
 type chunk struct {
-	from, to int // offsets in the body
+	from, to int // offsets of the array in the body
 	spans    int
-	// kept is the number of spans that Datadog keeps. It is all spans if the priority of the
-	// chunk is above zero. Otherwise it is the spans that a rule for single spans selects.
+	// kept is the number of spans that Datadog keeps. If the sampling priority of the chunk
+	// is above zero, Datadog keeps all. Otherwise it keeps the spans that a rule for single
+	// spans selects.
 	kept    int
-	barrier bool // the encoder has added this chunk
+	barrier bool // the chunk has only the span of startBarrier
 }
 
-// Names in a chunk of protocol 0.4.
+// Keys in an encoded span of protocol 0.4.
 const (
 	fieldName        = "name"
 	fieldMetrics     = "metrics"
@@ -56,7 +59,7 @@ func (p *payload) read() error {
 	return nil
 }
 
-// read parses a chunk and returns the bytes after it.
+// read parses a chunk at the beginning of b, and returns the bytes after it.
 func (c *chunk) read(b []byte) ([]byte, error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	c.spans = int(n)
@@ -77,7 +80,8 @@ func (c *chunk) read(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// spanFacts holds the parsed fields of a span.
+// spanFacts has facts about a span: its priority says that Datadog drops it, a rule for
+// single spans keeps it, or it is the barrier.
 type spanFacts struct{ dropped, single, barrier bool }
 
 func (s *spanFacts) read(b []byte) ([]byte, error) {
@@ -106,8 +110,9 @@ func (s *spanFacts) readMetric(key, b []byte) ([]byte, error) {
 	return msgp.Skip(b)
 }
 
-// readMap calls value for each key of a map, with the bytes from the key's value on. value
-// returns the bytes after the value. readMap returns the bytes after the map.
+// readMap parses a map at the beginning of b, and returns the bytes after it. It calls
+// value for each key, with the bytes that begin with the key's value. value returns the
+// bytes after that.
 func readMap(b []byte, value func(key, b []byte) ([]byte, error)) ([]byte, error) {
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	for ; n > 0 && err == nil; n-- {
@@ -119,8 +124,8 @@ func readMap(b []byte, value func(key, b []byte) ([]byte, error)) ([]byte, error
 	return b, err
 }
 
-// withoutBarrier returns the payload without the chunk that the encoder has added, which is
-// always the last chunk. The result may have no chunks.
+// withoutBarrier returns the payload without the chunk of the barrier, which is always
+// the last. The result may have no chunks.
 func (p payload) withoutBarrier() payload {
 	last := len(p.chunks) - 1
 	switch {
@@ -132,8 +137,8 @@ func (p payload) withoutBarrier() payload {
 	return p.part(0, last)
 }
 
-// part returns a payload with the chunks from index first to index beyond, without beyond.
-// There must be at least one.
+// part returns a payload with the chunks p.chunks[first:beyond], of which there must be
+// at least one.
 func (p payload) part(first, beyond int) payload {
 	chunks := slices.Clone(p.chunks[first:beyond])
 	from, to := chunks[0].from, chunks[len(chunks)-1].to
@@ -147,8 +152,8 @@ func (p payload) part(first, beyond int) payload {
 	return out
 }
 
-// halves splits a payload with several chunks. Only the first half reports the traces that
-// the tracer has dropped.
+// halves splits a payload with several chunks into two payloads. Only the first has the
+// number of dropped traces in its header, so that the agent counts them once.
 func (p payload) halves() (a, b payload) {
 	a, b = p.part(0, len(p.chunks)/2), p.part(len(p.chunks)/2, len(p.chunks))
 	b.header.Set(headerDroppedTraces, "0")
@@ -156,7 +161,8 @@ func (p payload) halves() (a, b payload) {
 	return a, b
 }
 
-// kept returns the number of spans that Datadog keeps.
+// kept returns the number of spans in the payload that Datadog keeps. The barrier does
+// not count.
 func (p payload) kept() int {
 	sum := 0
 	for _, c := range p.chunks {
@@ -167,7 +173,7 @@ func (p payload) kept() int {
 	return sum
 }
 
-// number returns a count from the header, or 0.
+// number returns the number in a header of the request, or 0 if there is none.
 func (p payload) number(header string) int {
 	n, _ := strconv.Atoi(p.header.Get(header))
 	return n

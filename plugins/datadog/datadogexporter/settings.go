@@ -16,16 +16,16 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// EnvMode is the variable with the mode: tracer (the default) sends through dd-trace-go
-// to port 8126 or a Unix socket, and otlp sends by OTLP/HTTP to port 4318.
+// EnvMode is the variable for the mode. "tracer", the default, sends through dd-trace-go
+// to port 8126 or a Unix socket. "otlp" sends by OTLP/HTTP to port 4318. The setting
 // exporter.mode in the configuration has the same values.
 const EnvMode = "SERVE_DATADOG_MODE"
 
 const (
 	modeTracer = "tracer"
 	modeOTLP   = "otlp"
-	// modeAgent is the name of a removed mode, in which this package made the agent's
-	// payloads itself.
+	// modeAgent is the name of a mode of earlier versions, which encoded the requests to the
+	// agent without dd-trace-go.
 	modeAgent = "agent"
 )
 
@@ -48,7 +48,7 @@ const (
 	envStartupLogs    = "DD_TRACE_STARTUP_LOGS"
 )
 
-// Advice about variables without effect in the mode tracer.
+// Texts of warnings about variables that have no effect in the mode "tracer".
 const (
 	adviceRetry  = "has no effect: the host sends a batch again until it is delivered or too old"
 	adviceChunks = "has no effect: spans are sent with their batch"
@@ -65,22 +65,24 @@ var withoutEffect = []struct{ name, advice string }{
 	{"DD_TRACE_HEADER_TAGS", adviceOther},
 }
 
-// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the mode,
-// Datadog's variables, and the variables of the mode otlp. The caller owns the slice.
+// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the
+// variable for the mode, Datadog's variables, and OpenTelemetry's variables for the mode
+// "otlp". The caller owns the slice.
 func EnvPatterns() []string {
 	return append([]string{EnvMode, "DD_*"}, otlpexporter.EnvPatterns()...)
 }
 
-// document is the plugin's configuration; this package uses a part of it.
+// document is the part of the plugin's configuration that this package decodes.
 type document struct {
 	Exporter struct {
 		Mode string `yaml:"mode"`
-		// OTLP holds the keys for otlpexporter in the mode otlp.
+		// OTLP holds all other keys. In the mode "otlp", package otlpexporter decodes them.
 		OTLP map[string]any `yaml:",inline"`
 	} `yaml:"exporter"`
 }
 
-// onlyMode returns an error for each key that the mode tracer does not use.
+// onlyMode returns an error for each key except mode, because the mode "tracer" has no
+// other settings in the configuration.
 func (d document) onlyMode() error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(d.Exporter.OTLP)) {
@@ -90,8 +92,8 @@ func (d document) onlyMode() error {
 	return errors.Join(faults...)
 }
 
-// readMode returns the mode from its variable, or from the configuration if the variable is
-// not set.
+// readMode returns the mode. It comes from the variable EnvMode, or from fromDocument,
+// the value in the configuration, if the variable is not set.
 func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 	mode, from := s.Getenv(EnvMode), EnvMode
 	if mode == "" {
@@ -113,14 +115,15 @@ type settings struct {
 	agent        *agent
 	serviceNames serviceNames
 	env, version string // DD_ENV and DD_VERSION
-	// agentStatistics leaves the computation of statistics to the agent.
+	// agentStatistics reports that the agent computes the statistics of requests and errors,
+	// and not dd-trace-go.
 	agentStatistics bool
 	telemetry       bool
 	startupLogs     bool
 	log             *slog.Logger
 }
 
-// statisticsBy returns the name of the component that computes statistics, for the log.
+// statisticsBy returns the name of the program that computes statistics, for the log.
 func (s settings) statisticsBy() string {
 	if s.agentStatistics {
 		return "agent"
@@ -128,16 +131,16 @@ func (s settings) statisticsBy() string {
 	return "dd-trace-go"
 }
 
-// readSettings reads Datadog's variables, and warns of variables without effect. It
-// returns all errors at once.
+// readSettings reads Datadog's variables, and warns about variables without effect. It
+// returns all errors joined.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	chosen := settings{
 		serviceNames: serviceNames{cmp.Or(s.Getenv(envService), s.Context.ServiceName), readMapping(s.Getenv(envServiceMapping))},
 		env:          s.Getenv(envEnv), version: s.Getenv(envVersion), log: s.Log,
 		telemetry: truth(s, envTelemetry), startupLogs: truth(s, envStartupLogs),
 	}
-	// If the host samples, statistics need the weights of the spans. The agent supports
-	// weights, but dd-trace-go does not.
+	// If the host keeps only a share of the traces, each span must count several times in
+	// the statistics. The agent can do that, but dd-trace-go cannot.
 	if on, err := strconv.ParseBool(s.Getenv(envStatistics)); err == nil && !on || s.Context.SamplingRatio > 0 && s.Context.SamplingRatio < 1 {
 		chosen.agentStatistics = true
 	}
@@ -162,7 +165,8 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	return chosen, nil
 }
 
-// readMapping parses OLD:NEW,OLD:NEW.
+// readMapping parses new names for services, in the form OLD:NEW,OLD:NEW. It ignores
+// parts without a colon.
 func readMapping(value string) map[string]string {
 	mapping := map[string]string{}
 	for part := range strings.SplitSeq(value, ",") {
@@ -173,13 +177,14 @@ func readMapping(value string) map[string]string {
 	return mapping
 }
 
-// truth reports whether a variable is set to a word for true.
+// truth reports whether the value of a variable means true, such as "1" or "true".
 func truth(s pluginsdk.Setup, name string) bool {
 	on, err := strconv.ParseBool(s.Getenv(name))
 	return err == nil && on
 }
 
-// defaultTimeout is the default of dd-trace-go.
+// defaultTimeout is the default timeout of a request to the agent. It is the same as in
+// dd-trace-go.
 const defaultTimeout = 10 * time.Second
 
 func readTimeout(value string) (time.Duration, error) {
@@ -193,8 +198,8 @@ func readTimeout(value string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// refuseOff returns errors for variables that disable a Datadog tracer. Such a tracer would
-// send nothing, although the host would count all spans as delivered.
+// refuseOff returns an error for each variable that disables Datadog's tracer. A disabled
+// tracer would send nothing, although the host would count all spans as delivered.
 func refuseOff(s pluginsdk.Setup) error {
 	var faults []error
 	for _, name := range []string{envTraceEnabled, envTracingEnabled} {
@@ -206,8 +211,8 @@ func refuseOff(s pluginsdk.Setup) error {
 	return errors.Join(faults...)
 }
 
-// warnOfOthers warns of variables without effect. It does not warn if the value is false,
-// because the plugin behaves like that anyway.
+// warnOfOthers warns about each variable that is set but has no effect. It does not warn
+// if the value is false, because the plugin behaves in this way anyway.
 func warnOfOthers(s pluginsdk.Setup) {
 	for _, variable := range withoutEffect {
 		value := s.Getenv(variable.name)
@@ -218,8 +223,8 @@ func warnOfOthers(s pluginsdk.Setup) {
 	}
 }
 
-// tracerModeOnly lists variables that the mode tracer reads and the mode otlp ignores,
-// with their replacements.
+// tracerModeOnly lists variables that have an effect in the mode "tracer" but not in the
+// mode "otlp". instead names the setting with the same effect in the mode "otlp".
 var tracerModeOnly = []struct{ name, instead string }{
 	{envAgentURL, "OTEL_EXPORTER_OTLP_ENDPOINT, or DD_AGENT_HOST"},
 	{envAgentPort, "OTEL_EXPORTER_OTLP_ENDPOINT"},
@@ -233,8 +238,9 @@ var tracerModeOnly = []struct{ name, instead string }{
 
 const adviceSampling = "SERVE_TRACING_SAMPLING_RATIO, or a sample processor"
 
-// warnOfTracerMode warns of variables that the mode otlp ignores: otherwise spans would
-// silently lack their env, or be sent to another address.
+// warnOfTracerMode warns about each variable that is set but that the mode "otlp"
+// ignores. Without the warning, an operator could miss that spans lack their environment,
+// or go to another address.
 func warnOfTracerMode(s pluginsdk.Setup) {
 	for _, variable := range tracerModeOnly {
 		if s.Getenv(variable.name) != "" {

@@ -5,8 +5,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-// Spec declares the plugin datadog. plugins/datadog is its executable, and an executable of
-// yours may have several plugins (pluginsdk.MainByName).
+// Spec declares the plugin "datadog". Its executable is in plugins/datadog. Another
+// executable can combine it with further plugins, by pluginsdk.MainByName.
 var Spec = pluginsdk.Spec{
 	Name:        "datadog",
 	Description: "sends spans to a Datadog agent, through dd-trace-go or by OTLP",

@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// theEncoder wraps dd-trace-go. A process has only one encoder, because dd-trace-go's
-// tracer and its settings are global.
+// theEncoder is the only encoder of the process, because dd-trace-go's tracer and its
+// settings are global.
 var theEncoder = &encoder{turn: make(chan struct{}, 1), captured: make(chan struct{}, 1)}
 
 // encoder converts batches to requests to the agent, with dd-trace-go. It is the
@@ -41,15 +41,17 @@ type encoder struct {
 	capture
 }
 
-// delivery is an encoded batch: payloads, and counts of spans without a payload.
+// delivery is an encoded batch on its way to the agent: its payloads, and the numbers of
+// spans that are in no payload.
 type delivery struct {
-	id       string    // id of the batch; empty until the delivery was interrupted
-	payloads []payload // not yet accepted by the agent
-	filtered int       // spans dropped by Datadog's samplers
-	rejected int       // spans that cannot be delivered
+	id       string    // id of the batch; set when the delivery is interrupted
+	payloads []payload // requests that the agent has not accepted yet, in order
+	filtered int       // number of spans that Datadog's samplers have dropped
+	rejected int       // number of spans that cannot be delivered
 	reason   string    // reason of the last rejection
-	// taken reports that the agent accepted a payload, or refused one for its size alone.
-	// refused is the error of a payload that the agent refused for good.
+	// taken reports that the agent has accepted a payload of the batch, or has refused a
+	// payload only because of its size. refused is the error of a payload that the agent has
+	// refused for good, or nil.
 	taken   bool
 	refused error
 }
@@ -65,18 +67,18 @@ const reasonUnfit = "a Datadog agent drops spans without an id, and traces with 
 
 const reasonLost = "the Datadog tracer did not encode them"
 
-// maxChunks is the number of chunks that the tracer gets at a time. The queue of the
-// tracer holds 1,000 chunks and drops further chunks. It is empty before the tracer gets
-// the next chunks.
+// maxChunks is the largest number of chunks (parts of a trace) that the tracer gets
+// before the encoder waits for its output. The tracer's queue holds 1,000 chunks, and
+// drops any more.
 const maxChunks = 500
 
-// barrierName is the name of a span that is put into the tracer's queue after the batch. It
-// is never sent to the agent.
+// barrierName is the name of the span that startBarrier starts. It is never sent to the
+// agent.
 const barrierName = "servetrace.barrier"
 
-// encode passes the spans of a batch to the tracer, and returns the resulting payloads.
-// It waits for its turn until ctx ends, and then for the tracer's worker. It uses the
-// network only to start the tracer.
+// encode passes the spans of a batch to the tracer, and returns the requests that the
+// tracer makes of them. It first waits until no other goroutine uses the tracer, or ctx
+// ends. It uses the network only to start the tracer.
 func (e *encoder) encode(ctx context.Context, n *native, b *pluginsdk.Batch) (*delivery, error) {
 	units, unfit := plan(b)
 	d := &delivery{}
@@ -99,14 +101,15 @@ func (e *encoder) encode(ctx context.Context, n *native, b *pluginsdk.Batch) (*d
 	return d, nil
 }
 
-// encodeUnits encodes at most maxChunks units.
+// encodeUnits passes at most maxChunks units to the tracer, and adds the resulting
+// payloads and counts to d.
 func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 	e.resetChunks()
 	barrier := startBarrier()
 	if barrier == nil {
 		return errNoTracer
 	}
-	spans, expected := 0, 0 // expected is the number of spans that the tracer keeps
+	spans, expected := 0, 0 // expected is the number of spans in chunks that the tracer's sampler keeps
 	for _, u := range units {
 		spans += len(u.spans)
 		if e.bridge.replay(u) > 0 {
@@ -116,7 +119,7 @@ func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 	barrier.Finish()
 	complete := e.await(len(units) + 1)
 	if !complete {
-		e.stop() // all remaining payloads are flushed
+		e.stop() // the tracer flushes all remaining payloads when it stops
 		defer func() { e.owner = nil }()
 	}
 	payloads, filteredOut, err := e.takePayloads()
@@ -136,13 +139,14 @@ func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 
 var errNoTracer = errors.New("the Datadog tracer did not start")
 
-// startBarrier starts a span that is ended after all other spans. Chunks leave the tracer
-// in the order of their end, including chunks that the sampler drops. So after the barrier,
-// all other chunks have left the tracer. Statistics do not count the barrier.
+// startBarrier starts a span that must be ended after all spans of the batch. Chunks
+// leave the tracer in the order in which they end, also chunks that the sampler drops. So
+// when the barrier has left the tracer, all chunks of the batch have left it. Statistics
+// do not count the barrier.
 func startBarrier() *tracer.Span {
 	keep := ext.PriorityUserKeep
 	parent := tracer.FromGenericCtx(outerContext{spanKey{trace: trace.TraceID{15: 1}}, &keep})
-	s := tracer.StartSpan(barrierName, tracer.ChildOf(parent)) //nolint:staticcheck // there is no context
+	s := tracer.StartSpan(barrierName, tracer.ChildOf(parent)) //nolint:staticcheck // the span has no context.Context
 	if s != nil {
 		s.SetTag(topLevel, 0)
 	}
@@ -150,14 +154,14 @@ func startBarrier() *tracer.Span {
 }
 
 const (
-	// flushPace is the time between two flushes.
+	// flushPace is the longest time between two calls of tracer.Flush.
 	flushPace = time.Millisecond
-	// encodeTimeout bounds the time without progress.
+	// encodeTimeout bounds the time in which no chunk leaves the tracer.
 	encodeTimeout = 10 * time.Second
 )
 
-// await waits until n chunks have left the tracer. It returns false if there was no
-// progress for encodeTimeout.
+// await waits until n chunks have left the tracer. It returns false if no chunk has left
+// it for encodeTimeout.
 func (e *encoder) await(n int) bool {
 	pace := time.NewTimer(flushPace)
 	defer pace.Stop()
@@ -167,7 +171,7 @@ func (e *encoder) await(n int) bool {
 		case <-e.captured:
 		case <-pace.C:
 		}
-		tracer.Flush() // completes a payload, which another goroutine sends
+		tracer.Flush() // ends the tracer's current payload, which another goroutine sends to capture
 		got := e.leftChunks()
 		switch {
 		case got >= n:
@@ -181,12 +185,13 @@ func (e *encoder) await(n int) bool {
 	}
 }
 
-// takePayloads returns the captured payloads without the barrier. filteredOut is the number of
-// spans that trace filters of the tracer have dropped.
+// takePayloads removes and returns the captured payloads, without the barrier.
+// filteredOut is the number of spans that the operator's trace filters in the tracer have
+// dropped.
 func (e *encoder) takePayloads() (payloads []payload, filteredOut int, err error) {
 	captured, filteredOut, err := e.take()
 	for _, p := range captured {
-		if p.chunks == nil { // statistics
+		if p.chunks == nil { // the payload has statistics
 			payloads = append(payloads, p)
 			continue
 		}
@@ -204,7 +209,8 @@ func (e *encoder) takePayloads() (payloads []payload, filteredOut int, err error
 	return payloads, filteredOut, err
 }
 
-// enter waits for the turn. The caller must call leave.
+// enter locks the tracer for the calling goroutine, or returns the cause of the end of
+// ctx. The caller must call leave.
 func (e *encoder) enter(ctx context.Context) error {
 	select {
 	case e.turn <- struct{}{}:
@@ -216,9 +222,10 @@ func (e *encoder) enter(ctx context.Context) error {
 
 func (e *encoder) leave() { <-e.turn }
 
-// runFor makes the tracer run with the settings of n, and with the environment, service and
-// version of the first resource. Statistics have only one environment. If spans of another
-// environment arrive, the tracer restarts and leaves statistics to the agent.
+// runFor ensures that the tracer runs with the settings of n. A new tracer gets service,
+// version and environment from the first span. The tracer's statistics can have only one
+// environment. If spans of another environment arrive, runFor restarts the tracer, and
+// the agent computes the statistics from then on.
 func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	b := &bridge{serviceNames: n.settings.serviceNames, shared: map[origin]shared{}}
 	if e.owner == n {
@@ -251,7 +258,7 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	return nil
 }
 
-// options returns the tracer's options that depend only on the settings.
+// options returns the tracer's options, except service, version and environment.
 func (n *native) options() []tracer.StartOption {
 	options := []tracer.StartOption{
 		tracer.WithHTTPClient(&http.Client{Transport: theEncoder, Timeout: n.settings.agent.timeout}),
@@ -259,7 +266,8 @@ func (n *native) options() []tracer.StartOption {
 		tracer.WithLogger(n.log), tracer.WithLogStartup(n.settings.startupLogs),
 		tracer.WithStatsdClient(&health{encoder: theEncoder}),
 		tracer.WithTraceEnabled(true),
-		// These features would describe the plugin's process instead of the service.
+		// These products of Datadog would report on the plugin's process, and not on the
+		// service.
 		tracer.WithAppSecEnabled(false), tracer.WithLLMObsEnabled(false), tracer.WithDynamicInstrumentationEnabled(false),
 		tracer.WithProfilerCodeHotspots(false), tracer.WithProfilerEndpoints(false),
 	}
@@ -269,16 +277,16 @@ func (n *native) options() []tracer.StartOption {
 	return options
 }
 
-// prepareEnvironment sets variables for settings that have no option: the protocol, and
-// complete chunks. It also prevents that variables of OpenTelemetry, and other products of
-// Datadog, affect the plugin's process.
+// prepareEnvironment sets variables for settings of dd-trace-go that have no option: the
+// protocol, and that it does not send incomplete chunks. It also switches other products
+// of Datadog off, and removes variables of OpenTelemetry that dd-trace-go would read.
 func prepareEnvironment() {
 	for name, value := range map[string]string{
 		envProtocol: "0.4", "DD_TRACE_PARTIAL_FLUSH_ENABLED": "false",
 		"DD_RUNTIME_METRICS_ENABLED": "false", "DD_RUNTIME_METRICS_V2_ENABLED": "false",
 		"DD_DATA_STREAMS_ENABLED": "false", "DD_CIVISIBILITY_ENABLED": "false",
 	} {
-		_ = os.Setenv(name, value) // fails only for an invalid name
+		_ = os.Setenv(name, value) // cannot fail, because the names are valid
 	}
 	for _, name := range []string{
 		"OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
@@ -290,8 +298,8 @@ func prepareEnvironment() {
 // stop stops the tracer, which flushes first.
 func (e *encoder) stop() { tracer.Stop() }
 
-// handBack stops the tracer and passes its remaining payloads, which are statistics, to
-// its owner.
+// handBack stops the tracer. It gives the remaining payloads, which are statistics, to
+// the exporter for which the tracer ran.
 func (e *encoder) handBack() {
 	if e.owner == nil {
 		return
@@ -302,7 +310,8 @@ func (e *encoder) handBack() {
 	e.owner, e.bridge = nil, nil
 }
 
-// release stops the tracer if it runs for n.
+// release stops the tracer if it runs for n. It first waits until no other goroutine uses
+// the tracer, or ctx ends.
 func (e *encoder) release(ctx context.Context, n *native) error {
 	if err := e.enter(ctx); err != nil {
 		return err

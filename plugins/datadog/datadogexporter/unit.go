@@ -8,17 +8,19 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// unit has the spans of a batch that become one chunk of Datadog. These are all spans of a
-// trace below the same missing parent, or all roots of a trace with the spans below them.
+// unit has the spans of a batch that the tracer sends as one chunk. All are of one trace.
+// They are either the roots of the trace and their descendants, or all descendants of one
+// parent that is not in the batch.
 type unit struct {
-	outer spanKey // the missing parent; the span id is zero for roots
-	// spans are sorted: each parent comes before its children.
+	outer spanKey // the parent that is not in the batch; its span id is zero for roots
+	// spans are sorted, so that each parent comes before its children.
 	spans []unitSpan
 }
 
 type unitSpan struct {
 	span pluginsdk.Span
-	// up is the index of the parent in spans. It is -1 if the parent is not in the batch.
+	// up is the index of the span's parent in unit.spans. It is -1 if the parent is not in
+	// the batch.
 	up int
 }
 
@@ -27,23 +29,24 @@ type spanKey struct {
 	span  trace.SpanID
 }
 
-// planner sorts the spans of a batch into units.
+// planner divides the spans of a batch into units.
 type planner struct {
 	nodes []node
-	known map[spanKey]int // index in nodes
+	known map[spanKey]int // index in nodes, by the ids of a span
 	units []unit
-	of    map[spanKey]int // index in units, by the missing parent
+	of    map[spanKey]int // index in units, by unit.outer
 }
 
 type node struct {
 	span    pluginsdk.Span
 	visited bool
-	unit    int // index in units, or -1 before the span is placed
-	at      int // index in the unit's spans
+	unit    int // index in planner.units; -1 before place has added the span
+	at      int // index in the spans of that unit
 }
 
-// plan returns the units of a batch, and the number of spans that no agent accepts. These
-// are spans without ids, and spans with a trace id that is zero in its low half.
+// plan divides a batch into units. unfit is the number of spans that it leaves out,
+// because no agent accepts them: spans without an id, and spans with a trace id that is
+// zero in its low 64 bits.
 func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
 	p := planner{known: map[spanKey]int{}, of: map[spanKey]int{}}
 	for span := range b.Spans() {
@@ -61,8 +64,9 @@ func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
 	return p.units, unfit
 }
 
-// place adds a span to the unit of its parent, after the parent, or to the unit of its
-// missing parent. A cycle of parents is cut at its last span.
+// place adds a span to a unit. If the parent is in the batch, it first places the parent,
+// and uses the parent's unit. If spans are each other's ancestors, it treats one of them
+// as if its parent were missing.
 func (p *planner) place(i int) {
 	n := &p.nodes[i]
 	if n.visited {
@@ -81,7 +85,8 @@ func (p *planner) place(i int) {
 	p.units[n.unit].spans = append(p.units[n.unit].spans, unitSpan{n.span, up})
 }
 
-// unit returns the index of the unit below a missing parent.
+// unit returns the index of the unit with the given outer, and adds the unit if it is
+// new.
 func (p *planner) unit(outer spanKey) int {
 	i, ok := p.of[outer]
 	if !ok {

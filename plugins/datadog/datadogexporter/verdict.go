@@ -9,13 +9,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// verdicts remembers the sampling priorities of traces, so that spans of a trace in
-// several batches have the same priority. It is not safe for concurrent use.
+// verdicts remembers the sampling priorities of traces, so that all spans of a trace get
+// the same priority, even if they come in several batches. It is not safe for concurrent
+// use.
 type verdicts struct {
-	recent, older map[trace.TraceID]int8 // priorities by trace
+	recent, older map[trace.TraceID]int8 // priorities by trace id; when recent is full, it becomes older
 }
 
-// maxRecent bounds each of the two maps.
+// maxRecent is the largest number of traces in each of the two maps.
 const maxRecent = 16_384
 
 func (v *verdicts) remember(id trace.TraceID, priority int) {
@@ -33,10 +34,10 @@ func (v *verdicts) recall(id trace.TraceID) (priority int, ok bool) {
 	return int(known), ok
 }
 
-// context returns the parent of the topmost spans in a unit. An existing sampling decision
-// applies: first the decision for an earlier batch, then the decision of an upstream
-// service in the headers that Datadog's propagators read. If there is none, the tracer
-// decides.
+// context returns the parent for the spans of a unit that have no parent in it. The
+// parent carries the sampling decision for an earlier batch of the trace. If there is
+// none, it carries the decision of the calling service, as in the span's tracestate. If
+// there is none either, the tracer decides.
 func (v *verdicts) context(u unit) *tracer.SpanContext {
 	if priority, ok := v.recall(u.outer.trace); ok {
 		return tracer.FromGenericCtx(outerContext{u.outer, &priority})
@@ -47,7 +48,8 @@ func (v *verdicts) context(u unit) *tracer.SpanContext {
 	return tracer.FromGenericCtx(outerContext{key: u.outer})
 }
 
-// inherited returns the inbound context with its priority, or nil if there is none.
+// inherited returns the span context with which the calling service has called, if it has
+// a sampling priority of Datadog, and otherwise nil.
 func inherited(u unit) *tracer.SpanContext {
 	first := u.spans[0].span
 	if remote, _ := first.ParentIsRemote(); !remote || !u.outer.span.IsValid() {
@@ -60,7 +62,7 @@ func inherited(u unit) *tracer.SpanContext {
 	from, err := tracer.Extract(carrier)
 	if err != nil || from == nil || from.TraceIDBytes() != u.outer.trace ||
 		from.SpanID() != binary.BigEndian.Uint64(u.outer.span[:]) {
-		return nil // the operator has disabled the propagator
+		return nil // the operator has disabled the propagation by these headers
 	}
 	if _, ok := from.SamplingPriority(); !ok {
 		return nil
@@ -68,11 +70,12 @@ func inherited(u unit) *tracer.SpanContext {
 	return from
 }
 
-// outerContext is a parent outside of the batch, for tracer.FromGenericCtx. If the span
-// id is zero, the child becomes a root span with this trace id.
+// outerContext is a parent that is not in the batch, as an argument for
+// tracer.FromGenericCtx. If its span id is zero, the child becomes a root span with this
+// trace id.
 type outerContext struct {
 	key      spanKey
-	priority *int // nil: the tracer decides
+	priority *int // sampling priority; nil if the tracer decides
 }
 
 func (c outerContext) SpanID() uint64                               { return binary.BigEndian.Uint64(c.key.span[:]) }
@@ -81,9 +84,9 @@ func (c outerContext) TraceIDBytes() [16]byte                       { return c.k
 func (c outerContext) TraceIDLower() uint64                         { return binary.BigEndian.Uint64(c.key.trace[8:]) }
 func (c outerContext) ForeachBaggageItem(func(string, string) bool) {}
 
-// SamplingDecision returns dd-trace-go's value "keep" if the trace is kept, otherwise
-// "drop". With "drop", the spans of a unit share a chunk. With a nil Priority, the decision
-// stays open.
+// SamplingDecision returns dd-trace-go's number for "keep" or "drop". While the priority
+// is nil it returns "drop", which decides nothing: the tracer still samples, and sends
+// the spans of a unit in one chunk.
 func (c outerContext) SamplingDecision() uint32 {
 	const drop, keep = 1, 2
 	if c.priority != nil && *c.priority > 0 {
@@ -101,9 +104,9 @@ func (c outerContext) Priority() *float64 {
 	return &p
 }
 
-// sampledAt returns the sampling probability in OpenTelemetry's tracestate member. "th" is
-// the threshold, as the hexadecimal digits of a fraction. Datadog uses the probability as
-// the span's weight.
+// sampledAt returns the sampling probability in the entry "ot" of a tracestate. The field
+// "th" there has the hexadecimal digits of a fraction, the share of traces that was
+// dropped. From the probability, Datadog computes how many spans this span stands for.
 func sampledAt(member string) (float64, bool) {
 	for field := range strings.SplitSeq(member, ";") {
 		value, found := strings.CutPrefix(field, "th:")

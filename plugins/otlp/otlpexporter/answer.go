@@ -24,11 +24,11 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The answers of a back end over HTTP are defined at
+// OTLP defines the answers of a back end over HTTP at
 // https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
 
-// maxAnswer bounds the bytes of an answer that are read. The connection of a longer answer
-// is closed.
+// maxAnswer bounds the number of bytes that are read of a back end's answer. If an answer
+// is longer, its connection is closed.
 const maxAnswer = 64 << 10
 
 const (
@@ -38,22 +38,23 @@ const (
 	kindGRPC  = "application/grpc"
 )
 
-// answers converts a back end's answers into the exporter's results.
+// answers converts the answers of a back end to the errors that Export returns.
 type answers struct {
 	adviser
-	warned sync.Once // warns only once of an answer that is not OTLP
+	warned sync.Once // limits warnNotOTLP to one warning
 }
 
 type reply struct {
 	*http.Response
 	kind string
 	body []byte
-	torn error // reason for which body is incomplete; nil if it is complete
+	torn error // the reason for which body is incomplete; nil if it is complete
 }
 
 var errLong = fmt.Errorf("it is longer than %d bytes", maxAnswer)
 
-// readAnswer reads a body up to maxAnswer.
+// readAnswer reads at most maxAnswer bytes of an answer. torn is the reason for which
+// body is incomplete.
 func readAnswer(from io.Reader) (body []byte, torn error) {
 	body, torn = io.ReadAll(io.LimitReader(from, maxAnswer+1))
 	if len(body) > maxAnswer {
@@ -62,11 +63,12 @@ func readAnswer(from io.Reader) (body []byte, torn error) {
 	return body, torn
 }
 
-// read converts a response into the exporter's result. bytes is the size of the
-// request. It reads and closes the body, and replaces it by the part that was read.
+// read converts a response to the error that Export returns, or nil. It reads and closes
+// the response's body, and replaces it by the part that was read. bytes is the size of
+// the request before compression.
 func (a *answers) read(resp *http.Response, bytes int64) error {
 	r := reply{Response: resp}
-	if resp.StatusCode != http.StatusSwitchingProtocols { // the body would be the connection, which ignores deadlines
+	if resp.StatusCode != http.StatusSwitchingProtocols { // the body would then be the connection itself, on which a read ignores deadlines
 		r.body, r.torn = readAnswer(resp.Body)
 	}
 	_ = resp.Body.Close()
@@ -100,12 +102,13 @@ func (a *answers) read(resp *http.Response, bytes int64) error {
 	return refuse(code, "%s", text)
 }
 
-// refuse returns a final error. The code is for the host's delivery accounting.
+// refuse returns a final error. The host counts the rejected spans under the code.
 func refuse(code codes.Code, format string, args ...any) error {
 	return pluginsdk.Permanent(&coded{status.Newf(code, format, args...)})
 }
 
-// coded is a gRPC status whose text omits the code, because the host adds it.
+// coded is an error with a gRPC status. Its text omits the code, because the host adds
+// it.
 type coded struct{ status *status.Status }
 
 func (e *coded) Error() string { return e.status.Message() }
@@ -113,12 +116,13 @@ func (e *coded) Error() string { return e.status.Message() }
 // GRPCStatus lets pluginsdk read the code and the details.
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
-// success returns the result of a successful answer, which may be partial. An answer that
-// is not OTLP still means that the spans are delivered, because of its status. A web page
-// does not mean this.
+// success returns nil or a partial success for an answer with a status of success.
+// Because of the status, the spans count as delivered even if the answer is not OTLP. But
+// a web page is an error.
 func (a *answers) success(r reply, server string) error {
 	if r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<") {
-		// A server that answers a POST of spans with a web page has not accepted them.
+		// A server that answers with a web page is no receiver of OTLP, so it has not accepted
+		// the spans.
 		return refuse(codes.FailedPrecondition, "%s answered %s with a web page%s, so it is not a receiver of OTLP: %s",
 			server, plain(r.Status), titleOf(r.body), a.checkPath())
 	}
@@ -158,7 +162,8 @@ func (a *answers) warnNotOTLP(r reply, server string, why error) {
 	})
 }
 
-// partial returns the result of a partial success, or warns if no span was rejected.
+// partial returns the error for the partial success in an answer of OTLP. It returns nil
+// if the answer rejects no spans and has no message.
 func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	rejected, message := of.GetRejectedSpans(), of.GetErrorMessage()
 	if rejected <= 0 && message == "" {
@@ -172,7 +177,8 @@ func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	return pluginsdk.Partial(int(min(max(0, rejected), beyondAnyBatch)), reason)
 }
 
-// words returns the message of a refusal, and the retry delay in its details, or zero.
+// words returns the message in the body of an answer that refuses the batch. after is the
+// delay for a retry in the body, or zero.
 func (a *answers) words(r reply) (message string, after time.Duration) {
 	message = string(r.body)
 	switch r.kind {
@@ -207,8 +213,8 @@ func retryDelay(st *statuspb.Status) time.Duration {
 
 var titleTag = regexp.MustCompile(`(?i)<title>([^<]*)`)
 
-// titleOf returns text with the title of a web page, or "". It is used after the words "a
-// web page".
+// titleOf returns ` called "TITLE"` with the title of a web page, or "" if it has none.
+// The text follows after the words "a web page".
 func titleOf(page []byte) string {
 	if tag := titleTag.FindSubmatch(page); tag != nil && plain(string(tag[1])) != "" {
 		return " called " + strconv.Quote(plain(string(tag[1])))
@@ -216,7 +222,8 @@ func titleOf(page []byte) string {
 	return ""
 }
 
-// remedy returns the advice for a final status, and the code that the host counts.
+// remedy returns the gRPC code for an HTTP status that is not retried, and advice for the
+// operator. The host counts the rejected spans under the code. The advice may be empty.
 func (a *answers) remedy(r reply, bytes int64) (codes.Code, string) {
 	switch r.StatusCode {
 	case http.StatusBadRequest:

@@ -10,25 +10,29 @@ import (
 	"strings"
 )
 
-// tracesPath is appended to a base URL over HTTP.
+// tracesPath is appended to the endpoint of HTTP, except if it is set by
+// EnvTracesEndpoint.
 const tracesPath = "v1/traces"
 
 type endpoint struct {
 	from string
-	// shown is the text for messages, without credentials and query.
+	// shown is the endpoint as text for messages, without credentials and query.
 	shown string
-	// secure reports that TLS is used. schemed reports that the scheme of the endpoint
-	// decides this.
+	// secure reports that TLS is used. schemed reports that the endpoint itself decides
+	// about TLS, by its scheme or as a Unix socket, and the setting "insecure" has no
+	// effect.
 	secure, schemed bool
-	// url is the URL for HTTP, without credentials; nil for gRPC.
+	// url is the URL to which requests are sent over HTTP, without credentials. It is nil
+	// for gRPC.
 	url *url.URL
-	// asIs reports that nothing was appended to the URL.
+	// asIs reports that tracesPath was not appended to the URL.
 	asIs   bool
 	target string
-	// host is the machine, with the port if there is a port, as in a URL. It is empty for a
-	// Unix socket.
+	// host is the name or address of the back end's machine, with the port if there is one.
+	// It is empty for a Unix socket.
 	host string
-	// authorization is the header with the URL's user and password, or "".
+	// authorization is the value of the header Authorization for the user and the password
+	// in the endpoint. It is empty if the endpoint has none.
 	authorization string
 }
 
@@ -40,8 +44,8 @@ func (e *endpoint) port() string {
 	return port
 }
 
-// endpoint reads the endpoint for the protocol. If it records a fault, the result is
-// unusable.
+// endpoint reads the endpoint from the settings, in a form for the protocol. If the
+// endpoint is invalid, it records an error, and the result must not be used.
 func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint {
 	otherwise := value{"http://localhost:4318", fromDefault}
 	if protocol == protocolGRPC {
@@ -63,8 +67,8 @@ func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint 
 	return e
 }
 
-// httpEndpoint parses the URL of an HTTP endpoint. The value of EnvTracesEndpoint is used
-// as it is; a value from another source is a base URL:
+// httpEndpoint parses the URL of an HTTP endpoint. It appends tracesPath unless the URL
+// comes from EnvTracesEndpoint, as the specification requires:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#endpoint-urls-for-otlphttp
 func httpEndpoint(v value) (endpoint, error) {
 	shown := shownText(v.text)
@@ -97,8 +101,8 @@ func httpEndpoint(v value) (endpoint, error) {
 	return e, nil
 }
 
-// parseURL parses a URL with more checks than url.Parse. Unlike an error of url.Parse, its
-// error does not contain credentials.
+// parseURL parses the URL of an endpoint, which must have a host and no fragment. Unlike
+// an error of url.Parse, its error does not contain credentials.
 func parseURL(text, shown string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -126,12 +130,14 @@ func checkPort(port, shown string) error {
 	return nil
 }
 
-// targetSchemes lists gRPC's own schemes, and whether they name a machine.
+// targetSchemes lists the schemes that only gRPC knows. The value is true if an address
+// with the scheme names a machine.
 var targetSchemes = map[string]bool{"dns": true, "passthrough": true, "unix": false, "unix-abstract": false}
 
-// grpcEndpoint parses an endpoint for gRPC. It is an http or https URL, and the scheme
-// decides about TLS. Or it is HOST:PORT, or a target with one of gRPC's schemes; these two
-// forms use TLS unless insecure is set. A Unix socket has no TLS.
+// grpcEndpoint parses an endpoint for gRPC, which has one of three forms. It is an http
+// or https URL, and the scheme decides about TLS. Or it is HOST:PORT. Or it has one of
+// gRPC's schemes, such as dns:///HOST:PORT. The last two forms use TLS unless insecure is
+// true. A Unix socket never uses TLS.
 func grpcEndpoint(v value, insecure bool) (endpoint, error) {
 	shown := shownText(v.text)
 	scheme, rest, _ := strings.Cut(v.text, ":")
@@ -159,7 +165,7 @@ func grpcEndpoint(v value, insecure bool) (endpoint, error) {
 	return endpoint{target: v.text, shown: shown, secure: !insecure, host: v.text}, nil
 }
 
-// grpcURL parses a URL for gRPC, which must have no path.
+// grpcURL parses an http or https URL as an endpoint for gRPC. It must have no path.
 func grpcURL(text, shown string) (endpoint, error) {
 	u, err := parseURL(text, shown)
 	if err != nil {
@@ -170,14 +176,15 @@ func grpcURL(text, shown string) (endpoint, error) {
 			shown, u.Scheme, u.Host, EnvProtocol)
 	}
 	e := endpoint{secure: u.Scheme == "https", schemed: true, authorization: basic(u), host: u.Host}
-	if u.Port() == "" { // gRPC would use 443 for both schemes
+	if u.Port() == "" { // gRPC itself would use port 443 for both schemes
 		e.host = net.JoinHostPort(u.Hostname(), either(e.secure, "443", "80"))
 	}
 	e.target, e.shown = e.host, u.Scheme+"://"+e.host
 	return e, nil
 }
 
-// basic removes the credentials from a URL and returns them as a header value.
+// basic removes user and password from a URL, and returns them as a value of the header
+// Authorization. It returns "" if the URL has none.
 func basic(u *url.URL) string {
 	user := u.User
 	u.User = nil
@@ -199,7 +206,8 @@ func (e *endpoint) pathHint() string {
 	return ""
 }
 
-// shownURL returns a URL without credentials, and with "…" for the query.
+// shownURL returns a URL as text for messages, without credentials, and with "…" in place
+// of the query.
 func shownURL(u *url.URL) string {
 	s := *u
 	s.User = nil
@@ -209,7 +217,8 @@ func shownURL(u *url.URL) string {
 	return plain(s.String())
 }
 
-// shownText removes credentials and query from a text that may not be a URL.
+// shownText returns an operator's endpoint as text for messages, without credentials and
+// query. text need not be a valid URL.
 func shownText(text string) string {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
 		scheme, _, found := strings.Cut(text, "://")

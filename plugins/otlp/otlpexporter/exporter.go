@@ -16,22 +16,22 @@
 //
 // The life of an exporter:
 //
-//  1. [New] reads the settings and the files they name, and logs the destination of
-//     spans. It does not connect.
-//  2. Export hands the batch, undecoded, to OpenTelemetry's own client:
-//     otlptracehttp or otlptracegrpc. One batch is one call.
-//  3. The client sends through a transport of this package (an
-//     http.RoundTripper, a gRPC interceptor), which reads the status, Retry-After,
-//     RetryInfo and partial success of the answer. Export converts them into the answer
-//     to the host, with advice for the operator.
+//  1. [New] reads the settings and the files that they name, and logs the destination of
+//     the spans. It does not connect.
+//  2. Export passes the batch, undecoded, to OpenTelemetry's own client, otlptracehttp or
+//     otlptracegrpc. Each batch is one call.
+//  3. The client sends through a transport of this package, an http.RoundTripper or a
+//     gRPC interceptor. The transport converts the answer of the back end (status,
+//     Retry-After, RetryInfo, partial success) to the error that Export returns, with
+//     advice for the operator.
 //  4. Shutdown stops the client and closes the connections.
 //
-// The exporter has no queue and retries nothing, because the host does. It does not
-// follow a redirect to another machine, because headers hold credentials.
+// The exporter has no queue and retries nothing, because the host does both. It does not
+// follow a redirect to another machine, because headers may hold credentials.
 //
-// Open this file first. settings.go lists the settings; endpoint.go, headers.go
-// and tls.go read parts of them. http.go and grpc.go make the two clients.
-// answer.go reads answers; fault.go explains errors without an answer.
+// Open this file first. settings.go lists the settings. endpoint.go, headers.go and
+// tls.go read some of them. http.go and grpc.go make the two clients. answer.go converts
+// answers, and fault.go explains why there was no answer.
 package otlpexporter
 
 import (
@@ -52,21 +52,22 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
-// userAgent is the User-Agent of all requests: exporter, version and language, as the
-// specification requires:
+// userAgent is the value of the header User-Agent in all requests. It has the exporter,
+// its version and its language, as the specification requires:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#user-agent
 var userAgent = "servetrace-otlp-exporter/" + pluginsdk.Version() + " (Go)"
 
-// Defaults are a plugin's own defaults for settings that the operator does not set. The
-// zero Defaults are the defaults of OpenTelemetry's specification.
+// Defaults has a plugin's own defaults for settings that the operator does not set. The
+// zero value has the defaults of OpenTelemetry's specification.
 type Defaults struct {
 	// Protocol is "http/protobuf", "http/json" or "grpc". Empty means http/protobuf.
 	Protocol string
 	// Endpoint has the form of OTEL_EXPORTER_OTLP_ENDPOINT: a URL, to which HTTP
 	// appends /v1/traces. Empty means http://localhost:4318, or :4317 for gRPC.
 	Endpoint string
-	// Headers are sent with each call. The operator's headers override them by name, in
-	// any case. Values are never shown. Nil means none.
+	// Headers are sent with each call. A header of the operator with the same name, in upper
+	// or lower case, replaces one of these. Their values never appear in logs or errors. Nil
+	// means none.
 	Headers map[string]string
 }
 
@@ -75,9 +76,9 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return NewWith(ctx, s, Defaults{})
 }
 
-// NewWith returns an exporter configured by the variables of [EnvPatterns]. Settings
-// without a variable come from the part "exporter" of the plugin's configuration, or
-// else from d:
+// NewWith returns an exporter that is configured by the variables of [EnvPatterns]. For
+// variables that are not set, it uses the part "exporter" of the plugin's configuration,
+// and then d:
 //
 //	exporter:
 //	  protocol: grpc                    # as OTEL_EXPORTER_OTLP_PROTOCOL
@@ -88,20 +89,21 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 //	  certificate: /etc/ca.pem          # and client_certificate, client_key
 //	  insecure: false
 //
-// Invalid values and unusable files are returned as [pluginsdk.ConfigError]s, all at
-// once, each with the variable or the path in the configuration. NewWith does not wait
-// for the network. The exporter is safe for concurrent use. An error of Export is final
-// if OTLP defines the error as final. It never contains a header's value.
+// It returns a [pluginsdk.ConfigError] for each invalid value and each unusable file, all
+// joined. NewWith does not wait for the network. The exporter is safe for concurrent use.
+// An error of Export is final if OTLP defines it as final. Errors never contain the value
+// of a header.
 //
-// NewWith disables the internal log of OpenTelemetry's API in this process
-// (otel.SetLogger).
+// NewWith disables the internal log of OpenTelemetry in this process (otel.SetLogger),
+// because it could show secrets.
 func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Exporter, error) {
 	chosen, err := readSettings(s, d)
 	if err != nil {
 		return nil, err
 	}
-	// The clients read the environment, too. They log values that they cannot parse, which
-	// may be secrets. All values have been checked by now.
+	// OpenTelemetry's clients read the environment, too, and log values that they cannot
+	// parse. Such a value may be a secret. The log is not needed, because readSettings has
+	// checked all values.
 	otel.SetLogger(logr.Discard())
 	connect := newHTTP
 	if chosen.protocol == protocolGRPC {
@@ -118,7 +120,8 @@ func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Expo
 	return &exporter{adviser{chosen}, to}, nil
 }
 
-// connection is a client and the function that closes its connections.
+// connection is a client of OpenTelemetry, and the function that closes its network
+// connections.
 type connection struct {
 	client otlptrace.Client
 	close  func() error
@@ -131,7 +134,7 @@ type exporter struct {
 
 var _ pluginsdk.Exporter = (*exporter)(nil)
 
-// Export makes one call to the back end.
+// Export delivers the batch by one call to the back end.
 func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	spans, err := e.messages(b)
 	if err != nil || len(spans) == 0 {
@@ -153,13 +156,13 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 		return e.adviser.slow(c, within, setting)
 	case c.fault != nil:
 		return errors.New(e.adviser.explained(c.fault.Error(), c.at))
-	default: // the client ended the call before it used the transport
+	default: // the client has failed before it used the transport
 		return errors.New(e.adviser.explained(err.Error(), nil))
 	}
 }
 
-// messages returns the batch in the client's form. JSON requires decoded messages: the
-// client would omit undecoded ones.
+// messages returns the batch as an argument for the client. For JSON it decodes the
+// batch, because the client would omit the fields of an undecoded batch.
 func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error) {
 	if e.adviser.settings.protocol == protocolJSON {
 		return b.Decode()
@@ -172,8 +175,9 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 	return errors.Join(e.connection.client.Stop(ctx), e.connection.close())
 }
 
-// callTimeout returns the timeout of a call, and the name of the setting behind it. The
-// timeout ends a little before the host's deadline, so that the host gets the reason.
+// callTimeout returns the timeout of a call, and the name of the setting that decides it.
+// The timeout ends a little before the host's deadline, so that the host still gets the
+// reason of a failure.
 func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, setting string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()
@@ -185,16 +189,17 @@ func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, setti
 	return left, envExportTimeout
 }
 
-// call carries a call's result from the transport to Export, because the client passes
-// on only a part of it. The transport writes it, and Export reads it after the call.
+// call carries the result of a call from the transport to Export, because the client
+// between them drops details. The transport writes it during the call, and Export reads
+// it afterwards.
 type call struct {
 	batchID  string
 	answered bool     // the back end answered
-	answer   error    // answer for the host; nil: delivered
-	fault    error    // reason for which there is no answer
-	late     bool     // the deadline passed
+	answer   error    // the error for the host; nil if the spans are delivered
+	fault    error    // the reason for which there is no answer
+	late     bool     // the deadline passed before there was an answer
 	at       *url.URL // the URL of the last request; nil for gRPC
-	// connected reports that there was a connection for the batch.
+	// connected reports that the call had a network connection.
 	connected atomic.Bool
 }
 
@@ -206,5 +211,5 @@ func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c
 	}
-	return &call{} // cannot happen, because only Export uses the client
+	return &call{} // cannot happen, because only Export calls the client
 }

@@ -14,27 +14,30 @@ import (
 
 type adviser struct{ settings settings }
 
-// fault describes a cause of calls without an answer.
+// fault describes one reason for which a call gets no answer, with advice for the
+// operator.
 type fault struct {
-	// in lists texts of errors. The fault applies to an error that contains one of the
-	// texts. gRPC keeps only the text of an error, so errors of HTTP are recognised by
-	// text, too. Tests check the texts.
+	// in lists parts of error texts. The fault applies to an error whose text contains one
+	// of them. gRPC keeps only the text of a network error, so there is no type to test.
+	// Tests check that the texts still occur.
 	in []string
-	// say is the description and the advice. It follows the endpoint's name. {setting} is
-	// the setting with the endpoint, {proxy} the proxy.
+	// say is the description and the advice. It follows after the name of the endpoint. In
+	// it, {setting} stands for the name of the setting with the endpoint, and {proxy} for
+	// the proxy.
 	say string
-	// sayBy returns the description if it depends on the settings.
+	// sayBy returns the description if it depends on the settings. If it is nil, say is
+	// used.
 	sayBy func(*adviser) string
 }
 
-// faults is searched in order; the first match applies.
+// faults lists the known reasons. The first fault that applies to an error is used.
 var faults = []fault{
 	{in: []string{"proxyconnect", "failed to do connect handshake"},
 		say: "cannot be reached through the proxy {proxy}: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"},
 	{in: []string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, sayBy: (*adviser).withoutTLS},
 	{in: []string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, say: "wants TLS: write https:// in {setting}"},
-	// net/http reports the second text if the server's first frame arrived before our
-	// request.
+	// net/http reports the second text if the server's first frame arrives before the
+	// request is written.
 	{in: []string{`malformed HTTP response "\x00\x00`, "readLoopPeekFailLocked: %!w(<nil>)"},
 		say: "speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: set " + EnvProtocol + "=grpc, or use the receiver's port for HTTP, usually 4318"},
 	{in: []string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"},
@@ -43,7 +46,7 @@ var faults = []fault{
 	{in: []string{"frame too large"}, sayBy: func(a *adviser) string {
 		return a.cutOr("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf")
 	}},
-	// A load balancer does this, too, while its server restarts.
+	// A load balancer also causes this error, while its server restarts.
 	{in: []string{"error reading server preface"}, sayBy: func(a *adviser) string {
 		return a.cutOr(cutText + ": if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)")
 	}},
@@ -65,7 +68,8 @@ var faults = []fault{
 	}, sayBy: (*adviser).cut},
 }
 
-// says returns the description and the advice of a fault.
+// says returns the description and the advice of a fault, with the operator's settings
+// inserted.
 func (a *adviser) says(f fault) string {
 	if f.sayBy != nil {
 		return f.sayBy(a)
@@ -87,8 +91,8 @@ func (a *adviser) untrusted() string {
 	return fmt.Sprintf("has a certificate from an authority unknown to this machine: set %s to the authority's PEM file", EnvCertificate)
 }
 
-// cutOr returns the description of a closed connection if TLS is used. Otherwise it returns
-// format, with the setting of the endpoint and the variable of the protocol.
+// cutOr returns cut if TLS is used. Otherwise it returns format, with the name of the
+// setting for the endpoint and the variable for the protocol inserted.
 func (a *adviser) cutOr(format string) string {
 	if a.settings.endpoint.secure {
 		return a.cut()
@@ -96,12 +100,12 @@ func (a *adviser) cutOr(format string) string {
 	return fmt.Sprintf(format, a.setting(), EnvProtocol)
 }
 
-// cutText is the common text for a connection that the server has closed.
+// cutText describes a connection that the server has closed before it answered.
 const cutText = "cut the connection before it answered"
 
-// cut describes a closed connection. A server that requires another certificate reports
-// this after the handshake. If the client is already writing then, the client only sees
-// that the connection is closed.
+// cut returns the description and the advice for a connection that the server has closed.
+// With TLS, the reason may be the client's certificate: a server refuses it after the
+// handshake, and the client often sees only that the connection is closed.
 func (a *adviser) cut() string {
 	switch {
 	case a.settings.endpoint.secure:
@@ -109,13 +113,13 @@ func (a *adviser) cut() string {
 	case a.settings.protocol == protocolGRPC:
 		return cutText
 	}
-	// A gRPC server sends its settings and closes the connection. Often only this error is
-	// visible.
+	// A gRPC server closes the connection of an HTTP client that does not speak HTTP/2.
+	// Often no other error is visible.
 	return fmt.Sprintf("%s: if that goes on, it may be a port for gRPC (set %s=grpc)", cutText, EnvProtocol)
 }
 
-// ourCertificate returns the advice for a case in which the client's certificate may be the
-// cause.
+// ourCertificate returns advice about the client's certificate, for an error that it may
+// have caused.
 func (a *adviser) ourCertificate() string {
 	if a.settings.trust.certificate.set() {
 		return ": check the certificate in " + a.settings.trust.certificate.from
@@ -123,8 +127,9 @@ func (a *adviser) ourCertificate() string {
 	return fmt.Sprintf(": if it wants a client's certificate, set %s and %s", EnvClientCertificate, EnvClientKey)
 }
 
-// explained returns the text of a network error, with advice for the operator. at is the
-// URL of the request, or nil for the endpoint.
+// explained returns the text of a network error together with a description and advice
+// from faults, if there is one. at is the URL of the request, or nil if it is the
+// endpoint's URL.
 func (a *adviser) explained(text string, at *url.URL) string {
 	shown := plain(a.settings.secrets.redact(text))
 	for _, f := range faults {
@@ -137,7 +142,8 @@ func (a *adviser) explained(text string, at *url.URL) string {
 	return fmt.Sprintf("%s: %s", a.place(at), shown)
 }
 
-// place returns the URL of a request. After a redirect it names the endpoint, too.
+// place returns the address of a request as text for messages. After a redirect it also
+// names the endpoint. at is as in explained.
 func (a *adviser) place(at *url.URL) string {
 	if at == nil || at == a.settings.endpoint.url {
 		return a.settings.endpoint.shown
@@ -145,7 +151,8 @@ func (a *adviser) place(at *url.URL) string {
 	return fmt.Sprintf("%s, to which %s redirects,", shownURL(at), a.settings.endpoint.shown)
 }
 
-// slow returns the error of a call that got no answer in time.
+// slow returns the error for a call that got no answer within the time within. setting is
+// the name of the setting that decides this time.
 func (a *adviser) slow(of *call, within time.Duration, setting string) error {
 	text := "no connection to %s within %v: check that it runs, and that no firewall drops its packets"
 	if of.connected.Load() {
@@ -154,7 +161,8 @@ func (a *adviser) slow(of *call, within time.Duration, setting string) error {
 	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", a.place(of.at), within.Round(time.Millisecond), setting)}
 }
 
-// setting returns the name of the setting with the endpoint.
+// setting returns the name of the setting in which the operator should change the
+// endpoint: a variable or a path in the configuration.
 func (a *adviser) setting() string {
 	if from := a.settings.endpoint.from; strings.HasPrefix(from, "OTEL_") || from == documentEndpoint {
 		return from
@@ -173,8 +181,8 @@ func (a *adviser) wantsTLS() string {
 	return fmt.Sprintf("it wants TLS: write https:// in %s", a.setting())
 }
 
-// credentials returns the advice about headers. It names the sent headers and never
-// shows their values.
+// credentials returns advice for a back end that refuses the credentials. It has the
+// names of the headers that are sent, and never their values.
 func (a *adviser) credentials() string {
 	if len(a.settings.headers) == 0 {
 		return fmt.Sprintf("no credentials were sent: set them as headers in %s, such as authorization=Bearer%%20TOKEN", EnvHeaders)

@@ -25,18 +25,18 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// newGRPC returns a client for gRPC, which connects at the first call.
+// newGRPC returns a client that sends by gRPC. It does not connect before the first call.
 func newGRPC(c settings) (connection, error) {
 	conn, err := grpc.NewClient(c.endpoint.target, dialOptions(c)...)
 	if err != nil {
 		return connection{}, &pluginsdk.ConfigError{Path: c.endpoint.from, Err: fmt.Errorf("%q: %w", c.endpoint.shown, err)}
 	}
 	client := otlptracegrpc.NewClient(
-		otlptracegrpc.WithGRPCConn(conn), // includes endpoint, TLS and compression
+		otlptracegrpc.WithGRPCConn(conn), // conn already has the endpoint, TLS and compression
 		otlptracegrpc.WithHeaders(c.headers),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
-		otlptracegrpc.WithMaxRequestSize(0), // the host bounds batches
-		otlptracegrpc.WithTimeout(0),        // Export sets the deadline
+		otlptracegrpc.WithMaxRequestSize(0), // no limit, because the host already bounds the size of batches
+		otlptracegrpc.WithTimeout(0),        // no timeout, because Export sets the deadline
 	)
 	return connection{client, conn.Close}, nil
 }
@@ -50,18 +50,18 @@ func dialOptions(c settings) []grpc.DialOption {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
 		grpc.WithUnaryInterceptor((&interceptor{answers{adviser: adviser{c}}}).intercept),
-		// Without a connection, a call fails at once, because the host retries it and
-		// reports the reason. Each call in the pause between two attempts to connect fails,
-		// so the pause must be short.
+		// If there is no connection, a call fails at once, and the host retries it and reports
+		// the reason. Calls also fail during the pause between two attempts to connect, so this
+		// pause must be short.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		// By default, servers allow at most one ping in five minutes. Keepalive also sets
-		// TCP_USER_TIMEOUT, by which the kernel closes a connection that acknowledges
-		// nothing.
+		// Servers by default allow at most one ping in five minutes. This setting also sets
+		// TCP_USER_TIMEOUT, by which the kernel closes a connection if the other side
+		// acknowledges nothing.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
-		grpc.WithDisableServiceConfig(), // no DNS queries for TXT records
+		grpc.WithDisableServiceConfig(), // saves DNS queries for TXT records
 	}
 	if c.gzip {
 		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
@@ -71,8 +71,9 @@ func dialOptions(c settings) []grpc.DialOption {
 
 type interceptor struct{ answers answers }
 
-// intercept records the answer in the [call], because OpenTelemetry's client, which makes
-// the call, drops a status's details and turns partial success into its own error.
+// intercept makes the gRPC call of OpenTelemetry's client, and records the answer in the
+// [call]. It exists because the client drops the details of a status, and converts a
+// partial success to an error of its own.
 func (i *interceptor) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -95,17 +96,17 @@ func (i *interceptor) intercept(
 	return err
 }
 
-// almostOver reports whether the call's deadline has almost passed. A server knows the
-// deadline, and may report it a little earlier than the client.
+// almostOver reports whether the deadline of ctx has almost passed. The server knows the
+// deadline, and may report that it has passed a little earlier than the client.
 func almostOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < 100*time.Millisecond
 }
 
-// refused returns a status with the same code and details, and with advice for the
-// operator. fromServer reports that a server has sent the status, even if it does not speak
-// gRPC. Without fromServer, the client has made the status. A collector's message is not
-// explained, because it may be about the collector's own connections.
+// refused returns err as a status with the same code and details, and with advice for the
+// operator. fromServer is true if a server has sent the status, even a server that does
+// not speak gRPC, and false if gRPC's client has made it. Network errors in a server's
+// message are not explained, because they may be about connections of the server.
 func (i *interceptor) refused(bytes int, err error, fromServer bool) error {
 	st := status.Convert(err).Proto()
 	if !fromServer || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
@@ -129,7 +130,8 @@ func (i *interceptor) refused(bytes int, err error, fromServer bool) error {
 	return &coded{status.FromProto(st)}
 }
 
-// renewing has TLS credentials that read their files at each handshake.
+// renewing has TLS credentials that read the certificate files again at each handshake,
+// because an operator may replace them.
 type renewing struct {
 	credentials.TransportCredentials
 	trust trust
@@ -144,10 +146,10 @@ func (r *renewing) ClientHandshake(ctx context.Context, authority string, raw ne
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, raw)
 }
 
-// Clone returns a copy that reads the files, too.
+// Clone returns a copy, which also reads the files at each handshake.
 func (r *renewing) Clone() credentials.TransportCredentials {
 	return &renewing{r.TransportCredentials.Clone(), r.trust}
 }
 
-// gRPC's compressor has one level for the whole process.
-func init() { _ = gzip.SetLevel(flate.BestSpeed) } // the level is valid
+// init sets the level of gRPC's gzip compressor, which is the same for the whole process.
+func init() { _ = gzip.SetLevel(flate.BestSpeed) } // cannot fail, because the level is valid

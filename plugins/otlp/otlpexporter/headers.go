@@ -10,18 +10,19 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// headerBatchID is the header with the batch's id. The servetrace relay refuses a batch
-// that it has sent itself.
+// headerBatchID is the header with the batch's id. By this id, the servetrace relay
+// recognises and refuses a batch that it has sent itself.
 const headerBatchID = "servetrace-batch-id"
 
-// reservedHeaders lists headers that describe the message or the connection. The client
-// sets them; other values would break the message.
+// reservedHeaders lists headers that only the client may set, because they describe the
+// message or the connection.
 var reservedHeaders = []string{
 	"content-type", "content-encoding", "content-length", "transfer-encoding", "connection", "host", "te", "trailer", "upgrade",
 }
 
-// headers returns the operator's headers, from a single source, added to the plugin's
-// own. Names are in lower case. from is the setting that the operator would change.
+// headers returns the headers of Defaults and of the operator, with names in lower case.
+// The operator's headers come from a variable, or from the configuration if no variable
+// is set. from names the setting that the operator would change.
 func (r *reader) headers(protocol string, d Defaults) (all map[string]string, from string) {
 	all = map[string]string{}
 	for name, text := range d.Headers {
@@ -39,7 +40,7 @@ func (r *reader) headers(protocol string, d Defaults) (all map[string]string, fr
 	}
 	for name, text := range given {
 		lower := strings.ToLower(name)
-		text = strings.TrimSpace(text) // a secret from a file ends with a newline
+		text = strings.TrimSpace(text) // a secret that was read from a file may end with a newline
 		switch err := checkHeader(protocol, name, text); {
 		case err != nil:
 			r.fault(from, "header %q: %w", plain(name), err)
@@ -55,8 +56,9 @@ func (r *reader) headers(protocol string, d Defaults) (all map[string]string, fr
 	return all, from
 }
 
-// parseHeaders parses name=value pairs, separated by commas, with percent-encoded
-// values. Errors never show an invalid item, because it may be a secret:
+// parseHeaders parses pairs of the form name=value, separated by commas, with
+// percent-encoded values. Errors never show an invalid pair, because it may be a secret.
+// The format is defined at
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables
 func (r *reader) parseHeaders(v value) map[string]string {
 	all := map[string]string{}
@@ -86,7 +88,7 @@ func checkHeader(protocol, name, text string) error {
 		return errors.New("the name has characters that are not allowed in a header's name")
 	}
 	if protocol == protocolGRPC && strings.HasSuffix(strings.ToLower(name), "-bin") {
-		return nil // gRPC sends the value in base64
+		return nil // any value is allowed, because gRPC sends it in base64
 	}
 	if !httpguts.ValidHeaderFieldValue(text) {
 		return errors.New("the value has control characters, such as the end of a line")

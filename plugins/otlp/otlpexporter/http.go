@@ -20,11 +20,11 @@ import (
 
 const maxRedirects = 3
 
-// newHTTP returns a client for HTTP. The client encodes requests; the transport does
-// everything else.
+// newHTTP returns a client that sends by HTTP. OpenTelemetry's client encodes the
+// requests, and our transport does everything else.
 //
-// Each option overrides a variable that the client would read itself. Because the client
-// gets our HTTP client, it ignores its own timeout and TLS configuration.
+// Each option overrides a variable that OpenTelemetry's client would read itself. Because
+// it gets our http.Client, it ignores its own timeout and TLS configuration.
 func newHTTP(c settings) (connection, error) {
 	t := &transport{answers: answers{adviser: adviser{c}}}
 	if err := t.renew(nil); err != nil {
@@ -36,13 +36,13 @@ func newHTTP(c settings) (connection, error) {
 	if c.protocol == protocolJSON {
 		encoding = otlptracehttp.EncodingJSON
 	}
-	withoutQuery := *c.endpoint.url // see outgoing
+	withoutQuery := *c.endpoint.url // the transport adds the query, see outgoing
 	withoutQuery.RawQuery = ""
 	client := otlptracehttp.NewClient(
 		otlptracehttp.WithEndpointURL(withoutQuery.String()),
 		otlptracehttp.WithHeaders(headers),
 		otlptracehttp.WithEncoding(encoding),
-		otlptracehttp.WithCompression(otlptracehttp.NoCompression), // the transport compresses
+		otlptracehttp.WithCompression(otlptracehttp.NoCompression), // because the transport compresses
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),
 		otlptracehttp.WithTLSClientConfig(nil),
 		otlptracehttp.WithMaxRequestSize(0), // the host bounds batches
@@ -51,26 +51,28 @@ func newHTTP(c settings) (connection, error) {
 	return connection{client, func() error { t.base.Load().CloseIdleConnections(); return nil }}, nil
 }
 
-// transport compresses requests, and records each answer in the [call] of the request.
+// transport sends the requests of OpenTelemetry's client. It compresses them, and records
+// each answer in the [call] of the request.
 type transport struct {
 	answers answers
 
-	// base is replaced when the authorities' file changes.
+	// base makes the connections. It is replaced when the file with the trusted authorities
+	// changes.
 	base atomic.Pointer[baseTransport]
 }
 
 type baseTransport struct {
 	*http.Transport
-	authorities []byte // content of the authorities' file
+	authorities []byte // content of the file with the trusted authorities
 }
 
 var _ http.RoundTripper = (*transport)(nil)
 
-// RoundTrip sends a request. It returns the response with a buffered body of at most
-// maxAnswer bytes.
+// RoundTrip sends a request. It returns the response with a body of at most maxAnswer
+// bytes, which it has read already.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
-	c.answered, c.fault = false, nil // after a redirect, these fields have the values of the first answer
+	c.answered, c.fault = false, nil // after a redirect, they have the values of the previous request
 	defer func() { _ = req.Body.Close() }()
 	out, err := t.outgoing(c, req)
 	if err != nil {
@@ -82,10 +84,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := base.RoundTrip(out)
 	if err != nil {
 		if distrust(err) {
-			_ = t.renew(base) // for the next call; fails while the file is incomplete
+			_ = t.renew(base) // for the next call; fails while the operator is replacing the file
 		}
 		c.fault = err
-		return nil, err //nolint:wrapcheck // explain adds the context
+		return nil, err //nolint:wrapcheck // Export adds the context
 	}
 	c.setAnswer(t.answers.read(resp, req.ContentLength))
 	return resp, nil
@@ -95,7 +97,7 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	}))
-	if req.Response == nil { // this is no redirect: the client drops the query and may change the path's escapes
+	if req.Response == nil { // this is not a redirect; OpenTelemetry's client drops the query, and may change escapes in the path
 		out.URL = t.answers.settings.endpoint.url
 	}
 	out.Header = req.Header.Clone()
@@ -116,15 +118,15 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	return out, err
 }
 
-// gzipWriters pools writers, which take 800 KiB each. Level 1 costs a fifth of the CPU
-// time of the standard library's default.
+// gzipWriters is a pool, because each writer takes 800 KiB. Its level costs a fifth of
+// the CPU time of the standard library's default level.
 var gzipWriters = sync.Pool{New: func() any {
-	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails only for an unknown level
+	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // cannot fail, because the level is valid
 	return z
 }}
 
-// compressed returns the compressed body. The buffer must not be pooled, because
-// net/http may read it after the call.
+// compressed returns the compressed body in a new buffer. The buffer cannot come from a
+// pool, because net/http may still read it after the call.
 func compressed(body io.Reader) ([]byte, error) {
 	z := gzipWriters.Get().(*gzip.Writer)
 	defer gzipWriters.Put(z)
@@ -139,9 +141,9 @@ func compressed(body io.Reader) ([]byte, error) {
 	return to.Bytes(), nil
 }
 
-// checkRedirect follows a redirect only if it keeps the method and does not expose the
-// credentials to another host or without TLS. Otherwise the redirect response is the
-// answer.
+// checkRedirect allows a redirect only if it keeps the method POST, goes to the same
+// host, and does not leave TLS. Otherwise it returns an error that makes the redirect
+// itself the answer.
 func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error {
 	before := via[len(via)-1].URL
 	secure := req.URL.Scheme == "https" || req.URL.Scheme == "http" && before.Scheme == "http"
@@ -151,7 +153,7 @@ func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error 
 	return nil
 }
 
-// renew replaces the transport old if the authorities' file has changed.
+// renew replaces the transport old if the file with the trusted authorities has changed.
 func (t *transport) renew(old *baseTransport) error {
 	config, authorities, err := t.answers.settings.trust.config()
 	if err != nil || old != nil && bytes.Equal(authorities, old.authorities) {
@@ -162,12 +164,12 @@ func (t *transport) renew(old *baseTransport) error {
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,
-		ForceAttemptHTTP2:      true, // off by default with a TLSClientConfig
+		ForceAttemptHTTP2:      true, // net/http disables HTTP/2 by default if TLSClientConfig is set
 		MaxIdleConnsPerHost:    16,   // more than the host's concurrency
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 		WriteBufferSize:        writeBuffer,
-		// Pings detect dead HTTP/2 connections.
+		// Pings detect an HTTP/2 connection on which the other side no longer answers.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 		OnProxyConnectResponse: func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 			if resp.StatusCode == http.StatusOK {
@@ -182,6 +184,6 @@ func (t *transport) renew(old *baseTransport) error {
 	return nil
 }
 
-// writeBuffer is the size of a connection's write buffer, in bytes. A batch of the usual
-// size fits into it, and is sent by one system call.
+// writeBuffer is the size of a connection's write buffer, in bytes. A typical batch fits
+// into it, and is then sent by one system call.
 const writeBuffer = 1 << 20

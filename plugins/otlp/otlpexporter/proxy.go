@@ -8,11 +8,12 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// proxyOf returns the proxy for a URL, or nil.
+// proxyOf returns the address of the proxy through which a URL is reached, or nil if it
+// is reached directly.
 type proxyOf func(*url.URL) (*url.URL, error)
 
-// proxies reads the proxy variables by the rules of http.ProxyFromEnvironment. That
-// function is not used, because it would cache the first values.
+// proxies reads the proxy variables by the rules of http.ProxyFromEnvironment. It does
+// not call that function, because that would keep the first values for the whole process.
 func proxies(getenv func(string) string) proxyOf {
 	config := httpproxy.Config{
 		HTTPProxy:  cmp.Or(getenv("http_proxy"), getenv("HTTP_PROXY")),

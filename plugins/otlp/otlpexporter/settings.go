@@ -14,17 +14,18 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The variables of OpenTelemetry's specification:
-// https://opentelemetry.io/docs/specs/otel/protocol/exporter/
-// A variable with TRACES in its name overrides the variable without. An empty value
+// The environment variables of OpenTelemetry's specification
+// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). A variable with TRACES
+// in its name overrides the variable of the same name without TRACES. An empty value
 // counts as unset.
 const (
 	// EnvProtocol is http/protobuf (the default), http/json or grpc.
 	EnvProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	EnvTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-	// EnvEndpoint is the URL of the back end. HTTP appends /v1/traces.
+	// EnvEndpoint is the URL of the back end. The path /v1/traces is appended to it for
+	// HTTP.
 	EnvEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
-	// EnvTracesEndpoint is like EnvEndpoint, but HTTP appends nothing.
+	// EnvTracesEndpoint is like EnvEndpoint, but nothing is appended to it.
 	EnvTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	// EnvHeaders are name=value pairs, separated by commas. Values are percent-encoded.
 	EnvHeaders       = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -36,31 +37,32 @@ const (
 	// also ends before the host's deadline.
 	EnvTimeout       = "OTEL_EXPORTER_OTLP_TIMEOUT"
 	EnvTracesTimeout = "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"
-	// EnvCertificate is a PEM file with the trusted authorities, instead of the
-	// system's.
+	// EnvCertificate is the path of a PEM file with the authorities to trust, in place of
+	// the system's authorities.
 	EnvCertificate       = "OTEL_EXPORTER_OTLP_CERTIFICATE"
 	EnvTracesCertificate = "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"
-	// EnvClientCertificate and EnvClientKey are PEM files for mutual TLS. Set both or
-	// none.
+	// EnvClientCertificate and EnvClientKey are the paths of PEM files with the client's
+	// certificate and key, for mutual TLS. Set both or none.
 	EnvClientCertificate       = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
 	EnvTracesClientCertificate = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE"
 	EnvClientKey               = "OTEL_EXPORTER_OTLP_CLIENT_KEY"
 	EnvTracesClientKey         = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY"
-	// EnvInsecure disables TLS for gRPC endpoints without http:// or https:// if it is
-	// true; the default is false.
+	// EnvInsecure disables TLS if it is true; the default is false. It applies only to
+	// endpoints of gRPC without http:// or https://.
 	EnvInsecure       = "OTEL_EXPORTER_OTLP_INSECURE"
 	EnvTracesInsecure = "OTEL_EXPORTER_OTLP_TRACES_INSECURE"
 )
 
 const envPrefix = "OTEL_EXPORTER_OTLP_"
 
-// envExportTimeout is a variable of the host, for errors.
+// envExportTimeout is the host's variable for the deadline of a call. It is named in
+// errors.
 const envExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT"
 
 // EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env. It omits
-// variables of other signals, which may hold other credentials. New also reads the
-// proxy variables, SSL_CERT_FILE and SSL_CERT_DIR, which every plugin gets. The caller
-// owns the slice.
+// the variables for metrics and logs, which may hold other credentials. It also omits
+// SSL_CERT_FILE, SSL_CERT_DIR and the variables of proxies, which New reads, because
+// every plugin gets them. The caller owns the slice.
 func EnvPatterns() []string {
 	return []string{
 		"OTEL_EXPORTER_OTLP_TRACES_*", EnvProtocol, EnvEndpoint, EnvHeaders, EnvCompression, EnvTimeout,
@@ -83,7 +85,7 @@ const (
 type settings struct {
 	protocol    string
 	endpoint    endpoint
-	headers     map[string]string // names in lower case
+	headers     map[string]string // by name, in lower case
 	headersFrom string
 	gzip        bool
 	timeout     time.Duration
@@ -94,7 +96,7 @@ type settings struct {
 	log         *slog.Logger // may be nil
 }
 
-// document is the configuration of the plugin. This package uses a part of it.
+// document is the part of the plugin's configuration that this package decodes.
 type document struct {
 	Exporter struct {
 		Protocol          string            `yaml:"protocol"`
@@ -109,7 +111,8 @@ type document struct {
 	} `yaml:"exporter"`
 }
 
-// value is a setting's text and the name of its source.
+// value is the text of a setting, and the name of its source: a variable or a path in the
+// configuration. An empty text means that the setting is not set.
 type value struct{ text, from string }
 
 func (v value) set() bool { return v.text != "" }
@@ -130,9 +133,10 @@ func (r *reader) warn(path, text string) {
 	}
 }
 
-// choose returns the first value that is set, in this order: the variable for traces, the
-// general variable base, the configuration, and the default. It does not validate the other
-// values, because the general variable may be for another signal.
+// choose returns the first value that is set: of the variable with TRACES in its name, of
+// the variable base, of the configuration, or else otherwise. It ignores the remaining
+// values even if they are invalid, because the variable base may be meant for metrics or
+// logs.
 func (r *reader) choose(base, configured string, otherwise value) value {
 	suffix := strings.TrimPrefix(base, envPrefix)
 	for _, name := range []string{envPrefix + "TRACES_" + suffix, base} {
@@ -147,7 +151,8 @@ func (r *reader) choose(base, configured string, otherwise value) value {
 }
 
 // readSettings reads each setting from its variables. If they are not set, it uses the
-// configuration, and then d. Errors name the source.
+// configuration, and then d. It returns all errors joined, each with the name of the
+// variable or the path in the configuration.
 func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 	r := &reader{setup: s}
 	if err := s.DecodeConfig(&r.doc); err != nil {
@@ -189,7 +194,8 @@ func (r *reader) protocol(d Defaults) string {
 	return chosen.text
 }
 
-// insecure returns the setting with its source, if it is set.
+// insecure returns the setting "insecure" as "true", "false" or "", with its source. It
+// records an error for another value.
 func (r *reader) insecure() value {
 	configured := ""
 	if set := r.doc.Exporter.Insecure; set != nil {
@@ -217,7 +223,8 @@ func (r *reader) compression() bool {
 	return false
 }
 
-// timeout reads milliseconds from a variable, or a duration from the configuration.
+// timeout returns the timeout of a call and the name of its setting. A variable has a
+// number of milliseconds, and the configuration has a duration.
 func (r *reader) timeout() (time.Duration, string) {
 	const most = time.Hour
 	name := "exporter.timeout"
@@ -241,7 +248,7 @@ func (r *reader) timeout() (time.Duration, string) {
 	return d, name
 }
 
-// remark warns about settings that are valid but unusual.
+// remark warns about settings that are valid but probably a mistake.
 func (r *reader) remark(c settings, insecure value) {
 	e := c.endpoint
 	if insecure.set() && (c.protocol != protocolGRPC || e.schemed) {
@@ -273,7 +280,7 @@ func (r *reader) remark(c settings, insecure value) {
 	}
 }
 
-// announce logs the destination of spans.
+// announce logs the destination of the spans and the most important settings.
 func (c *settings) announce(log *slog.Logger) {
 	if log == nil {
 		return
@@ -284,7 +291,7 @@ func (c *settings) announce(log *slog.Logger) {
 	}
 	attrs := []any{
 		"endpoint", c.endpoint.shown, "from", c.endpoint.from, "protocol", c.protocol,
-		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // as text, because slog prints a duration as a number in JSON
+		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // as text, because slog would print the duration as a number
 	}
 	if len(c.headers) > 0 {
 		attrs = append(attrs, "headers", strings.Join(slices.Sorted(maps.Keys(c.headers)), " "))
@@ -295,8 +302,8 @@ func (c *settings) announce(log *slog.Logger) {
 	log.Info("spans are sent by OTLP", attrs...)
 }
 
-// via returns the proxy for the endpoint, without credentials, or "". gRPC uses the
-// proxy for HTTPS, with or without TLS.
+// via returns the address of the proxy for the endpoint, without credentials, or "" if
+// there is none. gRPC always uses the proxy for HTTPS, even without TLS.
 func (c *settings) via() string {
 	to := c.endpoint.url
 	if c.protocol == protocolGRPC {

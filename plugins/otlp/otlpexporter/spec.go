@@ -5,8 +5,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
-// Spec declares the plugin otlp. plugins/otlp is its executable, and an executable of
-// yours may have several plugins (pluginsdk.MainByName).
+// Spec declares the plugin "otlp". Its executable is in plugins/otlp. Another executable
+// can combine it with further plugins, by pluginsdk.MainByName.
 var Spec = pluginsdk.Spec{
 	Name:        "otlp",
 	Description: "sends spans by OTLP, over HTTP or gRPC, to a collector or a back end",

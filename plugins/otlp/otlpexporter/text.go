@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// maxText is the approximate bound on a back end's message in an error, in bytes.
+// maxText is the length, in bytes, to which plain cuts a text.
 const maxText = 300
 
-// plain returns s as a single short line without characters that affect a terminal.
+// plain returns s as a single line of at most about maxText bytes, in which control
+// characters are escaped. It is for texts of a back end in logs and errors.
 func plain(s string) string {
 	quoted := strconv.QuoteToGraphic(strings.Join(strings.Fields(s), " "))
 	text := unescaper.Replace(quoted[1 : len(quoted)-1])
@@ -18,18 +19,18 @@ func plain(s string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// unescaper removes the escapes that only quotes need.
+// unescaper replaces an escaped backslash or quote by the character itself.
 var unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
-// secrets holds texts that errors must not contain.
+// secrets holds texts that must not appear in logs and errors.
 type secrets struct{ texts []string }
 
-// minSecret is the length of the shortest secret, in bytes. To redact "1" would make every
-// text unreadable.
+// minSecret is the length, in bytes, of the shortest text that is redacted. To redact a
+// text such as "1" would make messages unreadable.
 const minSecret = 6
 
-// secretsOf returns the values of headers as secrets. For "Bearer abc" it also adds the
-// second word.
+// secretsOf returns the values of headers as secrets. For a value such as "Bearer abc" it
+// also adds the second word.
 func secretsOf(headers map[string]string) secrets {
 	var s secrets
 	for _, value := range headers {
@@ -43,8 +44,8 @@ func secretsOf(headers map[string]string) secrets {
 	return s
 }
 
-// redact replaces secrets in a back end's message, which may quote them. Call it before
-// the text is cut, because a cut secret is not recognised.
+// redact replaces secrets in a text of the back end, which may contain them. Call it
+// before the text is cut, because a part of a secret is not recognised.
 func (s secrets) redact(text string) string {
 	for _, secret := range s.texts {
 		text = strings.ReplaceAll(text, secret, "<redacted>")
