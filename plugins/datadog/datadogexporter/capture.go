@@ -16,6 +16,9 @@ import (
 // statistics until the encoder takes them, and passes other requests to the agent. It is
 // safe for concurrent use.
 type capture struct {
+	// changed receives a value when chunks have left the tracer. Its capacity is 1.
+	changed chan struct{}
+
 	mu       sync.Mutex
 	serves   *native // the exporter for which the tracer runs
 	payloads []payload
@@ -54,19 +57,19 @@ func (c *capture) take() (payloads []payload, filteredSpans int, readErr error) 
 	return payloads, filteredSpans, readErr
 }
 
-var _ http.RoundTripper = (*encoder)(nil)
+var _ http.RoundTripper = (*capture)(nil)
 
 // RoundTrip answers the tracer in place of the agent. It keeps payloads of traces and
 // statistics, and answers them with the agent's last sampling rates. It discards requests
 // to other hosts, and telemetry unless the operator has enabled it. It passes other
 // requests to the agent.
-func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
-	e.mu.Lock()
-	n := e.serves
-	e.mu.Unlock()
+func (c *capture) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	n := c.serves
+	c.mu.Unlock()
 	switch path := req.URL.Path; {
 	case strings.HasSuffix(path, tracesPath), strings.HasSuffix(path, statsPath):
-		if err := e.keep(req); err != nil {
+		if err := c.keep(req); err != nil {
 			return nil, err
 		}
 		return answer(req, http.StatusOK, *n.rates.Load()), nil
@@ -84,7 +87,7 @@ func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 const tracersAgent = "agent.invalid:8126"
 
 // keep stores a payload that the tracer sends.
-func (e *encoder) keep(req *http.Request) error {
+func (c *capture) keep(req *http.Request) error {
 	defer func() { _ = req.Body.Close() }()
 	var body bytes.Buffer
 	body.Grow(int(max(0, req.ContentLength)) + bytes.MinRead)
@@ -101,20 +104,22 @@ func (e *encoder) keep(req *http.Request) error {
 		}
 		readErr = p.read()
 	}
-	e.mu.Lock()
-	e.payloads = append(e.payloads, p)
-	e.chunks += chunks
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.payloads = append(c.payloads, p)
 	if readErr != nil {
-		e.readErr = readErr
+		c.readErr = readErr
 	}
-	e.mu.Unlock()
-	e.changed()
+	c.addChunks(chunks)
 	return nil
 }
 
-func (e *encoder) changed() {
+// addChunks adds to the number of chunks that have left the tracer, and signals the change.
+// The caller holds mu.
+func (c *capture) addChunks(n int) {
+	c.chunks += n
 	select {
-	case e.captured <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default: // the channel already has a value
 	}
 }
@@ -131,7 +136,7 @@ func answer(req *http.Request, status int, body []byte) *http.Response {
 // has dropped but does not report in a payload.
 type health struct {
 	statsd.NoOpClientDirect
-	encoder *encoder
+	capture *capture
 }
 
 var _ tracer.StatsdClient = (*health)(nil)
@@ -156,15 +161,14 @@ func (h *health) Count(name string, value int64, tags []string, _ float64) error
 	if len(tags) == 0 || tags[0] != tagFiltered && tags[0] != tagEncoding && tags[0] != tagQueueFull {
 		return nil
 	}
-	e := h.encoder
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	c := h.capture
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case name == metricTracesDropped:
-		e.chunks += int(value)
-		e.changed()
+		c.addChunks(int(value))
 	case name == metricSpansDropped && tags[0] == tagFiltered:
-		e.filteredSpans += int(value)
+		c.filteredSpans += int(value)
 	}
 	return nil
 }
