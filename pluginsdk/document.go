@@ -113,7 +113,7 @@ func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 		}
 	}
 	if root.Kind != yaml.MappingNode {
-		return root // Decode reports the error
+		return root // yamlfile.Decode reports the error
 	}
 	part := *root
 	part.Content = nil

@@ -61,7 +61,7 @@ type logHandler struct {
 
 var _ slog.Handler = (*logHandler)(nil)
 
-// Handle writes the record with safe keys.
+// Handle writes the record, with safe keys for its attributes.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h.grouped {
 		return h.Handler.Handle(ctx, r)

@@ -28,7 +28,7 @@ func processEnd(pid int) (await func()) {
 			return
 		}
 		_ = conn.Read(func(fd uintptr) (ended bool) {
-			look := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // no descriptor is that large
+			look := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor always fits into int32
 			n, err := unix.Poll(look, 0)
 			for err == unix.EINTR {
 				n, err = unix.Poll(look, 0)

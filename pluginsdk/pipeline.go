@@ -21,13 +21,6 @@ type pipeline struct {
 	exporter Exporter
 }
 
-// stage is a processor, with the name under which the host counts the spans that it
-// drops.
-type stage struct {
-	name      string
-	processor Processor
-}
-
 // run passes the batch to each processor and then to the exporter. It stops at the first
 // error, or when no span is left. It returns the numbers of dropped spans as trailing
 // metadata for the host, with an element for each processor.

@@ -14,11 +14,11 @@ import (
 
 // Bounds of the time that the end of a plugin may take. A host may kill the plugin earlier.
 const (
-	// drainTimeout is the bound after SIGTERM. It is long enough for one Export call with
-	// the host's default deadline.
+	// drainTimeout bounds the end of a plugin after SIGTERM. It is long enough for one
+	// Export call with the host's default deadline.
 	drainTimeout = 10 * time.Second
-	// orphanTimeout is the bound after the end of the host. A plugin must end within two
-	// seconds after its host.
+	// orphanTimeout bounds the end of a plugin after the end of its host. A plugin must have
+	// ended two seconds after its host.
 	orphanTimeout = time.Second
 )
 

@@ -90,7 +90,8 @@ func kindOf(spec Spec) pluginv1.Kind {
 	return pluginv1.Kind_KIND_EXPORTER
 }
 
-// Configure runs the constructors, once.
+// Configure runs the constructors of the processors and the exporter. A second call
+// returns an error.
 func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)

@@ -24,7 +24,7 @@ type socket struct {
 func listen(dir string) (*socket, error) {
 	s := &socket{}
 	if dir == "" {
-		folder, err := os.MkdirTemp("", "servetrace-plugin-") // mode 0700
+		folder, err := os.MkdirTemp("", "servetrace-plugin-") // MkdirTemp sets mode 0700
 		if err != nil {
 			return nil, fmt.Errorf("make a folder for the socket: %w", err)
 		}

@@ -24,10 +24,10 @@ type Spec struct {
 	// Description is one line about the plugin, which --help and hosts show. It may be
 	// empty.
 	Description string
-	// Env lists the environment variables that the plugin reads. A host starts it with a
-	// small environment and grants only the variables named here. An entry is a name
-	// ("DD_SITE"), or a prefix of three characters or more that ends in an underscore, and a
-	// star ("DD_*"). Nil means none.
+	// Env lists the environment variables that the plugin reads. A host sends only these
+	// variables, beside a few that every plugin gets (PATH, HOME and the like). An entry is
+	// a name ("DD_SITE"), or a prefix and a star ("DD_*"). A prefix has three characters or
+	// more and ends in an underscore. Nil means none.
 	Env []string
 	// EnvAtStart makes the host start the process with the variables of Env, for a library
 	// that reads them before main runs. The host then starts the plugin twice: once to ask
@@ -83,7 +83,7 @@ type Setup struct {
 	// there is none. Read it with DecodeConfig, because the SDK refuses a document that no
 	// constructor decodes.
 	Config []byte
-	// Context describes the origin of the spans.
+	// Context describes the program from which the spans come.
 	Context StaticContext
 	// Stdout is for the plugin's output. The host copies it to its own standard output, line
 	// by line. Write blocks while the reader of that output is slow, and fails when the

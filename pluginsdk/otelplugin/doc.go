@@ -57,8 +57,8 @@
 //     of OTLP. Processors may keep the decoded spans, which are copies.
 //  2. OnStart of all processors is called, in order. The span shows its final id,
 //     attributes, events, links, status and name. Its end time is zero, and it is
-//     recording. Writes have the same effect as in the service, where the recorded
-//     values came later; see below.
+//     recording. Writes have about the effect that they would have in the service, where
+//     OnStart comes before the recorded values; see below.
 //  3. Under [Processors], everything that OnStart has added becomes an edit of the batch.
 //  4. OnEnd of all processors is called, in order, with the resulting span. From then on,
 //     writes to the span of OnStart do nothing.
@@ -114,8 +114,8 @@
 //
 // This is not guaranteed:
 //
-//   - A batch processor wrapped in another processor may have a queue of less than 256
-//     spans, which silently drops the rest.
+//   - A batch processor inside of another processor may have a queue for less than 256
+//     spans, which silently drops further spans.
 //   - Spans count as delivered if a processor ignores errors, or filters spans before a
 //     batch processor.
 //   - If the plugin's author sets an error handler after the first constructor of this

@@ -34,13 +34,13 @@ func Exporter(construct func(context.Context, pluginsdk.Setup) (sdktrace.SpanExp
 		if exporter == nil {
 			return nil, errors.New("constructor returned neither a span exporter nor an error")
 		}
-		return &spanExporter{exporter, newTurn()}, nil
+		return &spanExporter{exporter, newCtxMutex()}, nil
 	}
 }
 
 type spanExporter struct {
 	exporter sdktrace.SpanExporter
-	turn     turn
+	mutex    ctxMutex
 }
 
 var _ pluginsdk.Flusher = (*spanExporter)(nil)
@@ -52,7 +52,7 @@ func (e *spanExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	if err != nil || len(spans) == 0 {
 		return err
 	}
-	return e.turn.do(ctx, func() error { return answer(e.exporter.ExportSpans(ctx, spans)) })
+	return e.mutex.do(ctx, func() error { return answer(e.exporter.ExportSpans(ctx, spans)) })
 }
 
 func (e *spanExporter) Flush(ctx context.Context) error {
@@ -60,7 +60,7 @@ func (e *spanExporter) Flush(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	return e.turn.do(ctx, func() error { return flusher.ForceFlush(ctx) })
+	return e.mutex.do(ctx, func() error { return flusher.ForceFlush(ctx) })
 }
 
 // Shutdown does not wait for the mutex, because it may have to end a running call of
@@ -118,18 +118,18 @@ func (e clientExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 
 func (e clientExporter) Shutdown(ctx context.Context) error { return e.client.Stop(ctx) }
 
-// turn is a mutex whose callers wait only until their context ends.
-type turn chan struct{}
+// ctxMutex is a mutex. A caller waits for it only until its context ends.
+type ctxMutex chan struct{}
 
-func newTurn() turn { return make(turn, 1) }
+func newCtxMutex() ctxMutex { return make(ctxMutex, 1) }
 
-func (t turn) do(ctx context.Context, f func() error) error {
+func (m ctxMutex) do(ctx context.Context, f func() error) error {
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-t }()
+	defer func() { <-m }()
 	if ctx.Err() != nil { // select chooses at random if both cases are ready
 		return context.Cause(ctx)
 	}

@@ -113,7 +113,7 @@ func (l *listener) open() {
 	l.opened = true
 }
 
-// take returns the errors since the last call and removes them.
+// take removes and returns the errors that were collected so far.
 func (l *listener) take() []error {
 	handler.mu.Lock()
 	defer handler.mu.Unlock()

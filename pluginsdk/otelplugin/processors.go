@@ -49,7 +49,7 @@ func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 	if len(p.all) == 0 {
 		return nil
 	}
-	return p.turn.do(ctx, func() error {
+	return p.mutex.do(ctx, func() error {
 		return p.batch(ctx, b, func(live *liveSpan, s pluginsdk.Span) { live.writeTo(s) }, func(_ int, err error) error {
 			if rejected, message, ok := partial(err); ok {
 				p.log.Warn("a span processor reported a partial success", "rejected", rejected, "message", message)
@@ -94,7 +94,7 @@ type pipeline struct{ *replayer }
 var _ pluginsdk.Flusher = pipeline{}
 
 func (p pipeline) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	return p.turn.do(ctx, func() error {
+	return p.mutex.do(ctx, func() error {
 		var result tally
 		if err := p.batch(ctx, b, nil, result.add); err != nil {
 			return err
@@ -105,7 +105,7 @@ func (p pipeline) Export(ctx context.Context, b *pluginsdk.Batch) error {
 
 // Flush waits until no batch is replayed, so that it does not take the errors of a batch.
 func (p pipeline) Flush(ctx context.Context) error {
-	return p.turn.do(ctx, func() error {
+	return p.mutex.do(ctx, func() error {
 		var errs []error
 		for i, processor := range p.all {
 			if err := processor.ForceFlush(ctx); err != nil {

@@ -20,10 +20,10 @@ type replayer struct {
 	all []sdktrace.SpanProcessor
 	// chunkSize is the number of spans after which all span processors are flushed.
 	chunkSize int
-	turn      turn
+	mutex     ctxMutex
 	log       *slog.Logger
 	heard     *listener
-	// unflushed reports that queues of the span processors may hold replayed spans. turn
+	// unflushed reports that queues of the span processors may hold replayed spans. mutex
 	// guards it.
 	unflushed bool
 }
@@ -39,7 +39,7 @@ func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.
 		return nil, err
 	}
 	log := cmp.Or(s.Log, slog.New(slog.DiscardHandler))
-	r := &replayer{all: all, chunkSize: chunkSizeFor(all), turn: newTurn(), log: log, heard: listen(log)}
+	r := &replayer{all: all, chunkSize: chunkSizeFor(all), mutex: newCtxMutex(), log: log, heard: listen(log)}
 	isNil := func(processor sdktrace.SpanProcessor) bool { return processor == nil }
 	if i := slices.IndexFunc(all, isNil); i >= 0 {
 		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // the other processors must be shut down, because they may have goroutines

@@ -65,10 +65,10 @@ func (p *inner) CloseStdin() { _ = p.hostStdin.Close() }
 // Kill ends the plugin like SIGTERM, because a goroutine cannot be killed.
 func (p *inner) Kill(string) { p.quit() }
 
-// Done is closed when the plugin has ended.
+// Done returns a channel that is closed when the plugin has ended.
 func (p *inner) Done() <-chan struct{} { return p.ended }
 
-// PID returns 0.
+// PID returns 0, because the plugin has no process of its own.
 func (p *inner) PID() int { return 0 }
 
 // tapped returns a constructor of the same exporter, which also adds each batch to exported.

@@ -52,7 +52,7 @@ type runner interface {
 	CloseStdin()
 	// Kill ends the plugin at once. why is for the log.
 	Kill(why string)
-	// Done is closed when the plugin has ended.
+	// Done returns a channel that is closed when the plugin has ended.
 	Done() <-chan struct{}
 	// PID returns the id of the plugin's process, or 0 for a plugin in this process.
 	PID() int

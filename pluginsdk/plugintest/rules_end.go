@@ -102,7 +102,7 @@ func checkHostDeath(t *trial) {
 	defer calls.Wait()
 	defer cancel()
 	for range n {
-		calls.Go(func() { // ends with the connection
+		calls.Go(func() { // this goroutine ends with the connection
 			_, err := p.session.export(ctx, t.batch(50))
 			first <- err
 			for err == nil && ctx.Err() == nil {

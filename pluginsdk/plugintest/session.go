@@ -320,7 +320,7 @@ func (s *session) mustExport(ctx context.Context, b batch) (Answer, error) {
 // callEvents records what gRPC reports about one call of Export.
 type callEvents struct {
 	answered atomic.Bool // the plugin has sent a status, so an error is not about the connection
-	sent     func()      // see batch.sent
+	sent     func()      // called when the request has been written; may be nil
 }
 
 type eventsKey struct{}
@@ -329,7 +329,7 @@ type callObserver struct{}
 
 var _ stats.Handler = callObserver{}
 
-// TagRPC returns ctx.
+// TagRPC returns ctx unchanged.
 func (callObserver) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC is called by gRPC for each event of a call. It records that the request was
@@ -349,7 +349,7 @@ func (callObserver) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	}
 }
 
-// TagConn returns ctx.
+// TagConn returns ctx unchanged.
 func (callObserver) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn does nothing.

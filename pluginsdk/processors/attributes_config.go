@@ -18,7 +18,8 @@ type AttributesConfig struct {
 	// Name is the processor's name in the delivery accounting, in which the host counts
 	// dropped spans. Empty means "attributes".
 	Name string `yaml:"name"`
-	// Actions are applied in this order. At least one is required.
+	// Actions are the edits, in the order in which they are applied. At least one is
+	// required.
 	Actions []AttributeAction `yaml:"actions"`
 	// Salt is a secret key for the action "hash", which then computes an HMAC-SHA-256. If it
 	// is empty, the hash is a plain SHA-256, as in the Collector. Then anyone can find a
@@ -60,7 +61,7 @@ type AttributeAction struct {
 	On string `yaml:"on"`
 }
 
-// Validate returns all errors joined, each a [*pluginsdk.ConfigError].
+// Validate returns all errors in the fields, joined, each a [*pluginsdk.ConfigError].
 func (c AttributesConfig) Validate() error {
 	_, err := c.compile()
 	return err

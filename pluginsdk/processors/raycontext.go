@@ -36,7 +36,7 @@ type RayContextConfig struct {
 	Name string `yaml:"name"`
 }
 
-// Validate checks the name.
+// Validate returns a [*pluginsdk.ConfigError] if Name is invalid.
 func (c RayContextConfig) Validate() error {
 	var f faults
 	f.checkName(c.Name)

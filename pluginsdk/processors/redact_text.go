@@ -47,9 +47,9 @@ var patterns = append(tokenPatterns(), []pattern{
 	{rule: "bearer", sign: " ", least: 10, valid: isBasic, re: regexp.MustCompile(`(?i)\bbasic +([a-z0-9+/]{4,}={0,2})`)},
 	{rule: "token", sign: "eyJ", re: regexp.MustCompile(`(?:^|[^A-Za-z0-9])(eyJ[\w-]{4,}\.[\w-]*(?:\.[\w-]*)+)`)},
 	{rule: "token", sign: "hooks.slack.com/", re: regexp.MustCompile(`hooks\.slack\.com/(?:services|workflows|triggers)/([\w/-]{8,})`)},
-	{rule: "token", sign: "/webhooks/", re: regexp.MustCompile(`/webhooks/(\d+/[\w-]{16,})`)},            // Discord
-	{rule: "token", sign: "/webhook", re: regexp.MustCompile(`/webhook(?:b2)?/([\w-]{8,}@[\w/-]{16,})`)}, // Teams
-	{rule: "token", sign: "/bot", re: regexp.MustCompile(`/bot(\d{6,}:[\w-]{20,})`)},                     // Telegram
+	{rule: "token", sign: "/webhooks/", re: regexp.MustCompile(`/webhooks/(\d+/[\w-]{16,})`)},            // webhooks of Discord
+	{rule: "token", sign: "/webhook", re: regexp.MustCompile(`/webhook(?:b2)?/([\w-]{8,}@[\w/-]{16,})`)}, // webhooks of Microsoft Teams
+	{rule: "token", sign: "/bot", re: regexp.MustCompile(`/bot(\d{6,}:[\w-]{20,})`)},                     // bots of Telegram
 	{rule: "assignment", chars: "=:", re: headers},
 	{rule: "assignment", chars: "=:", named: true, re: regexp.MustCompile(`([A-Za-z_][\w.\[\]-]*)(?:["']?\s{0,4}(?::=|=>|=)\s{0,4}|["']\s{0,4}:\s{0,4}|:\s{1,4})`)},
 	{rule: "email", sign: "@", whole: true, re: regexp.MustCompile(`[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,}`)},

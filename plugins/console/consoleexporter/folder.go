@@ -69,8 +69,9 @@ func (f spanFile) Write(span []byte) (int, error) {
 	return 0, err
 }
 
-// takeBack removes the last n written bytes if they are the last bytes of the file.
-// Another process, such as this plugin's predecessor, may write to the file, too.
+// takeBack removes the n bytes that were written last. It returns an error if they are
+// not at the end of the file, because another process, such as the previous process of
+// this plugin, may have written after them.
 func (f spanFile) takeBack(n int64) error {
 	end, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -86,7 +87,8 @@ func (f spanFile) takeBack(n int64) error {
 	return f.Truncate(end - n)
 }
 
-// file opens a file for appending, once per batch.
+// file returns the file with this name. It opens the file for appending, unless the batch
+// has opened it already.
 func (f *files) file(name string) (io.Writer, error) {
 	if file, open := f.byName[name]; open {
 		return file, nil

@@ -178,8 +178,8 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 			r.attributes = append(r.attributes, attribute.String(key, value))
 		}
 	}
-	// DD_SERVICE_MAPPING is applied here, because dd-trace-go does not apply it to spans of
-	// its OpenTelemetry tracer.
+	// new names by old names, from DD_SERVICE_MAPPING is applied here, because dd-trace-go
+	// does not apply it to spans of its OpenTelemetry tracer.
 	r.service = cmp.Or(b.serviceNames.renamed[r.service], r.service)
 	r.attributes = appendScope(r.attributes, from.scope)
 	b.shared[from] = r

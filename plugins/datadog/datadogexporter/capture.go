@@ -150,7 +150,7 @@ const (
 	tagQueueFull        = "reason:queue_full"
 )
 
-// Incr counts an event.
+// Incr adds 1 to a metric, as Count does.
 func (h *health) Incr(name string, tags []string, rate float64) error {
 	return h.Count(name, 1, tags, rate)
 }

@@ -25,7 +25,7 @@ type encoder struct {
 	busy   chan struct{}
 	owner  *native // the exporter for which the tracer runs; nil if the tracer is stopped
 	bridge *bridge
-	env    string // environment of the tracer's statistics
+	env    string // the environment (DD_ENV) of all statistics of the tracer
 	// carriedTraces and carriedSpans are the numbers of dropped traces and spans that no
 	// payload has reported to the agent yet.
 	carriedTraces, carriedSpans int

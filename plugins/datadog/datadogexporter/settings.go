@@ -29,7 +29,8 @@ const (
 	modeAgent = "agent"
 )
 
-// Datadog's variables that this package reads. dd-trace-go reads other variables, too.
+// Environment variables of Datadog that this package reads. dd-trace-go itself reads
+// more.
 const (
 	envAgentURL       = "DD_TRACE_AGENT_URL"
 	envAgentHost      = "DD_AGENT_HOST"
@@ -114,7 +115,7 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 type settings struct {
 	agent        *agent
 	serviceNames serviceNames
-	env, version string // DD_ENV and DD_VERSION
+	env, version string // values of DD_ENV and DD_VERSION
 	// agentStatistics reports that the agent computes the statistics of requests and errors,
 	// and not dd-trace-go.
 	agentStatistics bool

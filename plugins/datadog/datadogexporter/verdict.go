@@ -95,7 +95,7 @@ func (c outerContext) SamplingDecision() uint32 {
 	return drop
 }
 
-// Priority returns the priority, or nil if the tracer decides.
+// Priority returns the sampling priority, or nil if the tracer decides.
 func (c outerContext) Priority() *float64 {
 	if c.priority == nil {
 		return nil

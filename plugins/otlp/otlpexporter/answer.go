@@ -156,7 +156,7 @@ func (a *answers) warnNotOTLP(r reply, server string, why error) {
 		return
 	}
 	a.warned.Do(func() {
-		const most = 60 // bytes of the body
+		const most = 60 // length in bytes to which the body is cut
 		a.settings.log.Warn("the back end's answer is not OTLP: batches count as delivered, and rejected spans in the answer are not counted; check that the endpoint is a receiver of OTLP",
 			"endpoint", server, "status", plain(r.Status), "error", plain(why.Error()), "body", plain(a.settings.secrets.redact(string(r.body[:min(most, len(r.body))]))))
 	})

@@ -17,8 +17,8 @@ type adviser struct{ settings settings }
 // fault describes one reason for which a call gets no answer, with advice for the
 // operator.
 type fault struct {
-	// in lists parts of error texts. The fault applies to an error whose text contains one
-	// of them. gRPC keeps only the text of a network error, so there is no type to test.
+	// in lists parts of error texts. The fault applies to an error with a text that contains
+	// one of them. gRPC keeps only the text of a network error, so there is no type to test.
 	// Tests check that the texts still occur.
 	in []string
 	// say is the description and the advice. It follows after the name of the endpoint. In

@@ -137,7 +137,7 @@ type renewing struct {
 	trust trust
 }
 
-// ClientHandshake reads the files and performs the handshake.
+// ClientHandshake reads the certificate files and performs the TLS handshake.
 func (r *renewing) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	config, _, err := r.trust.config()
 	if err != nil {

@@ -45,7 +45,7 @@ func newHTTP(c settings) (connection, error) {
 		otlptracehttp.WithCompression(otlptracehttp.NoCompression), // because the transport compresses
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),
 		otlptracehttp.WithTLSClientConfig(nil),
-		otlptracehttp.WithMaxRequestSize(0), // the host bounds batches
+		otlptracehttp.WithMaxRequestSize(0), // no limit, because the host already bounds the size of batches
 		otlptracehttp.WithHTTPClient(&http.Client{Transport: t, CheckRedirect: t.checkRedirect}),
 	)
 	return connection{client, func() error { t.base.Load().CloseIdleConnections(); return nil }}, nil
@@ -165,7 +165,7 @@ func (t *transport) renew(old *baseTransport) error {
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true, // net/http disables HTTP/2 by default if TLSClientConfig is set
-		MaxIdleConnsPerHost:    16,   // more than the host's concurrency
+		MaxIdleConnsPerHost:    16,   // more than the host's number of concurrent calls
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 		WriteBufferSize:        writeBuffer,

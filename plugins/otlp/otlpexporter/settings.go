@@ -27,7 +27,8 @@ const (
 	EnvEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	// EnvTracesEndpoint is like EnvEndpoint, but nothing is appended to it.
 	EnvTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	// EnvHeaders are name=value pairs, separated by commas. Values are percent-encoded.
+	// EnvHeaders has headers for each call: name=value pairs, separated by commas, with
+	// percent-encoded values.
 	EnvHeaders       = "OTEL_EXPORTER_OTLP_HEADERS"
 	EnvTracesHeaders = "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
 	// EnvCompression is none (the default) or gzip.
@@ -93,7 +94,7 @@ type settings struct {
 	trust       trust
 	proxy       proxyOf
 	secrets     secrets
-	log         *slog.Logger // may be nil
+	log         *slog.Logger // the plugin's log; may be nil
 }
 
 // document is the part of the plugin's configuration that this package decodes.
