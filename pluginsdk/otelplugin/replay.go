@@ -23,8 +23,8 @@ type replayer struct {
 	mutex     ctxMutex
 	log       *slog.Logger
 	heard     *listener
-	// unflushed reports that queues of the span processors may hold replayed spans. mutex
-	// guards it.
+	// unflushed reports that queues of the span processors may hold replayed spans. The
+	// field mutex guards it.
 	unflushed bool
 }
 

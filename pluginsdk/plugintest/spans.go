@@ -20,7 +20,7 @@ import (
 type batch struct {
 	request *coltracepb.ExportTraceServiceRequest
 	raw     []byte   // encoded request that is sent in place of request; nil if request is sent
-	ids     []string // ids of its spans, as hexadecimal digits
+	ids     []string // ids of the spans in request, as hexadecimal digits
 	// id and attempt are the metadata of the same names. If id is empty, neither is sent.
 	id      string
 	attempt int

@@ -121,8 +121,8 @@ type naming struct {
 	hostPID int
 }
 
-// file returns the name of a span's file without its ending: replica_APP_DEPLOYMENT_ID
-// for a span inside of a replica, proxy_NODE for another span of a request, and
+// file returns the name of a span's file. The name begins with replica_APP_DEPLOYMENT_ID
+// for a span inside of a replica, with proxy_NODE for another span of a request, and with
 // SERVICE_INSTANCE for any other span.
 func (n naming) file(span pluginsdk.Span) string {
 	if id := text(span.Attribute(semconv.ServeReplicaID)); id != "" {

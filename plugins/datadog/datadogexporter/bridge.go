@@ -44,7 +44,7 @@ type shared struct {
 // serviceNames has the service name for spans without one, and new names for services.
 type serviceNames struct {
 	service string
-	renamed map[string]string // DD_SERVICE_MAPPING
+	renamed map[string]string // new names by old names, from DD_SERVICE_MAPPING
 }
 
 // openSpan is a span that was started in the tracer and must still be ended there.
@@ -178,8 +178,8 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 			r.attributes = append(r.attributes, attribute.String(key, value))
 		}
 	}
-	// new names by old names, from DD_SERVICE_MAPPING is applied here, because dd-trace-go
-	// does not apply it to spans of its OpenTelemetry tracer.
+	// DD_SERVICE_MAPPING is applied here, because dd-trace-go does not apply it to spans of
+	// its OpenTelemetry tracer.
 	r.service = cmp.Or(b.serviceNames.renamed[r.service], r.service)
 	r.attributes = appendScope(r.attributes, from.scope)
 	b.shared[from] = r

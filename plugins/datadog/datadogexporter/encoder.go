@@ -94,8 +94,8 @@ func (e *encoder) encode(ctx context.Context, n *native, b *pluginsdk.Batch) (*d
 	return d, nil
 }
 
-// encodeUnits passes at most maxChunks units to the tracer, and adds the resulting
-// payloads and counts to d.
+// encodeUnits passes units, each of which becomes a chunk, to the tracer. There must be
+// at most maxChunks units. It adds the resulting payloads and numbers of spans to d.
 func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 	e.capture.resetChunks()
 	barrier := startBarrier()

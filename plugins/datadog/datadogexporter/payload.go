@@ -124,8 +124,8 @@ func readMap(b []byte, value func(key, b []byte) ([]byte, error)) ([]byte, error
 	return b, err
 }
 
-// withoutBarrier returns the payload without the chunk of the barrier, which is always
-// the last. The result may have no chunks.
+// withoutBarrier returns the payload without the chunk that has the span of startBarrier.
+// That chunk is always the last. The result may have no chunks.
 func (p payload) withoutBarrier() payload {
 	last := len(p.chunks) - 1
 	switch {
@@ -161,8 +161,8 @@ func (p payload) halves() (a, b payload) {
 	return a, b
 }
 
-// kept returns the number of spans in the payload that Datadog keeps. The barrier does
-// not count.
+// kept returns the number of spans in the payload that Datadog keeps. The span of
+// startBarrier does not count.
 func (p payload) kept() int {
 	sum := 0
 	for _, c := range p.chunks {

@@ -16,7 +16,7 @@ type verdicts struct {
 	recent, older map[trace.TraceID]int8 // priorities by trace id; when recent is full, it becomes older
 }
 
-// maxRecent is the largest number of traces in each of the two maps.
+// maxRecent is the largest number of traces in each map of verdicts.
 const maxRecent = 16_384
 
 func (v *verdicts) remember(id trace.TraceID, priority int) {
