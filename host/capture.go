@@ -13,6 +13,7 @@ import (
 // Errors of OpenCapture.
 var (
 	ErrNoPlugin     = errors.New("there is no such plugin")
+	ErrManyPlugins  = errors.New("the list has several plugins")
 	ErrManyCaptures = errors.New("the plugin has four captures already")
 )
 
@@ -43,8 +44,8 @@ func (c *Capture) Close() (missed uint64) { return c.tap.Close() }
 
 // OpenCapture copies each batch that a plugin of h's list gets from now on. The batches
 // of an exporter are the results of its processors. An empty name means the only plugin.
-// The caller must call Close. The error wraps [ErrNoPlugin] or [ErrManyCaptures]. Safe
-// for concurrent use.
+// The caller must call Close. The error wraps [ErrNoPlugin], [ErrManyPlugins] or
+// [ErrManyCaptures]. Safe for concurrent use.
 func OpenCapture(h *Host, plugin string) (*Capture, error) {
 	list := h.listed()
 	var names []string
@@ -56,7 +57,7 @@ func OpenCapture(h *Host, plugin string) (*Capture, error) {
 	case plugin == "" && len(list) == 1:
 		at = 0
 	case plugin == "" && len(list) > 1:
-		return nil, fmt.Errorf("%w: name one of %s", ErrNoPlugin, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%w: name one of %s", ErrManyPlugins, strings.Join(names, ", "))
 	case at < 0:
 		return nil, fmt.Errorf("%w: %q; the plugins are %s", ErrNoPlugin, plugin, strings.Join(names, ", "))
 	}

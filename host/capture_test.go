@@ -83,12 +83,15 @@ func TestCaptureOfNoPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{
-		"c": `there is no such plugin: "c"; the plugins are a, b`,
-		"":  "there is no such plugin: name one of a, b",
+	for name, want := range map[string]struct {
+		is   error
+		text string
+	}{
+		"c": {host.ErrNoPlugin, `there is no such plugin: "c"; the plugins are a, b`},
+		"":  {host.ErrManyPlugins, "the list has several plugins: name one of a, b"},
 	} {
-		if _, err := host.OpenCapture(h, name); !errors.Is(err, host.ErrNoPlugin) || err.Error() != want {
-			t.Errorf("OpenCapture(%q): %v, want %s", name, err, want)
+		if _, err := host.OpenCapture(h, name); !errors.Is(err, want.is) || err.Error() != want.text {
+			t.Errorf("OpenCapture(%q): %v, want %s", name, err, want.text)
 		}
 	}
 	for range 4 {

@@ -127,7 +127,7 @@ func check(s settings, path string, environ []string) (checked, error) {
 	}
 	is.Settings = file.Settings()
 	is.refer(cfg.Host)
-	is.unread = slices.DeleteFunc(variables.Unread(environ, readSettings, cfg.Host.PluginEnv), func(v variables.Variable) bool {
+	is.unread = slices.DeleteFunc(variables.Unread(without(environ, pythonSettings), readSettings, cfg.Host.PluginEnv), func(v variables.Variable) bool {
 		refers := func(r reference) bool { return r.Reference == "${env:"+v.Name+"}" }
 		return slices.ContainsFunc(is.References, refers)
 	})

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -40,18 +39,23 @@ func (b *goBuild) aside() string { return filepath.Join(filepath.Dir(b.file), ".
 
 func (b *goBuild) before() string { return filepath.Join(b.aside(), filepath.Base(b.file)) }
 
-// run builds the package. A rename puts the file in its place, so that a service never
-// sees half of it. The flag -w omits debugging data, which halves the time of the linker.
+// run builds the package. The flag -w omits debugging data, which halves the time of the
+// linker.
 func (b *goBuild) run(ctx context.Context) error {
 	b.seen = b.look()
 	partial := b.before() + ".new"
 	if text, err := b.command(ctx, "build", "-buildvcs=false", "-ldflags=-w", "-o", partial, "."); err != nil {
 		return fmt.Errorf("the build has failed: %w\n%s", err, text)
 	}
+	return b.replace(partial)
+}
+
+// replace puts a new build in the place of the file, and keeps the previous build. One
+// rename does so, and a service always finds a complete file.
+func (b *goBuild) replace(partial string) error {
 	if b.built {
-		if err := os.Rename(b.file, b.before()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+		_ = os.Remove(b.before())
+		_ = os.Link(b.file, b.before()) // after a failure, the whole output is printed instead of a difference
 	}
 	b.built = true
 	return os.Rename(partial, b.file)
@@ -70,10 +74,13 @@ func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
 	return out.String() + failure.String(), err
 }
 
-// localPackages is a template that prints the folder and the module file of each package
-// that was not downloaded.
+// localPackages is a template for "go list". For each package that was not downloaded, it
+// prints the folder, the embedded files, and go.mod and go.sum of the module.
 const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .Replace (not .Replace.Version))}}{{$.Dir}}
-{{with .Replace}}{{.GoMod}}{{else}}{{.GoMod}}{{end}}{{end}}{{end}}{{end}}`
+{{range $.EmbedFiles}}{{$.Dir}}/{{.}}
+{{end}}{{$module := .Dir}}{{with .Replace}}{{$module = .Dir}}{{end}}{{$module}}/go.mod
+{{$module}}/go.sum
+{{end}}{{end}}{{end}}`
 
 // watch sets the watched folders: the folder of the package, and the folders of packages
 // that it imports. A change since the last build counts if its folder was watched then.
@@ -92,12 +99,12 @@ func (b *goBuild) watch(ctx context.Context) {
 	}
 }
 
-// look returns the prints of all files that are watched, except tests, hidden files,
-// backups and the built file.
+// look returns the prints of the watched files. Of a watched folder, only Go files that
+// belong to the build count.
 func (b *goBuild) look() prints {
 	found := prints{}
 	add := func(path string, info fs.FileInfo, err error) {
-		if err == nil && info.Mode().IsRegular() && path != b.file {
+		if err == nil && info.Mode().IsRegular() {
 			found[path] = filePrint{info.Size(), info.ModTime()}
 		}
 	}
@@ -110,11 +117,10 @@ func (b *goBuild) look() prints {
 		}
 		for _, entry := range entries {
 			name := entry.Name()
-			if strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.HasSuffix(name, "_test.go") {
-				continue
+			if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, ".") {
+				info, err := entry.Info()
+				add(filepath.Join(path, name), info, err)
 			}
-			info, err := entry.Info()
-			add(filepath.Join(path, name), info, err)
 		}
 	}
 	return found

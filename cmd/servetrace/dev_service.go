@@ -33,7 +33,7 @@ const serviceGrace = 30 * time.Second
 // start starts a program with the plugin of the loop, and sets l.at, the address of its
 // status. When the program ends, ended is called with its exit status as an error.
 func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) (started bool, err error) {
-	_, entry, err := entryOf(l.build.file)
+	item, err := itemOf(l.build.file)
 	if err != nil {
 		return false, err
 	}
@@ -43,7 +43,7 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 		list = host.EnvProcessors
 		environ = append(environ, host.EnvPlugins+"="+cmp.Or(l.s.getenv(host.EnvPlugins), "console"))
 	}
-	environ = append(environ, list+"="+entry, host.EnvPluginWatch+"="+cmp.Or(l.s.getenv(host.EnvPluginWatch), "200ms"),
+	environ = append(environ, list+"="+item.String(), host.EnvPluginWatch+"="+cmp.Or(l.s.getenv(host.EnvPluginWatch), "200ms"),
 		admin.EnvPort+"="+port, admin.EnvCapture+"=true")
 	if l.config != "" {
 		environ = append(environ, host.EnvPluginConfig+"="+l.name+"="+l.config)

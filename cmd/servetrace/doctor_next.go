@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/servetrace/servetrace/host"
 )
@@ -76,39 +74,4 @@ func editor(path string, line int) string {
 		at = fmt.Sprintf("+%d ", line)
 	}
 	return "${EDITOR:-vi} " + at + shellWord(path)
-}
-
-// entryNamed returns the list of plugins, with the path where replaced by the path other.
-func entryNamed(list, where, other string) string {
-	items := strings.Split(list, ",")
-	if i, before := entryAt(items, where); i >= 0 {
-		items[i] = before + other
-	}
-	return strings.Join(items, ",")
-}
-
-// withoutEntry returns the list of plugins without the item that has the path where, and
-// this item. item is empty if the list does not have it.
-func withoutEntry(list, where string) (rest, item string) {
-	items := strings.Split(list, ",")
-	bare := slices.Clone(items)
-	for i := range bare {
-		bare[i], _, _ = strings.Cut(bare[i], "@") // without the pin
-	}
-	i, _ := entryAt(bare, where)
-	if i < 0 {
-		return list, ""
-	}
-	return strings.Join(slices.Delete(slices.Clone(items), i, i+1), ","), strings.TrimSpace(items[i])
-}
-
-// entryAt returns the index of the item with the path where, or -1, and the text before
-// the path.
-func entryAt(items []string, where string) (i int, before string) {
-	for i, item := range items {
-		if before, found := strings.CutSuffix(strings.TrimSpace(item), where); found && (before == "" || strings.HasSuffix(before, "=")) {
-			return i, before
-		}
-	}
-	return -1, ""
 }

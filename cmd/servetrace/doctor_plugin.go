@@ -158,7 +158,13 @@ var meantPlugin = regexp.MustCompile(`; did you mean (\S+)\? Else build it there
 // list of plugins, with the file of that name in the working folder, or with a similar
 // name. It is empty if there is neither.
 func (p *pluginCheck) nextOfMissing() string {
-	where := p.static.Where
+	where, variable, list := p.static.Where, host.EnvPlugins, p.cfg.Plugins
+	switch {
+	case p.static.Exporter != "":
+		return "" // the list of one exporter's processors has another form
+	case p.static.Processor:
+		variable, list = host.EnvProcessors, p.cfg.Processors
+	}
 	other := "./" + where
 	if strings.Contains(where, "/") {
 		entries, _ := os.ReadDir(filepath.Dir(where)) // a folder that cannot be read has no similar name
@@ -178,7 +184,13 @@ func (p *pluginCheck) nextOfMissing() string {
 		}
 		other = meant[1]
 	}
-	return "export " + host.EnvPlugins + "=" + shellWord(entryNamed(p.cfg.Plugins, where, other))
+	items := parseItems(list)
+	for i := range items {
+		if items[i].isAt(where) {
+			items[i].where = escape.Replace(other)
+		}
+	}
+	return "export " + variable + "=" + shellWord(joinItems(items))
 }
 
 func (p *pluginCheck) handshake(context.Context) finding {
@@ -214,18 +226,18 @@ func (p *pluginCheck) version(context.Context) finding {
 // the list of processors, or an exporter the other way. It is empty for an item that the
 // list does not name, such as a file of a folder.
 func (p *pluginCheck) nextOfWrongList() string {
-	rest, item := withoutEntry(p.cfg.Plugins, p.static.Where)
-	processors := p.cfg.Processors
+	exporters, processors := parseItems(p.cfg.Plugins), parseItems(p.cfg.Processors)
+	from, to := &exporters, &processors
 	if p.static.Processor {
-		processors, item = withoutEntry(p.cfg.Processors, p.static.Where)
-		rest = strings.TrimPrefix(p.cfg.Plugins+","+item, ",")
-	} else {
-		processors = strings.TrimPrefix(processors+","+item, ",")
+		from, to = to, from
 	}
-	if item == "" {
+	at := slices.IndexFunc(*from, func(i pluginItem) bool { return i.isAt(p.static.Where) })
+	if at < 0 {
 		return ""
 	}
-	return fmt.Sprintf("export %s=%s %s=%s", host.EnvPlugins, shellWord(cmp.Or(rest, "console")), host.EnvProcessors, shellWord(processors))
+	*to = append(*to, (*from)[at])
+	*from = slices.Delete(*from, at, at+1)
+	return fmt.Sprintf("export %s=%s %s=%s", host.EnvPlugins, shellWord(cmp.Or(joinItems(exporters), "console")), host.EnvProcessors, shellWord(joinItems(processors)))
 }
 
 func (p *pluginCheck) variables(context.Context) finding {

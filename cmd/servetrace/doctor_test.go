@@ -244,6 +244,11 @@ var brokenSetUps = []brokenSetUp{
 		mend: func(_ *testing.T, s *setUp) { s.env["SERVE_TRACING_PLUGIN_DIR"] = s.path("plugins") }},
 	{name: "misspelt path", fault: set(envPlugins, "./plugins/ehco"), check: "file", text: "there is no such file",
 		next: "export SERVE_TRACING_EXPORTER_PLUGIN=./plugins/echo"},
+	{name: "misspelt path with a name and a pin", fault: func(t *testing.T, s *setUp) {
+		s.env[envPlugins] = "e=./plugins/ehco@" + pinOfFile(t, s.path("plugins/echo"))
+	}, check: "file", text: "there is no such file", next: "export SERVE_TRACING_EXPORTER_PLUGIN='e=./plugins/echo@sha256:"},
+	{name: "misspelt processor", plugins: []string{"testplugin-processor"}, fault: set("SERVE_TRACING_PROCESSOR_PLUGIN", "testplugin-procesor"),
+		check: "file", text: `there is no plugin "testplugin-procesor"`, next: "export SERVE_TRACING_PROCESSOR_PLUGIN=testplugin-processor"},
 	{name: "not executable", fault: func(t *testing.T, s *setUp) {
 		s.env[envPlugins] = copyPlugin(t, s, "plugins/echo.copy")
 		if err := os.Chmod(s.path("plugins/echo.copy"), 0o600); err != nil {
@@ -295,6 +300,9 @@ var brokenSetUps = []brokenSetUp{
 		check: "version", text: "speaks netrpc", next: "servetrace plugin info ", stays: true},
 	{name: "processor in the list of exporters", plugins: []string{"testplugin-processor"}, fault: set(envPlugins, "echo,p=testplugin-processor"),
 		check: "version", text: "it is a processor in the list of exporters", next: "export SERVE_TRACING_EXPORTER_PLUGIN=echo SERVE_TRACING_PROCESSOR_PLUGIN='p=testplugin-processor'"},
+	{name: "pinned processor in the list of exporters", plugins: []string{"testplugin-processor"}, fault: func(t *testing.T, s *setUp) {
+		s.env[envPlugins] = "echo,./plugins/testplugin-processor@" + pinOfFile(t, s.path("plugins/testplugin-processor"))
+	}, check: "version", text: "it is a processor in the list of exporters", next: "export SERVE_TRACING_EXPORTER_PLUGIN=echo SERVE_TRACING_PROCESSOR_PLUGIN=./plugins/testplugin-processor@sha256:"},
 	{name: "processor alone in the list of exporters", plugins: []string{"testplugin-processor", "console"}, fault: set(envPlugins, "testplugin-processor"),
 		check: "version", text: "it is a processor in the list of exporters", next: "export SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_TRACING_PROCESSOR_PLUGIN=testplugin-processor"},
 	{name: "exporter in the list of processors", plugins: []string{"testplugin-record"}, fault: set("SERVE_TRACING_PROCESSOR_PLUGIN", "testplugin-record"),
@@ -362,6 +370,28 @@ var brokenSetUps = []brokenSetUp{
 	{name: "no answer", plugins: []string{"testplugin-hang"}, fault: func(_ *testing.T, s *setUp) {
 		s.env[envPlugins], s.env["SERVE_TRACING_EXPORT_TIMEOUT"] = "testplugin-hang", "1s"
 	}, check: "span", text: "not delivered", next: "servetrace plugin run ", stays: true},
+}
+
+// pinOfFile returns the pin of a file.
+func pinOfFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digestOf(text)
+}
+
+// TestDoctorKnowsThePythonPackage: a variable of the Python package causes no warning.
+func TestDoctorKnowsThePythonPackage(t *testing.T) {
+	s := newSetUp(t, "echo")
+	s.env["SERVE_TRACING_RELAY"], s.env["SERVE_TRACING_RELAY_AUTOSTART"] = "unix:///run/relay.sock", "off"
+	got, code := s.doctor(t, "")
+	for _, f := range got.Findings {
+		if code != exitOK || strings.Contains(f.Text, "SERVE_TRACING_RELAY") {
+			t.Errorf("exit code %d, %+v", code, f)
+		}
+	}
 }
 
 // copyPlugin writes a copy of the test binary, which is the plugin echo.

@@ -90,7 +90,7 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 		return nil, usagef("FOLDER %s: %w", folder, cmp.Or(err, errors.New("it is a file; name the folder of the package, such as \".\"")))
 	}
 	l := &devLoop{
-		s: s, out: &lockedWriter{w: cmd.OutOrStdout()}, config: f.config, name: f.plugin,
+		s: s, out: &lockedWriter{w: cmd.OutOrStdout()}, config: f.config,
 		build: goBuild{folder: folder, file: cmp.Or(f.file, filepath.Join(folder, filepath.Base(folder)))},
 	}
 	if module, err := l.build.command(cmd.Context(), "env", "GOMOD"); err == nil && strings.TrimSpace(module) == os.DevNull {
@@ -106,11 +106,11 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 	if l.build.file, err = filepath.Abs(l.build.file); err != nil {
 		return nil, err
 	}
-	if name, _, err := entryOf(l.build.file); err != nil {
+	item, err := itemOf(l.build.file)
+	if err != nil {
 		return nil, err
-	} else if l.name == "" {
-		l.name = name
 	}
+	l.name = cmp.Or(f.plugin, item.name)
 	if f.admin != "" {
 		if l.at, err = statusURL(f.admin); err != nil {
 			return nil, usagef("%s", strings.Replace(err.Error(), "--addr", "--admin", 1))

@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -145,6 +147,64 @@ func TestPluginDevKilled(t *testing.T) {
 	}
 	testplugin.WaitFor(t, "the end of the service", func() bool { return testplugin.Gone(pid) })
 	_ = cmd.Wait() // it was killed
+}
+
+// TestPluginDevWatches: only files of the build start another build.
+func TestPluginDevWatches(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.org/m\n\ngo 1.26\n", "main.go": "package main\n\nimport _ \"embed\"\n\n//go:embed data.txt\nvar data string\n\nfunc main() { println(data) }\n",
+		"data.txt": "", "notes.txt": "", "main_test.go": "package main\n", ".#main.go": "", "config.yaml": "",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := goBuild{folder: dir, more: []string{filepath.Join(dir, "config.yaml")}}
+	b.watch(t.Context())
+	var got []string
+	for path := range b.look() {
+		got = append(got, filepath.Base(path))
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"config.yaml", "data.txt", "go.mod", "main.go"}, got); diff != "" {
+		t.Errorf("watched files (-want +got):\n%s", diff)
+	}
+}
+
+// TestPluginDevReplaces: the built file is never missing, and the previous build stays.
+func TestPluginDevReplaces(t *testing.T) {
+	dir := t.TempDir()
+	b := goBuild{file: filepath.Join(dir, "plugin")}
+	partial := b.before() + ".new"
+	if err := os.Mkdir(b.aside(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, build := range []string{"1", "2", "3"} {
+		if err := os.WriteFile(partial, []byte(build), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.replace(partial); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.replace(partial); err == nil {
+		t.Error("a build that does not exist replaces the file")
+	}
+	for file, want := range map[string]string{b.file: "3", b.before(): "3"} { // replace has failed after the link
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s has %q, %v; want %q", file, got, err, want)
+		}
+	}
+	if err := os.WriteFile(partial, []byte("4"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.replace(partial); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(b.before()); err != nil || string(got) != "3" {
+		t.Errorf("the previous build is %q, %v; want 3", got, err)
+	}
 }
 
 // TestPluginDevErrors: wrong arguments end the command before a build.

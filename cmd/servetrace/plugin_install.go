@@ -97,17 +97,17 @@ func (f installFlags) run(cmd *cobra.Command, s settings, text string) error {
 		return err
 	}
 	digest := sha256.Sum256(data)
-	entry := escapes.Replace(file) + "@sha256:" + hex.EncodeToString(digest[:])
+	item := pluginItem{where: escape.Replace(file), pin: "sha256:" + hex.EncodeToString(digest[:])}
 	if f.envFile != "" {
 		variable := host.EnvPlugins
 		if f.processor {
 			variable = host.EnvProcessors
 		}
-		if err := writePin(f.envFile, variable, escapes.Replace(file), entry); err != nil {
+		if err := writePin(f.envFile, variable, item); err != nil {
 			return usagef("--env-file: %w", err)
 		}
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), entry)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), item)
 	return err
 }
 
@@ -269,11 +269,10 @@ func (d *download) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writePin writes entry to the comma-separated list of variable, in a file of NAME=VALUE
-// lines. It replaces the entry with the same path. Other lines stay. If variable stands there
-// more than once, its last line counts. The file keeps its mode, owner and group, or an error
-// is returned.
-func writePin(file, variable, path, entry string) error {
+// writePin writes an item to the list of plugins in a variable. file has lines of the form
+// NAME=VALUE, and the last line of the variable counts. The other lines stay. The file keeps
+// its mode, owner and group, or writePin returns an error.
+func writePin(file, variable string, item pluginItem) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target // the link stays
 	}
@@ -292,7 +291,7 @@ func writePin(file, variable, path, entry string) error {
 			at, value = i, strings.Trim(v, `"'`)
 		}
 	}
-	lines = slices.Replace(lines, at, min(at+1, len(lines)), variable+"="+withEntry(value, path, entry))
+	lines = slices.Replace(lines, at, min(at+1, len(lines)), variable+"="+withItem(value, item))
 	partial, err := os.CreateTemp(filepath.Dir(file), ".env-")
 	if err != nil {
 		return err
@@ -322,30 +321,20 @@ func copyOwner(f *os.File, path string) error {
 	return f.Chmod(info.Mode().Perm())
 }
 
-// withEntry returns a list with an entry. The entry replaces an entry of the same path.
-func withEntry(list, path, entry string) string {
-	var entries []string
-	placed := false
-	for old := range strings.SplitSeq(list, ",") {
-		name, where, named := strings.Cut(strings.TrimSpace(old), "=")
-		if !named {
-			name, where = "", name
-		}
-		where, _, _ = strings.Cut(where, "@")
-		switch {
-		case where == "":
-		case where == path && named:
-			entries, placed = append(entries, name+"="+entry), true
-		case where == path:
-			entries, placed = append(entries, entry), true
-		default:
-			entries = append(entries, strings.TrimSpace(old))
+// withItem returns the list of plugins with the item. If the list has the item's path
+// already, only the pin there changes.
+func withItem(list string, item pluginItem) string {
+	items := parseItems(list)
+	found := false
+	for i := range items {
+		if items[i].where == item.where {
+			items[i].pin, found = item.pin, true
 		}
 	}
-	if !placed {
-		entries = append(entries, entry)
+	if !found {
+		items = append(items, item)
 	}
-	return strings.Join(entries, ",")
+	return joinItems(items)
 }
 
 var thisPlatform = ociPlatform{OS: runtime.GOOS, Architecture: runtime.GOARCH}

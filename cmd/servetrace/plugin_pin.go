@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,28 +36,20 @@ func newPluginPin(s settings) *cobra.Command {
 			if len(paths) > 0 && plugins != "" {
 				return usagef("give PATHs or --plugins, not both")
 			}
+			var items []pluginItem
 			for _, path := range paths {
-				entry, err := pathEntry(path)
+				item, err := itemOf(path)
 				if err != nil {
 					return err
 				}
-				plugins += strings.TrimSuffix(","+entry, ",")
+				item.name = "" // an item for a folder must have no name
+				items = append(items, item)
 			}
-			return pin(cmd, s, strings.TrimPrefix(plugins, ","))
+			return pin(cmd, s, cmp.Or(plugins, joinItems(items)))
 		},
 	}
 	addPlugins(cmd, &plugins)
 	return cmd
-}
-
-// pathEntry returns the entry for a path. The entry has no name, because an entry for a
-// folder must have no name.
-func pathEntry(path string) (string, error) {
-	name, entry, err := entryOf(path)
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimPrefix(entry, name+"="), nil
 }
 
 // unlocked returns the settings without lock-down, and without the settings of single
@@ -80,7 +73,7 @@ func pin(cmd *cobra.Command, s settings, plugins string) error {
 		case i.Attached:
 			errs = append(errs, fmt.Errorf("plugin %q: %s is an address, which has no pin", i.Name, i.Where))
 		case i.Args != nil:
-			errs = append(errs, fmt.Errorf("plugin %q: %s has no pin; pin the interpreter: %s=%s@%s", i.Name, i.Where, host.EnvPython, escapes.Replace(i.Path), i.Digest))
+			errs = append(errs, fmt.Errorf("plugin %q: %s has no pin; pin the interpreter: %s=%s@%s", i.Name, i.Where, host.EnvPython, escape.Replace(i.Path), i.Digest))
 		case entry == "":
 			errs = append(errs, fmt.Errorf("plugin %q: %w", i.Name, errors.Join(i.Err, errNoDigest)))
 		default:

@@ -193,7 +193,7 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	if err != nil {
 		return usageError{err}
 	}
-	environ = slices.DeleteFunc(slices.Clone(environ), isOfSender)
+	environ = without(environ, slices.Concat(raySettings, pythonSettings))
 	watch := unread.Watch{Environ: environ, Load: readSettings, Process: "relay", Host: r.host, Config: cfg.Host, Log: r.log}
 	stopWatch := watch.Start()
 	err = r.wait(cmd.Context())
@@ -201,12 +201,19 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	return errors.Join(err, r.stop())
 }
 
-// ofSenders are prefixes of settings that a relay ignores: settings of Ray Serve, and
-// settings of the Python package, which starts relays with its own environment.
-var ofSenders = []string{"RAY_SERVE_TRACING_", "ANYSCALE_TRACING_", "SERVE_TRACING_RELAY=", "SERVE_TRACING_RELAY_"}
+// Prefixes of variables that this program does not read, although their names look like its
+// settings: variables of Ray Serve, and variables of the Python package servetrace. A
+// relay has them in its environment if the Python package has started it.
+var (
+	raySettings    = []string{"RAY_SERVE_TRACING_", "ANYSCALE_TRACING_"}
+	pythonSettings = []string{"SERVE_TRACING_RELAY=", "SERVE_TRACING_RELAY_"}
+)
 
-func isOfSender(entry string) bool {
-	return slices.ContainsFunc(ofSenders, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+// without returns the entries of environ that begin with none of the prefixes.
+func without(environ, prefixes []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+	})
 }
 
 // readSettings calls getenv for the name of every setting of a service and of a relay.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -90,6 +91,28 @@ func TestRenderScalesByGRPC(t *testing.T) {
 			if got := strings.Count(out, "serve_num_ongoing_grpc_requests"); err != nil || got != want {
 				t.Errorf("%s, %s: %v, %d metrics of gRPC, want %d\n%s", text, by, err, got, want, out)
 			}
+		}
+	}
+}
+
+// TestRenderCountsOwnPods: the autoscaler of a Deployment counts its own pods, and no pods
+// of a Deployment whose name begins with the same word.
+func TestRenderCountsOwnPods(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "serve.yaml")
+	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := command(t, nil, "render", file, "--autoscale", "keda", "--name", "shop")
+	found := regexp.MustCompile(`pod=~"(.*?)"`).FindStringSubmatch(out)
+	if err != nil || found == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	pods := regexp.MustCompile("^(?:" + found[1] + ")$") // Prometheus matches whole values
+	for pod, want := range map[string]bool{
+		"shop-7d9c6f8b5-x2v9k": true, "shop-7d9c6fx2v9k": true, "shop-2-7d9c6f8b5-x2v9k": false, "shop-2-0": false, "shop-model-7d9c6f8b5-x2v9k": false,
+	} {
+		if got := pods.MatchString(pod); got != want {
+			t.Errorf("%s matches %s: %v, want %v", pods, pod, got, want)
 		}
 	}
 }

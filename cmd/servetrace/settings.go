@@ -48,11 +48,11 @@ func (s settings) only(plugins string) settings {
 // configuration is configFile, or else the file for its name in
 // SERVE_TRACING_PLUGIN_CONFIG.
 func (s settings) one(ctx context.Context, where, configFile string) (host.Config, error) {
-	name, entry, err := entryOf(where)
+	item, err := itemOf(where)
 	if err != nil {
 		return host.Config{}, err
 	}
-	configs := ""
+	name, entry, configs := item.name, item.String(), ""
 	if configFile == "" {
 		configs = settingOf(s.getenv(host.EnvPluginConfig), name, "=", "")
 	}
@@ -145,30 +145,24 @@ func settingOf(setting, plugin, sign, all string) string {
 // entryName matches the names of entries that the host accepts.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// escapes replaces the characters with a meaning in the list of plugins.
-var escapes = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
-
-// escaped matches the replacements. A path in the list cannot contain them.
-var escaped = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
-
-// entryOf returns a path, bare name or address as an entry of the list. The name is the
-// name of the file, as in the host, or "plugin" if this name is invalid.
-func entryOf(where string) (name, entry string, err error) {
+// itemOf returns the item of a list of plugins for the argument PATH of a command. Its name
+// is the name that a host gives the plugin, or "plugin" if that name is invalid.
+func itemOf(where string) (pluginItem, error) {
 	if strings.TrimSpace(where) == "" {
-		return "", "", usagef("PATH is empty: want a path, a bare name, unix:// and the path of a socket, or python:MODULE:FUNCTION")
+		return pluginItem{}, usagef("PATH is empty: want a path, a bare name, unix:// and the path of a socket, or python:MODULE:FUNCTION")
 	}
 	if text := escaped.FindString(where); text != "" {
-		return "", "", usagef("PATH %q: a service could not name it, for in %s %s stands for another character; rename the file, or name a link to it",
+		return pluginItem{}, usagef("PATH %q: a service could not name it, for in %s %s stands for another character; rename the file, or name a link to it",
 			where, host.EnvPlugins, text)
 	}
 	if strings.HasPrefix(where, "python:") {
-		return nameOfFunction(where), nameOfFunction(where) + "=" + where, nil
+		return pluginItem{name: nameOfFunction(where), where: where}, nil
 	}
-	name = strings.TrimSuffix(filepath.Base(where), filepath.Ext(where))
+	name := strings.TrimSuffix(filepath.Base(where), filepath.Ext(where))
 	if !entryName.MatchString(name) {
 		name = "plugin"
 	}
-	return name, fmt.Sprintf("%s=%s", name, escapes.Replace(where)), nil
+	return pluginItem{name: name, where: escape.Replace(where)}, nil
 }
 
 // nameOfFunction returns the name of a function in Python, "python:MODULE:FUNCTION", as in

@@ -36,7 +36,7 @@ func TestEntryOf(t *testing.T) {
 		}
 	}
 	for _, where := range []string{" ", "./a%2Cb", "./a%3db", "unix:///run/a%40b"} { // no entry comes to them
-		if _, _, err := entryOf(where); exitCode(t.Context(), err) != exitUsage {
+		if _, err := itemOf(where); exitCode(t.Context(), err) != exitUsage {
 			t.Errorf("%q: %v, want an error of usage", where, err)
 		}
 	}

@@ -223,7 +223,7 @@ func TestRenderedWholeApp(t *testing.T) {
 		t.Fatalf("%+v", keda)
 	}
 	for i, protocol := range []string{"http", "grpc"} {
-		query := "sum(serve_num_ongoing_" + protocol + `_requests{namespace="default", pod=~"app-.*"})`
+		query := "sum(serve_num_ongoing_" + protocol + `_requests{namespace="default", pod=~"app-[a-z0-9]*-?[a-z0-9]{5}"})`
 		if trigger := keda.Triggers[i].Metadata; trigger["query"] != query || trigger["threshold"] != "3" {
 			t.Errorf("trigger %v, want the query %s and the threshold 3", trigger, query)
 		}
