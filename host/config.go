@@ -247,7 +247,7 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.pluginSettings().Validate())...)
 }
 
-// processes reports whether processors run.
+// processes reports whether the settings have a processor plugin that runs.
 func (c Config) processes() bool {
 	return strings.TrimSpace(c.Plugins) != "" && (strings.TrimSpace(c.Processors) != "" || len(c.ExporterProcessors) > 0)
 }
@@ -276,11 +276,12 @@ func (c Context) message() *pluginv1.StaticContext {
 	return &pluginv1.StaticContext{
 		Application: c.Application, Deployment: c.Deployment, Replica: c.Replica, Node: c.Node, Job: c.Job,
 		ServiceName: c.ServiceName, SamplingRatio: c.SamplingRatio,
-		PluginName: "", Terminal: false, TerminalColumns: 0, // these fields differ between plugins, or may change later
+		PluginName: "", Terminal: false, TerminalColumns: 0, // set for each plugin by package supervise
 	}
 }
 
-// cloned returns c with copies of its maps, which the caller of New may change.
+// cloned returns c with copies of its maps, because the caller of New may change the
+// maps later.
 func (c Config) cloned() Config {
 	c.ExporterProcessors = maps.Clone(c.ExporterProcessors)
 	c.ProcessorFailOpen = maps.Clone(c.ProcessorFailOpen)

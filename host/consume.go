@@ -7,7 +7,8 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
-// Errors of Consume and Deliver. The Host has not taken any span of the request.
+// These are the errors of Consume and Deliver. After each of them, the Host has taken
+// no span of the request.
 var (
 	// ErrFull means that the memory for batches, or the spool, has too few free bytes for
 	// the request, or that the sender has used up its share. The same request may be
@@ -43,10 +44,10 @@ type Outcome struct {
 	Spooled uint64
 }
 
-// Consume takes the spans of an encoded ExportTraceServiceRequest. They share the
-// queues, bounds and accounting of the spans of OnEnd. It copies request, checks all of
-// it, and does not decode it. It does not wait for the plugins. The spans of several
-// requests may be sent in one batch.
+// Consume takes the spans of an encoded ExportTraceServiceRequest. The spans go into
+// the same queues as the spans of OnEnd, with the same bounds and accounting. Consume
+// copies request and checks all of it, but does not decode it. It does not wait for the
+// plugins. The spans of several requests may be sent in one batch.
 //
 // sender is any text that identifies the sending program or connection. A sender may
 // hold at most three times as many bytes as are still free, so no sender uses up the

@@ -24,30 +24,30 @@ const (
 	// EnvExporterProcessors sets the processors of single exporters, in the form
 	// EXPORTER:PROCESSOR,EXPORTER:PROCESSOR.
 	EnvExporterProcessors = pluginlist.EnvExporterProcessors
-	EnvProcessorFail      = pluginlist.EnvProcessorFail // open or closed, name=open
+	EnvProcessorFail      = pluginlist.EnvProcessorFail // the word open or closed, for all processors or as name=open
 	EnvPluginDir          = pluginlist.EnvPluginDir     // folders separated by ":"
 	EnvPluginConfig       = pluginlist.EnvPluginConfig  // name=file,name=file
 	EnvQueueBytes         = pipeline.EnvQueueBytes
 	EnvMaxSpanBytes       = pipeline.EnvMaxSpanBytes
-	EnvExportTimeout      = supervise.EnvExportTimeout // if unset: OTEL_BSP_EXPORT_TIMEOUT, in ms
+	EnvExportTimeout      = supervise.EnvExportTimeout // OTEL_BSP_EXPORT_TIMEOUT, in ms, counts if this is not set
 	EnvMaxAge             = supervise.EnvMaxAge
 	EnvStartTimeout       = supervise.EnvStartTimeout
 	EnvCrashDir           = supervise.EnvCrashDir
 	EnvSpoolDir           = "SERVE_TRACING_SPOOL_DIR"
 	EnvSpoolBytes         = pipeline.EnvSpoolBytes
-	EnvBatchAge           = "SERVE_TRACING_BATCH_AGE"   // if unset: OTEL_BSP_SCHEDULE_DELAY, in ms
-	EnvBatchSpans         = "SERVE_TRACING_BATCH_SPANS" // if unset: OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+	EnvBatchAge           = "SERVE_TRACING_BATCH_AGE"   // OTEL_BSP_SCHEDULE_DELAY, in ms, counts if this is not set
+	EnvBatchSpans         = "SERVE_TRACING_BATCH_SPANS" // OTEL_BSP_MAX_EXPORT_BATCH_SIZE counts if this is not set
 	EnvBatchBytes         = "SERVE_TRACING_BATCH_BYTES"
 	EnvStopTimeout        = "SERVE_TRACING_STOP_TIMEOUT"
 
 	EnvLockdown          = pluginlist.EnvLockdown          // true or false
-	EnvPluginEnv         = pluginlist.EnvPluginEnv         // name:PATTERN,*:PATTERN
+	EnvPluginEnv         = pluginlist.EnvPluginEnv         // name:PATTERN for one plugin, *:PATTERN for all
 	EnvPluginWritable    = "SERVE_TRACING_PLUGIN_WRITABLE" // refuse or allow
-	EnvPluginMemoryLimit = pluginlist.EnvPluginMemoryLimit // SIZE,name=SIZE
-	EnvPluginMaxProcs    = pluginlist.EnvPluginMaxProcs    // N,name=N
+	EnvPluginMemoryLimit = pluginlist.EnvPluginMemoryLimit // SIZE for all plugins, name=SIZE for one
+	EnvPluginMaxProcs    = pluginlist.EnvPluginMaxProcs    // N for all plugins, name=N for one
 	EnvStartJitter       = "SERVE_TRACING_START_JITTER"
 	EnvPluginWatch       = "SERVE_TRACING_PLUGIN_WATCH"
-	EnvPython            = pluginlist.EnvPython // path or name of an interpreter
+	EnvPython            = pluginlist.EnvPython // path or name of the Python interpreter
 )
 
 // OpenTelemetry's variables that this package reads.
@@ -137,9 +137,9 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 // settings.
 type reader struct{ settings.Reader }
 
-// duration parses a variable as a duration. If it is not set, duration parses
-// OpenTelemetry's variable, in milliseconds. A zero or negative number in that variable
-// means this package's default.
+// duration parses the variable name as a duration. If it is not set, duration parses
+// the variable otelName, in milliseconds. Zero or a negative number in that variable
+// means the default of this package.
 func (r *reader) duration(name, otelName string) time.Duration {
 	if r.Text(name) != "" {
 		return r.Duration(name)
@@ -147,12 +147,13 @@ func (r *reader) duration(name, otelName string) time.Duration {
 	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
 }
 
-// count parses a whole number. If name is not set, it parses OpenTelemetry's variable.
+// count parses the variable name as a whole number. If it is not set, count parses the
+// variable otelName.
 func (r *reader) count(name, otelName string) int {
 	if r.Text(name) != "" {
 		return r.Count(name)
 	}
-	return int(min(pipeline.MostBatchSpans, r.otelNumber(otelName))) // OpenTelemetry has no upper bound
+	return int(min(pipeline.MostBatchSpans, r.otelNumber(otelName))) // a larger number is valid for OpenTelemetry
 }
 
 func (r *reader) otelNumber(name string) int64 {
@@ -168,7 +169,7 @@ func (r *reader) otelNumber(name string) int64 {
 }
 
 func defaultPluginDirs() []string {
-	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // the second folder is for distribution packages
+	dirs := []string{"/usr/local/lib/servetrace/plugins", "/usr/lib/servetrace/plugins"} // packages of a Linux distribution use the second folder
 	if exe, err := os.Executable(); err == nil {
 		dirs = append([]string{filepath.Join(filepath.Dir(exe), "plugins")}, dirs...)
 	}

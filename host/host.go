@@ -21,33 +21,36 @@ import (
 	"github.com/servetrace/servetrace/internal/stdio"
 )
 
-// Host feeds exporter plugins, and processor plugins before them. It is safe for
-// concurrent use.
+// Host sends the spans of a program to exporter plugins. Before that, processor plugins
+// may change or drop the spans. It is safe for concurrent use.
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
-	enabled  bool // the list is not empty, although its folders may be empty
+	enabled  bool // Config.Plugins is not empty, although a folder in it may have no plugin
 	pipeline *pipeline.Pipeline
 	sup      *supervise.Supervisor
 	ends     ends
 	running  sync.WaitGroup
 	shutOnce sync.Once
-	shutErr  error // written while shutOnce runs
+	shutErr  error // result of the first Shutdown, set by shutOnce
 
-	// reloading is a semaphore of size 1. It is held while the list is read again.
+	// reloading is a semaphore of size 1. It is held while Reload changes the list of
+	// plugins.
 	reloading chan struct{}
 
-	// mu is taken before the pipeline's mutexes.
+	// mu guards the fields below. It is locked before the mutexes of the pipeline,
+	// never after them.
 	mu sync.Mutex
-	// plugins are in the order of the lists, processors first. gone are plugins that have
-	// left the list and may still have batches. The slices are replaced, never changed.
+	// plugins are the plugins of the lists, processors first. gone are the plugins that
+	// a Reload has removed and that may still have batches. A change replaces the
+	// slices, so that a reader needs no copy.
 	plugins, gone    []*supervise.Plugin
 	started, stopped bool
 }
 
-// ends are the contexts of Shutdown. stop ends when Shutdown begins. flush ends when
-// the time for sending is over. kill ends when the time for the plugins' own end is
-// over.
+// ends has three contexts, which Shutdown ends one after the other: stop when it
+// begins, flush when the time for sending is over, and kill when the time in which
+// plugins may end by themselves is over.
 type ends struct {
 	stop, flush, kill                   context.Context
 	cancelStop, cancelFlush, cancelKill context.CancelFunc
@@ -77,8 +80,8 @@ type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// WithLogger sets the logger of the Host, which also gets the output of its plugins.
-// Default: slog.Default().
+// WithLogger sets the logger of the Host. The log lines of its plugins go to the same
+// logger. Default: slog.Default().
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(o *options) { o.log = l })
 }
@@ -156,11 +159,11 @@ func (h *Host) Start(ctx context.Context) error {
 		return nil
 	}
 	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
-	// Sweep removes the runtime folders of hosts that have ended.
+	// Sweep removes the runtime folders that killed hosts have left behind.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.pluginSettings().RuntimeDirs(), h.log) })
 	plugins := h.plugins
 	h.running.Go(func() {
-		h.pipeline.Spool.Recover(h.ends.stop) // before the plugins start, so that batches are sent in their order
+		h.pipeline.Spool.Recover(h.ends.stop) // Recover ends before the plugins start, so that the oldest batches are sent first
 		for _, x := range plugins {
 			h.running.Go(x.Run)
 		}
@@ -200,7 +203,8 @@ func (h *Host) Stats() Stats {
 	return s
 }
 
-// listed returns the plugins that are on the list.
+// listed returns the plugins of the lists, without the plugins that a Reload has
+// removed.
 func (h *Host) listed() []*supervise.Plugin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,15 +248,15 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	return h.shutErr
 }
 
-// Shares of the stop timeout: first for sending the remaining spans, then for the
-// plugins' own end. The last tenth is for killing the plugins.
+// Parts of the stop timeout. After flushShare no more spans are sent. After pluginShare
+// the plugins that have not ended by themselves are killed.
 const (
 	flushShare  = 0.6
 	pluginShare = 0.9
 )
 
-// timeUpError is the cause of a context that shareOf returns, with a text for operators.
-// errors.Is finds context.DeadlineExceeded in it.
+// timeUpError is the cause of a context of shareOf that has timed out. Its text names
+// the setting for operators. errors.Is treats it as context.DeadlineExceeded.
 type timeUpError time.Duration
 
 func (t timeUpError) Error() string {
@@ -262,7 +266,7 @@ func (t timeUpError) Error() string {
 // Is reports whether target is context.DeadlineExceeded.
 func (timeUpError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// shareOf returns a context that ends after a share of the stop timeout.
+// shareOf returns a context that ends after a share of limit, or when ctx ends.
 func shareOf(ctx context.Context, limit time.Duration, share float64) (context.Context, context.CancelFunc) {
 	length := time.Duration(share * float64(limit))
 	return context.WithTimeoutCause(ctx, length, timeUpError(length))
@@ -310,7 +314,8 @@ func (h *Host) shutdown(ctx context.Context) error {
 	return err
 }
 
-// keepRest leaves the remaining spans of plugins in the spool, or drops them.
+// keepRest leaves the spans that the plugins have not got in the spool, or drops them
+// if they are not in the spool.
 func (h *Host) keepRest(list []*supervise.Plugin) {
 	for _, x := range list {
 		if spans := h.pipeline.Spool.Keep(x.Queue); spans > 0 {
@@ -321,5 +326,6 @@ func (h *Host) keepRest(list []*supervise.Plugin) {
 	h.pipeline.Spool.Close()
 }
 
-// keepGrace bounds the time that Shutdown waits for crash files.
+// keepGrace bounds the time for which Shutdown waits until the reports of crashes are
+// on disk.
 const keepGrace = 500 * time.Millisecond

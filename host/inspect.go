@@ -206,7 +206,7 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch, either
 		setDescription(&i, d, plan.Redactor)
 		i.Variables, i.Withheld = variables(settings, plan, d.Granted), d.Withheld
 		if err == nil && !i.Described {
-			i.Context = Context{} // a plain OTLP receiver gets no context
+			i.Context = Context{} // a plain OTLP receiver has no call that could carry the context
 		}
 		i.Err = errors.Join(i.Err, err)
 	default:
@@ -236,9 +236,9 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 	}
 }
 
-// variables joins the variables with which a process starts and the granted variables.
-// If a variable occurs twice in the environment, the last value counts, as in the
-// plugin's process.
+// variables returns the variables with which the process of a plugin starts, and the
+// variables that are granted to it, sorted by name. If a variable occurs twice in the
+// environment, the last value counts, as in the process.
 func variables(settings *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
@@ -261,11 +261,11 @@ func variables(settings *pluginlist.Settings, p supervise.Plan, granted map[stri
 
 // fileDigest returns the digest of a regular file, or "" if the file cannot be read.
 func fileDigest(path string) string {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without O_NONBLOCK, opening a named pipe would block
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // nothing was written, so an error of Close has no effect
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}

@@ -6,10 +6,10 @@ import "github.com/servetrace/servetrace/host/internal/pipeline"
 // concurrent use.
 type Recent struct{ kept *pipeline.Recent }
 
-// NewRecent returns a Recent for [WithRecent]. bytes bounds the memory of the copies, in
-// addition to Config.QueueBytes; with 0 it holds none. Per second it copies at most an
-// eighth of that size, plus one batch, so its cost does not grow with the number of
-// spans.
+// NewRecent returns a Recent for [WithRecent]. bytes bounds the memory of the copies,
+// which is in addition to Config.QueueBytes. With 0, no copies are kept. Per second, at
+// most an eighth of bytes is copied, plus one batch, so the cost does not grow with the
+// number of spans.
 func NewRecent(bytes int) *Recent { return &Recent{pipeline.NewRecent(bytes)} }
 
 // WithRecent makes the Host keep copies of its last batches in r. Default: it keeps none.

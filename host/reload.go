@@ -43,9 +43,10 @@ func (h *Host) Reload(ctx context.Context) error {
 // replaced. Err is the reason. It is never nil, and Unwrap returns it.
 type PluginError = supervise.PluginError
 
-// relist reads the list again, and returns the plugins that stay. The other plugins end in
-// the background, and then the new plugins start. They start last because a new plugin may
-// have the name of an old plugin. changed receives the error of the change.
+// relist reads the list again, and returns the plugins that stay. In the background,
+// the other plugins end, and then the new plugins start. They start last because a new
+// plugin may have the name of a plugin that ends. changed receives the error of the
+// change.
 func (h *Host) relist(ctx context.Context) (stay []*supervise.Plugin, changed <-chan error, err error) {
 	select {
 	case h.reloading <- struct{}{}:
@@ -89,7 +90,7 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, change
 		}
 	}
 	seq, done := h.pipeline.Sealed(), make(chan error, 1)
-	h.running.Go(func() { // ends by StopTimeout, or by the host's end
+	h.running.Go(func() { // ends within StopTimeout, or when the host stops
 		defer func() { <-h.reloading }()
 		err := each(leave, func(x *supervise.Plugin) error { return h.end(x, seq) })
 		h.join(list)
@@ -98,7 +99,8 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, change
 	return stay, done, nil
 }
 
-// expand reads the list and its folders. running are the present plugins, nil in New.
+// expand reads the list and its folders. running are the entries of the present
+// plugins. It is nil in New.
 func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	list, warnings, err := h.cfg.pluginSettings().Expand(running)
 	for _, text := range warnings {
@@ -107,9 +109,9 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	return list, err
 }
 
-// leaveLocked removes plugins that are no longer on the list, and returns them:
-// exporters with their own processors, and processors that all exporters share. The
-// exporters get no batches that are sealed later.
+// leaveLocked removes the plugins that are no longer on the list, and returns them. If
+// an exporter leaves, the processors of this exporter leave too. An exporter that
+// leaves gets no batches that are sealed later.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
 	stays := func(x *supervise.Plugin) bool {
 		return slices.ContainsFunc(list, func(e pluginlist.Entry) bool { return e == x.Entry || replaces(e, x) })
@@ -186,8 +188,9 @@ func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 	h.plugins = chain
 }
 
-// newPlugin returns a plugin that does not run. It continues the statistics of an earlier
-// plugin with the same name, unless that plugin is leaving now. The caller holds mu.
+// newPlugin returns a plugin that does not run yet. If a plugin of the same name has
+// left the list before, the new plugin continues its statistics. leaving are the
+// plugins that are leaving now, which keep their own. The caller holds mu.
 func newPlugin(h *Host, e pluginlist.Entry, leaving []*supervise.Plugin) *supervise.Plugin {
 	x := h.sup.Plugin(e)
 	at := slices.IndexFunc(h.gone, func(other *supervise.Plugin) bool {

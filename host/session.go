@@ -19,15 +19,15 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Session is one plugin, started and configured as a Host does, for tools that send
-// single requests without retries and show each answer. Requests are bytes of OTLP. Except
-// for Export, the methods must not be called concurrently.
+// Session is one plugin that was started and configured as a Host does it. It is for
+// tools that send single requests, without retries, and show each answer. Except for
+// Export, the methods must not be called concurrently.
 type Session struct {
 	x        *supervise.Plugin
 	plan     supervise.Plan
 	about    supervise.Description
 	peer     supervise.Peer
-	instance string // the first half of the batches' ids
+	instance string // the first half of the id of each request
 	timeout  time.Duration
 	batches  atomic.Int64
 }
@@ -102,9 +102,9 @@ type Answer struct {
 // the method Process. It blocks until the plugin has answered, Config.ExportTimeout is
 // over or ctx ends. Safe for concurrent use.
 func (s *Session) Export(ctx context.Context, request []byte) Answer {
-	// The call has the timeout, but not the deadline of ctx. Otherwise the plugin, which
-	// ends its export shortly before the deadline of the call, would answer with an error
-	// before ctx ends.
+	// The call does not get the deadline of ctx. Otherwise the plugin, which ends its
+	// export shortly before the deadline of the call, would answer with an error before
+	// ctx ends.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -151,9 +151,9 @@ func (s *Session) readProcessed(request, response []byte, trailer metadata.MD) A
 	return ans
 }
 
-// Ended reports whether the plugin has ended by itself, with its exit status as text. An
-// error may come from a broken connection. In this case, Ended first waits a moment for the
-// end of the process, unless the plugin still answers.
+// Ended reports whether the process of the plugin has ended by itself, and returns its
+// exit status as text. If ans is the error of a broken connection, the process may end
+// soon. Ended then waits for a moment, unless the plugin still answers a health check.
 func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended bool) {
 	grace := time.Duration(0)
 	if ans.Code == wire.CodeRetry && !s.serves(ctx) {
@@ -172,8 +172,8 @@ func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended boo
 	}
 }
 
-// serves reports whether the plugin answers a health check. Any error except UNAVAILABLE
-// counts as an answer.
+// serves reports whether the plugin answers a health check. Any error except
+// UNAVAILABLE, which gRPC returns without a connection, counts as an answer.
 func (s *Session) serves(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, supervise.HealthTimeout)
 	defer cancel()

@@ -28,11 +28,11 @@ type Log struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
-	notes    []note // lines for the log, until Write
-	state    string // state of the plugin, for the log
+	notes    []note // lines that Write will log
+	state    string // name of the plugin's state, for log lines
 	last     string
 	lastAt   time.Time
-	failures []failure // at most mostFailures, the last failure last
+	failures []failure // the last failures, at most mostFailures, the newest at the end
 	trouble  trouble
 }
 
@@ -72,21 +72,22 @@ func (f *Log) Write() {
 // trouble is a period in which calls fail or spans are lost. The zero value means no
 // trouble.
 type trouble struct {
-	failing  map[string]bool   // logged reasons of failures without lost spans
-	refusing map[string]bool   // logged reasons of rejected spans
+	failing  map[string]bool   // reasons of failures without lost spans that were logged
+	refusing map[string]bool   // reasons of rejected spans that were logged
 	calls    uint64            // number of failed calls since trouble began
-	rejected map[string]uint64 // spans lost since then, by code
-	dropped  map[string]uint64 // spans lost since then, by the host's reason
-	last     time.Time         // last failure or loss
-	count    time.Time         // time from which the next loss logs the counts
-	pause    time.Duration     // pause between two lines with counts
+	rejected map[string]uint64 // number of rejected spans since then, by gRPC code
+	dropped  map[string]uint64 // number of spans that the host has dropped since then, by reason
+	last     time.Time         // time of the last failure or loss
+	count    time.Time         // a loss after this time logs the counts
+	pause    time.Duration     // time between two log lines with counts
 }
 
-// Calm is the time without failures after which trouble is over.
+// Calm is the time without a failure after which a period of trouble is over.
 const Calm = 10 * time.Second
 
-// mostKinds bounds the number of reasons that are logged in one trouble, separately for
-// failures without a loss, for rejected spans, and for dropped spans.
+// mostKinds bounds the number of reasons that are logged in one period of trouble. It
+// applies separately to failures without a loss, to rejected spans, and to dropped
+// spans.
 const mostKinds = 8
 
 // The first and the longest pause between two lines with the counts of lost spans. Each
@@ -96,7 +97,8 @@ const (
 	countMost  = 5 * time.Minute
 )
 
-// Failed keeps an error that cost no span, and logs it the first time.
+// Failed records a failure without lost spans. It logs each reason once in a period of
+// trouble.
 func (f *Log) Failed(now time.Time, code, title, text string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +110,8 @@ func (f *Log) Failed(now time.Time, code, title, text string, args ...any) {
 	f.trouble.last = now
 }
 
-// Rejected keeps an error that cost spans, and logs it the first time.
+// Rejected records a failure that has cost spans. It logs each reason once in a period
+// of trouble.
 func (f *Log) Rejected(now time.Time, code string, spans uint64, title, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +124,8 @@ func (f *Log) Rejected(now time.Time, code string, spans uint64, title, text str
 	f.countLocked(now)
 }
 
-// Dropped logs spans that the host drops, once for each reason.
+// Dropped records spans that the host has dropped. It logs each reason once in a period
+// of trouble.
 func (f *Log) Dropped(now time.Time, spans uint64, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +136,8 @@ func (f *Log) Dropped(now time.Time, spans uint64, why string) {
 	f.countLocked(now)
 }
 
-// lose counts lost spans, and reports whether their kind must be logged because it is new.
+// lose adds lost spans to counts. It reports whether a line must be logged, because
+// their kind is new.
 func lose(counts *map[string]uint64, kind string, spans uint64) (isNew bool) {
 	if *counts == nil {
 		*counts = map[string]uint64{}
@@ -142,7 +147,8 @@ func lose(counts *map[string]uint64, kind string, spans uint64) (isNew bool) {
 	return !known && len(*counts) <= mostKinds
 }
 
-// isNew reports whether a reason is to be logged, and remembers it.
+// isNew reports whether the reason of a failure must be logged. It returns true once
+// for each kind of reason, and false after mostKinds kinds.
 func isNew(logged *map[string]bool, code, text string) bool {
 	kind := kindOf(code, text)
 	if (*logged)[kind] || len(*logged) >= mostKinds {
@@ -155,13 +161,12 @@ func isNew(logged *map[string]bool, code, text string) bool {
 	return true
 }
 
-// kindOf returns the code and the words of the back end. Reasons that differ only in ids,
-// counts and times have the same kind, but the HTTP statuses 413 and 400 have different
-// kinds.
+// kindOf returns the same text for reasons that differ only in ids, counts and times.
+// HTTP statuses such as 413 and 400 make a difference.
 func kindOf(code, text string) string { return code + WithoutNumbers(text, isHTTPStatus) }
 
-// WithoutNumbers returns the words of a text, each after a space. It replaces words with a
-// digit by "#", except words for which keep returns true.
+// WithoutNumbers returns the words of a text, with a space before each. It replaces a
+// word that contains a digit by "#", unless keep returns true for the word.
 func WithoutNumbers(text string, keep func(word string) bool) string {
 	var words strings.Builder
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
@@ -176,20 +181,20 @@ func WithoutNumbers(text string, keep func(word string) bool) string {
 	return words.String()
 }
 
-// IsShort reports whether a number is more likely a status, a line or a version than
-// an id, an address or a random name.
+// IsShort is a keep function of WithoutNumbers. A short number is more likely a status,
+// a line or a version than an id, an address or a random name.
 func IsShort(word string) bool { return len(word) <= 3 }
 
-// IsNothing returns false, so that no number is kept. It is for stacks, which have
-// addresses and counts of any length.
+// IsNothing is a keep function of WithoutNumbers that keeps no number. It is for
+// stacks, which have addresses and counts of any length.
 func IsNothing(string) bool { return false }
 
 func isHTTPStatus(word string) bool {
 	return len(word) == 3 && (word[0] == '4' || word[0] == '5') && strings.Trim(word, "0123456789") == ""
 }
 
-// countLocked logs the number of spans lost so far, if the last such line, or the first
-// loss, was long enough ago.
+// countLocked logs the number of lost spans. After each such line, and after the first
+// loss, it logs none for a while (pause).
 func (f *Log) countLocked(now time.Time) {
 	t := &f.trouble
 	t.last = now
@@ -205,8 +210,8 @@ func (f *Log) countLocked(now time.Time) {
 	t.count = now.Add(t.pause)
 }
 
-// Delivered records a delivery. It logs the end of trouble if there was no failure for
-// Calm.
+// Delivered records a delivery. If there was no failure for Calm, it logs the end of
+// the trouble.
 func (f *Log) Delivered(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,15 +222,15 @@ func (f *Log) Delivered(now time.Time) {
 	f.trouble = trouble{}
 }
 
-// QuietSince reports whether nothing has failed since a time.
+// QuietSince reports whether the last failure or loss is older than t.
 func (f *Log) QuietSince(t time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return t.After(f.trouble.last)
 }
 
-// lost returns the counts of lost spans since trouble began, as arguments for a log line.
-// The counts are copied, because the line is written later.
+// lost returns the counts of lost spans in this period of trouble, as arguments for a
+// log line. It copies the maps, because the line is written later.
 func (t *trouble) lost(more ...any) []any {
 	args := []any{"failed_calls", t.calls, "rejected_meanwhile", total.Of(t.rejected), "dropped_meanwhile", total.Of(t.dropped)}
 	if len(t.rejected) > 0 {
@@ -245,16 +250,16 @@ type Failure struct {
 	First, Last  time.Time
 }
 
-// mostFailures is the number of failures that are kept for the status.
+// mostFailures bounds the number of failures that the status shows.
 const mostFailures = 8
 
-// failure is a Failure with its kind, see kindOf.
+// failure is a Failure with the result of kindOf, by which repeated failures are found.
 type failure struct {
 	Failure
 	kind string
 }
 
-// Keep keeps a failure for the status without logging it.
+// Keep records a failure for the status, without a log line.
 func (f *Log) Keep(now time.Time, code, text string, spans uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,14 +282,15 @@ func (f *Log) keepLocked(now time.Time, code, text string, spans uint64) {
 	f.failures = append(list, one)
 }
 
-// SetLast keeps the last error of the plugin that is not an error of a call.
+// SetLast sets the last error for the status, for an error that is not the failure of a
+// call.
 func (f *Log) SetLast(now time.Time, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.lastAt = text, now
 }
 
-// SetState sets the plugin's state.
+// SetState sets the name of the plugin's state, for log lines.
 func (f *Log) SetState(s string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -301,7 +307,7 @@ func (f *Log) Recent() (list []Failure, last string, at time.Time) {
 	return list, f.last, f.lastAt
 }
 
-// Inherit takes over the failures of an exporter of the same name that has ended.
+// Inherit copies the failures of before, the log of an ended plugin with the same name.
 func (f *Log) Inherit(before *Log) {
 	before.mu.Lock()
 	last, lastAt, failures := before.last, before.lastAt, before.failures

@@ -6,26 +6,29 @@ import (
 	"time"
 )
 
-// backlog has the items that wait, in this order: first suspects, then items that were
-// sent before, then fresh items in the order of sealing. It is not safe for concurrent
-// use. Most methods take constant time, because again and suspects are short. The
-// methods for stored items, and push of a late item, may search all of fresh.
+// backlog has the items of one queue that wait. An item is a batch, or a part of a
+// batch. They are sent in this order: first suspects, which may have crashed the
+// plugin, then items that were sent without success, then fresh items in the order in
+// which they were sealed. It is not safe for concurrent use.
+//
+// Most methods take constant time, because again and suspects are short. The methods
+// for items on disk, and push of a late item, may search all of fresh.
 type backlog struct {
-	fresh    []*Item // the items before index head have left
+	fresh    []*Item // items that were never sent; those before index head are gone
 	head     int
-	cold     int     // index in fresh: no item before this index can be unloaded
-	again    []*Item // in no order; at most mostAgain, and the items that were in flight
-	suspects []*Item // in no order; at most the number of items in flight at crashes
+	cold     int     // index in fresh; no item before it is unloadable
+	again    []*Item // items that were sent without success, in no order
+	suspects []*Item // items that may have crashed the plugin, in no order
 }
 
-// mostAgain bounds the items that wait to be sent again. If so many items wait, the back
-// end does not work, and fresh items would only fail, too.
+// mostAgain is the number of items in again from which no fresh item is sent. If so
+// many items have failed, the back end does not work, and fresh items would fail too.
 const mostAgain = 64
 
-// push adds a fresh item after all fresh items that were sealed before it, because a
-// processor may answer a later batch first. An item that is put before others gets the
-// arrival time of the next item. So the first item of the queue is always the item that
-// has waited longest.
+// push adds a fresh item and keeps the order of sealing. A processor may answer a later
+// batch first, so the item may have to be put before others. It then gets the arrival
+// time of the next item, so that the first item is always the item that has waited
+// longest.
 func (l *backlog) push(it *Item) {
 	i := len(l.fresh)
 	for i > l.head && it.before(l.fresh[i-1]) {
@@ -35,14 +38,15 @@ func (l *backlog) push(it *Item) {
 	l.fresh, l.cold = slices.Insert(l.fresh, i, it), min(l.cold, i)
 }
 
-// prepend adds items before all fresh items.
+// prepend adds items before all fresh items. They are older, because an earlier process
+// has sealed them.
 func (l *backlog) prepend(list []*Item) {
 	l.fresh, l.head, l.cold = append(list, l.fresh[l.head:]...), 0, 0
 }
 
-// unloadable returns an item that has its bytes in memory and in the spool, or nil.
-// Items that were in flight come first, then the oldest fresh item. The item stays in
-// the backlog.
+// unloadable returns an item that has its bytes both in memory and on disk, or nil if
+// there is none. It prefers items that were sent before, then the oldest fresh item.
+// The item stays in the backlog.
 func (l *backlog) unloadable() *Item {
 	for _, list := range [...][]*Item{l.again, l.suspects} {
 		for _, it := range list {
@@ -59,8 +63,8 @@ func (l *backlog) unloadable() *Item {
 	return nil
 }
 
-// oldestStored returns the oldest item if it is in the spool. Otherwise it returns any
-// item in the spool, or nil. The item stays in the backlog.
+// oldestStored returns the oldest item if it is on disk. Otherwise it returns any item
+// that is on disk, or nil if there is none. The item stays in the backlog.
 func (l *backlog) oldestStored() *Item {
 	if oldest := l.oldest(); oldest == nil || oldest.stored() {
 		return oldest
@@ -73,7 +77,7 @@ func (l *backlog) oldestStored() *Item {
 	return nil
 }
 
-// allStored reports whether all items are in the spool.
+// allStored reports whether all items are on disk, in the spool.
 func (l *backlog) allStored() bool {
 	for it := range l.all() {
 		if !it.stored() {
@@ -83,7 +87,7 @@ func (l *backlog) allStored() bool {
 	return true
 }
 
-// all returns all items, items that were in flight first.
+// all returns all items. Items that were sent before come first.
 func (l *backlog) all() iter.Seq[*Item] {
 	return func(yield func(*Item) bool) {
 		for _, list := range [...][]*Item{l.again, l.suspects, l.fresh[l.head:]} {
@@ -96,7 +100,7 @@ func (l *backlog) all() iter.Seq[*Item] {
 	}
 }
 
-// retry adds an item that was in flight.
+// retry adds an item that was sent and must be sent again.
 func (l *backlog) retry(it *Item) {
 	if it.suspect {
 		l.suspects = append(l.suspects, it)
@@ -141,8 +145,9 @@ func (l *backlog) probe(now time.Time) *Item {
 	return least
 }
 
-// firstSuspect returns the suspect that was alone in the fewest crashes, or nil. So a batch
-// that crashes every process delays the other suspects least.
+// firstSuspect returns the suspect to send next, or nil if there is none. It prefers
+// suspects that were alone in few crashes. So a batch that crashes every process delays
+// the other suspects least.
 func (l *backlog) firstSuspect() *Item {
 	var first *Item
 	for _, it := range l.suspects {
@@ -169,12 +174,12 @@ func (l *backlog) oldest() *Item {
 	return oldest
 }
 
-// remove removes an item that first, probe, oldest or oldestStored has returned.
+// remove removes an item that another method has returned.
 func (l *backlog) remove(it *Item) {
 	if takeOut(&l.again, it) || takeOut(&l.suspects, it) {
 		return
 	}
-	if it != l.fresh[l.head] { // for example, an item of oldestStored
+	if it != l.fresh[l.head] { // oldestStored may return an item from the middle
 		i := slices.Index(l.fresh, it)
 		l.fresh = slices.Delete(l.fresh, i, i+1)
 		if i < l.cold {

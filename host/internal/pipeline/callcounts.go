@@ -20,7 +20,7 @@ var callBounds = [...]time.Duration{
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// Results of calls that have no gRPC error code.
+// These stand for a gRPC code in the counts of calls that have no error code.
 const (
 	answerOK   = "OK"
 	answerLost = "LOST"
@@ -30,7 +30,7 @@ type callCounts struct {
 	answers map[string]uint64
 	total   uint64
 	sum     time.Duration
-	within  [len(callBounds)]uint64 // a call counts in the first bucket that is large enough
+	within  [len(callBounds)]uint64 // number of calls in each bucket; a call is in the smallest bucket that is large enough
 }
 
 func (c *callCounts) count(ans Answer) {

@@ -15,22 +15,23 @@ import (
 type chain struct {
 	processors []*Queue // queues of the processors that all exporters share, in order
 	queues     []*Queue // queues of exporters
-	gone       []*Queue // queues of exporters that have left and may still have batches
-	// all are the queues above, the processors of single exporters, and processors that
-	// have left.
+	gone       []*Queue // queues of exporters that have left the list and may still have batches
+	// all are the queues above, the queues of processors for a single exporter, and the
+	// queues of processors that have left the list.
 	all []*Queue
 }
 
-// stage is the position of a queue in the chain.
+// stage is the position of a queue on the way of a batch through processors to the
+// exporters.
 type stage struct {
 	processor bool
-	patience  time.Duration // longest wait in a processor that fails open, else 0
-	// exporter is the exporter that the processor is for, or nil if all exporters share the
-	// processor. own are the processors of this exporter only, in order.
+	patience  time.Duration // longest time that a batch waits for a processor that fails open, else 0
+	// exporter is set for a processor that runs for one exporter only. own is set for
+	// an exporter: its own processors, in order.
 	exporter *Queue
 	own      []*Queue
 	gone     bool   // the plugin has left the list
-	last     uint64 // sequence number of the last batch for an exporter that has left
+	last     uint64 // sequence number of the last batch that an exporter gets that has left the list
 }
 
 // join adds an exporter with its own processors.
@@ -43,7 +44,8 @@ func (c *chain) join(q *Queue, own []*Queue) {
 	c.all = slices.Concat(c.all, own, []*Queue{q})
 }
 
-// leave removes an exporter. last is the sequence number of its last batch.
+// leave removes an exporter and its own processors. last is the sequence number of the
+// last batch that they get.
 func (c *chain) leave(q *Queue, last uint64) {
 	q.stage.last = last
 	for _, o := range append(slices.Clip(q.stage.own), q) {
@@ -66,8 +68,8 @@ func (c *chain) setProcessors(list []*Queue) {
 	c.processors = slices.Clone(list)
 }
 
-// Inherit takes over the ledger of a queue of the same name, after the end of its plugin.
-// q must not have joined.
+// Inherit continues the accounting of the queue before in q. The plugin of before has
+// the same name and has ended. q must not have joined the pipeline.
 func Inherit(q, before *Queue) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -80,8 +82,9 @@ func without(list []*Queue, q *Queue) []*Queue {
 	return slices.DeleteFunc(slices.Clone(list), func(other *Queue) bool { return other == q })
 }
 
-// next returns the next queues of a batch that has passed some processors. The batch is for
-// one exporter, or for all exporters if exporter is nil.
+// next returns the queues that a batch is put on after the processors in passed. If
+// exporter is not nil, the batch goes to this exporter only. seq is the sequence number
+// of the batch.
 func (c *chain) next(passed []*Queue, exporter *Queue, seq uint64) []*Queue {
 	if exporter != nil {
 		return []*Queue{head(exporter, passed)}
@@ -101,8 +104,8 @@ func (c *chain) next(passed []*Queue, exporter *Queue, seq uint64) []*Queue {
 	return next
 }
 
-// head returns the first own processor of an exporter that a batch has not passed, or the
-// exporter if there is none.
+// head returns the first queue of an exporter that a batch has not passed: one of its
+// own processors, or the exporter itself.
 func head(exporter *Queue, passed []*Queue) *Queue {
 	if i := firstNotIn(passed, exporter.stage.own); i >= 0 {
 		return exporter.stage.own[i]

@@ -17,11 +17,13 @@ var (
 	ErrClosed    = errors.New("the tracing host takes no spans")
 )
 
-// Shares of the memory for encoded batches, or of the spool if the requests are in the
-// spool. All requests together hold at most consumeShare until an exporter is done with
-// them. So while one exporter works, requests do not push out batches. A sender holds at
-// most senderShare times the bytes that are free in that share. So a single sender can
-// fill three quarters of it, and the next sender always finds free bytes.
+// consumeShare bounds the bytes of all requests that no exporter has finished. It is a
+// part of the memory for encoded batches, or of the spool if the requests are on disk.
+// So while one exporter works, requests do not push out batches.
+//
+// senderShare bounds the bytes of one sender: at most so many times the bytes that are
+// free. So a single sender fills three quarters of the room, and the next sender always
+// finds some.
 const (
 	consumeShare = 7.0 / 8
 	senderShare  = 3
@@ -49,17 +51,18 @@ func (o *Outcome) add(n Outcome) {
 	o.Dropped += n.Dropped
 }
 
-// consumer accepts requests of other programs. It appends them to the open batch, because
-// OTLP requests merge by concatenation. The encoder's mutex guards it.
+// consumer accepts requests of other programs, which are encoded already. It appends
+// each request to the open batch, which is valid because OTLP requests merge by
+// concatenation. The encoder's mutex guards it.
 type consumer struct {
 	p      *Pipeline
 	closed bool
 
 	open    []byte
 	spans   int     // number of spans in open
-	origin  *origin // shared by the items of the open batch; it has a load for each request
-	charged int64   // capacity of open, as charged to the memory account
-	last    int     // length of the longest recent batch; it falls by an eighth with each shorter batch
+	origin  *origin // facts about the open batch, with a load for each of its requests
+	charged int64   // bytes that the memory account counts for open: its capacity
+	last    int     // length of the longest recent batch, less an eighth for each shorter batch since then
 
 	ended, accepted, tooLarge uint64
 	pushedBack                uint64 // spans that were pushed back, and are in none of the counts above
@@ -85,7 +88,8 @@ func newSenders(room int64) senders {
 	return senders{limit: int64(float64(room) * consumeShare), held: map[string]int64{}}
 }
 
-// admit counts a load, or returns false if too few bytes are free.
+// admit counts a load. It returns false, and counts nothing, if the sender has used up
+// its share.
 func (s *senders) admit(l *load) bool {
 	if free := s.limit - s.total - l.bytes; s.held[l.sender]+l.bytes > senderShare*free {
 		return false
@@ -94,7 +98,7 @@ func (s *senders) admit(l *load) bool {
 	return true
 }
 
-// add counts a load, even if too few bytes are free.
+// add counts a load even if no bytes are free.
 func (s *senders) add(l *load) {
 	s.total += l.bytes
 	s.held[l.sender] += l.bytes
@@ -103,7 +107,7 @@ func (s *senders) add(l *load) {
 // most returns the size of the largest load that admit can accept.
 func (s *senders) most() int64 { return s.limit * senderShare / (senderShare + 1) }
 
-// release stops counting some loads. Further calls with the same loads do nothing.
+// release stops counting some loads. It ignores loads that were released before.
 func release(list []*load) {
 	for _, l := range list {
 		if l.done {
@@ -171,8 +175,8 @@ func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, 
 // for its plugin, and each cut reads the whole request.
 const maxRequestSpans = 1 << 16
 
-// largest returns the size of the largest request that is ever accepted, and the setting
-// that bounds it.
+// largest returns the size above which a request is never accepted, and the setting
+// that bounds this size.
 func (c *consumer) largest() (size int64, setting string) {
 	size, setting = c.p.senders.most(), EnvQueueBytes
 	if s := c.p.Spool; s.store != nil && s.senders.most() < size {
@@ -184,7 +188,7 @@ func (c *consumer) largest() (size int64, setting string) {
 // withoutLarge returns the request without its spans of more than most bytes.
 func withoutLarge(request []byte, most int) []byte {
 	r, err := otlpwire.Parse(request)
-	if err != nil { // Check has accepted it
+	if err != nil { // cannot happen, because Check has accepted the request
 		return nil
 	}
 	defer r.Release()
@@ -235,7 +239,7 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 			c.origin.add(rec)
 		} else if !c.moveLocked(l) {
 			return false
-		} else if c.storedLocked() { // the earlier requests of the open batch are in the spool, this request is not
+		} else if c.storedLocked() { // a batch is either on disk or not, and only the earlier requests are
 			c.sealLocked(nil)
 			c.origin = c.p.encoder.newOriginLocked()
 		}
@@ -251,7 +255,8 @@ func (c *consumer) takeLocked(request []byte, spans int, l *load, alone bool) bo
 // storedLocked reports whether the requests of the open batch are in the spool.
 func (c *consumer) storedLocked() bool { return c.origin != nil && c.origin.records != nil }
 
-// admit counts a load against the spool (toSpool) or against the memory, or returns false.
+// admit counts a load against the bound of the spool if toSpool is true, else against
+// the bound of the memory. It returns false if the sender has used up its share.
 func (c *consumer) admit(l *load, toSpool bool) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -262,8 +267,8 @@ func (c *consumer) admit(l *load, toSpool bool) bool {
 	return l.senders.admit(l)
 }
 
-// moveLocked moves a load from the count of the spool to the count of the memory, or
-// returns false if too few bytes are free.
+// moveLocked counts a load against the bound of the memory instead of the spool. It
+// returns false if the sender has used up its share of the memory.
 func (c *consumer) moveLocked(l *load) bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -290,7 +295,8 @@ func (c *consumer) appendLocked(request []byte) {
 	c.open = append(c.open, request...)
 }
 
-// sealLocked makes a batch of the open requests and puts it on the first queues.
+// sealLocked makes a batch of the open requests and puts it on the queues. If r is not
+// nil, it gets the outcome of the batch.
 func (c *consumer) sealLocked(r *receipt) {
 	if c.spans == 0 {
 		return
@@ -325,8 +331,8 @@ func (c *consumer) statsLocked(s *Stats) {
 	}
 }
 
-// addRest adds a load without a sender to the open batch. It counts the memory, or the
-// bytes in the spool, that the batch uses beyond its requests.
+// addRest adds a load without a sender to the open batch, for the memory or the disk
+// space that the batch uses beyond the bytes of its requests.
 func (c *consumer) addRest(charged int64) {
 	if c.storedLocked() {
 		charged = c.origin.bytes
@@ -341,15 +347,15 @@ func (c *consumer) addRest(charged int64) {
 	c.origin.loads = append(c.origin.loads, rest)
 }
 
-// receipt collects the outcome of one batch in all queues. The pipeline's mutex guards
-// it until settled is closed.
+// receipt collects the outcome of one batch in all queues, for a call of Deliver. The
+// pipeline's mutex guards it until settled is closed.
 type receipt struct {
 	left    uint64 // spans that are not settled; a span counts once for each queue
 	outcome Outcome
 	settled chan struct{}
 }
 
-// expect sets the number of spans to settle. The call comes once, before any add.
+// expect sets the number of spans to settle. It is called once, before add and pass.
 func (r *receipt) expect(spans uint64) {
 	if r == nil {
 		return
@@ -359,7 +365,8 @@ func (r *receipt) expect(spans uint64) {
 	}
 }
 
-// pass counts spans that have passed a processor and are now in some queues.
+// pass replaces spans that a processor has passed on by the same spans in the given
+// number of next queues.
 func (r *receipt) pass(spans uint64, queues int) {
 	if r == nil {
 		return

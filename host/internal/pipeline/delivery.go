@@ -6,18 +6,18 @@ import (
 	"github.com/servetrace/servetrace/host/internal/spool"
 )
 
-// origin has the facts that all items of one batch share.
+// origin has the facts about a batch that its items in all queues share.
 type origin struct {
 	// instance and number make the id of the batch.
 	instance string
 	number   uint64
-	// records are the parts of the batch in the spool, and bytes their size. nil: the batch
-	// is not in the spool.
+	// records are the places of the batch on disk, and bytes is their size. records is
+	// nil if the batch is not on disk.
 	records []*spool.Record
 	bytes   int64
-	open    int // number of deliveries that are not settled: one for each queue that the batch is in
-	// loads and receipt belong to the requests that the batch was made of. They are nil for
-	// spans of OnEnd. The pipeline's mutex guards them.
+	open    int // number of deliveries that are not settled; each queue with the batch has one
+	// loads and receipt belong to the requests of which the batch was made. Both are
+	// nil if its spans came by OnEnd. The pipeline's mutex guards them.
 	loads   []*load
 	receipt *receipt
 }
@@ -30,27 +30,27 @@ func (o *origin) add(rec *spool.Record) {
 	}
 }
 
-// delivery is the progress of one batch at one exporter or processor. An item and its parts
-// share it.
+// delivery is the progress of one batch in one queue. If the batch is sent in parts,
+// its items share the delivery.
 type delivery struct {
 	origin *origin
-	left   int // number of spans that the exporter is not done with
+	left   int // number of spans that are not settled
 	// loading is true while a lane reads the bytes from the spool. gone is true when the
 	// item of the whole batch has left the queue.
 	loading, gone bool
-	// passed are the processors that the batch has passed before this queue. In a
-	// processor, next has a delivery for each queue that got a part of the batch from it.
+	// passed are the processors that the batch has passed before. next is used in the
+	// queue of a processor: the deliveries in the queues that got the result from it.
 	passed []*Queue
 	next   map[*Queue]*delivery
 }
 
-// passLocked counts spans that the processor q is done with. It adds a delivery for each
-// queue that gets the passed spans. In these deliveries, spans that the processor did
-// not pass on are settled at once.
+// passLocked records that the processor q has finished some spans, and has passed on
+// some of them to the queues in to. The new deliveries begin with all spans of the
+// batch, so spans that the processor did not pass on are settled there at once.
 func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	if d.next == nil {
 		d.next = map[*Queue]*delivery{}
-		d.origin.open-- // the deliveries of the next queues count instead
+		d.origin.open-- // open counts the deliveries in the next queues instead
 	}
 	for _, queue := range to {
 		if d.next[queue] == nil {
@@ -72,11 +72,11 @@ func (d *delivery) passLocked(q *Queue, spans, passed int, to []*Queue) {
 	}
 }
 
-// settleLocked takes spans off the delivery: the exporter or processor is done with
-// them, and they go to no further queue. The batch counts against the bounds of its
-// senders until one exporter has answered all of it, or all exporters have dropped it.
-// Otherwise an exporter that only drops would let senders overflow the queue of an
-// exporter that works.
+// settleLocked records that spans are settled, and go to no further queue.
+//
+// The batch counts against the bounds of its senders until one exporter has answered
+// all of it, or all exporters have dropped it. Otherwise an exporter that only drops
+// would let senders overflow the queue of an exporter that works.
 func (d *delivery) settleLocked(spans int, dropped bool) {
 	d.left -= spans
 	for _, next := range d.next {
@@ -85,7 +85,7 @@ func (d *delivery) settleLocked(spans int, dropped bool) {
 	if d.left > 0 {
 		return
 	}
-	if d.next == nil { // else the deliveries of the next queues count instead, if there are any
+	if d.next == nil { // otherwise open counts the deliveries in the next queues
 		d.origin.open--
 	}
 	if d.next == nil && !dropped || d.origin.open == 0 {

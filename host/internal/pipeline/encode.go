@@ -8,24 +8,25 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// encoder takes the lists of the intake, encodes the spans into the open batch, and passes
-// each sealed batch to Pipeline.enqueue.
+// encoder encodes the spans in the lists of the intake to OTLP, and passes each full or
+// old batch to Pipeline.enqueue.
 type encoder struct {
 	p *Pipeline
 
-	// mu is held over a whole cycle. While mu is held, every accepted span is in a list, in
-	// the encoder, in the consumer, or in the queues.
+	// mu is held while the spans of all lists are encoded. So a function that holds mu
+	// finds each accepted span in exactly one place: a list, the encoder, the consumer,
+	// or the queues.
 	mu      sync.Mutex
 	enc     sdkspan.Encoder
-	charged int64 // bytes of enc, as charged to the memory account
+	charged int64 // bytes that the memory account counts for enc
 	spare   []sdktrace.ReadOnlySpan
 	number  uint64 // number of the last batch that was begun
 	refused uint64 // number of refused spans at the last call of logLoss
 	losing  bool   // spans were being refused at the last call of logLoss
 }
 
-// run encodes when a list is long enough or a span has waited long enough, until stop is
-// closed.
+// run encodes spans when a list is long enough, or when a span has waited for
+// Settings.BatchAge. It returns when stop is closed.
 func (e *encoder) run(stop <-chan struct{}) {
 	for {
 		select {
@@ -40,8 +41,8 @@ func (e *encoder) run(stop <-chan struct{}) {
 	}
 }
 
-// cycle encodes all spans that have ended. It seals full batches. If sealOpen is true, it
-// also seals the open batches, even if they are not full.
+// cycle encodes all spans in the lists, and seals full batches. If sealOpen is true, it
+// also seals the batches that are not full.
 func (e *encoder) cycle(sealOpen bool) {
 	defer e.p.LogNotes()
 	e.mu.Lock()
@@ -87,16 +88,16 @@ func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// chargeLocked charges the account with the present size of the encoder, and changes the
-// account by n in addition. The spans of a list count with their estimated heap size.
-// After they are encoded, n is minus this size.
+// chargeLocked sets the memory account to the present size of the encoder, and changes
+// it by n in addition. A span in a list counts with its estimated size; when it is
+// encoded, the caller passes minus that size as n.
 func (e *encoder) chargeLocked(n int64) {
 	size := int64(e.enc.Size())
 	e.p.mem.charge(size - e.charged + n)
 	e.charged = size
 }
 
-// sealLocked makes a batch of the encoded spans and puts it on the first queues.
+// sealLocked makes a batch of the encoded spans and puts it on the queues.
 func (e *encoder) sealLocked() {
 	size, spans := e.enc.Size(), e.enc.Spans()
 	data := e.enc.AppendRequest(e.p.mem.arena(size))
@@ -108,7 +109,7 @@ func (e *encoder) sealLocked() {
 	e.p.enqueue(b, o, spans)
 }
 
-// newOriginLocked returns the origin of a new batch.
+// newOriginLocked returns the origin of a new batch, with the next number.
 func (e *encoder) newOriginLocked() *origin {
 	e.number++
 	return &origin{instance: e.p.Instance, number: e.number}

@@ -11,15 +11,15 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// The encoder is woken before the timer fires if all shards together may have as many
-// spans or bytes as these. An early start is cheaper: encoding costs twice as much after
-// the spans have left the CPU's cache.
+// These are numbers for all shards together. If there may be so many spans or bytes,
+// the encoder is woken before the timer fires. An early start is cheaper: encoding
+// costs twice as much after the spans have left the CPU's cache.
 const (
 	wakeSpans = 512
 	wakeBytes = 512 << 10 // estimated heap size of the spans
 )
 
-// maxShards bounds the number of shards. leastWakeSpans is the least value of
+// maxShards bounds the number of shards. leastWakeSpans is the lower bound of
 // intake.shardWakeSpans, so that many shards do not wake the encoder too often.
 const (
 	maxShards      = 64
@@ -38,11 +38,11 @@ type intake struct {
 	next atomic.Uint32 // number of shards that near has got so far
 
 	// Bounds of one shard.
-	shardWakeSpans int   // the largest wakeAt
-	shardWakeBytes int64 // bytes that wake the encoder
+	shardWakeSpans int   // upper bound of wakeAt
+	shardWakeBytes int64 // number of bytes at which a shard wakes the encoder
 
-	wake  chan struct{} // capacity 1: a shard is long enough to be encoded
-	tick  chan struct{} // capacity 1: the oldest span has waited long enough
+	wake  chan struct{} // gets a value when a shard is long enough to be encoded; capacity 1
+	tick  chan struct{} // gets a value when the oldest span has waited long enough; capacity 1
 	timer *time.Timer   // sends on tick
 	age   time.Duration
 	armed atomic.Bool // the timer runs, or has fired and the encoder has not read the tick
@@ -52,8 +52,8 @@ type intake struct {
 type shard struct {
 	mu       sync.Mutex
 	spans    []sdktrace.ReadOnlySpan
-	bytes    int64 // size of the spans, as charged to the memory account
-	wakeAt   int   // number of spans that wake the encoder, see await
+	bytes    int64 // size of the spans in the memory account
+	wakeAt   int   // number of spans at which the shard wakes the encoder, see await
 	woken    bool  // the encoder was woken since the list was taken
 	closed   bool
 	ended    uint64
@@ -156,9 +156,9 @@ func (in *intake) notify(wake bool) {
 	}
 }
 
-// disarm lets the next span start the timer again. The encoder must call it before it
-// takes the lists, so that a span that is added meanwhile starts the timer. disarm stops
-// the timer first, because a span may start it as soon as armed is false.
+// disarm makes the next span start the timer again. The encoder calls it before it
+// takes the lists, so that a span that is added meanwhile starts the timer. disarm
+// stops the timer first, because a span may start it as soon as armed is false.
 func (in *intake) disarm() {
 	in.timer.Stop()
 	in.armed.Store(false)
@@ -174,7 +174,7 @@ func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlyS
 	return spans, bytes
 }
 
-// close refuses all further spans.
+// close makes add refuse all further spans.
 func (in *intake) close() {
 	in.lock()
 	defer in.unlock()
@@ -183,7 +183,7 @@ func (in *intake) close() {
 	}
 }
 
-// lock and unlock stop all shards at once, for a consistent snapshot.
+// lock and unlock lock all shards together, for a consistent snapshot.
 func (in *intake) lock() {
 	for i := range in.shards {
 		in.shards[i].mu.Lock()

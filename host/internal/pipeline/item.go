@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Item is one batch, or a part of a batch, on its way to one exporter. The pipeline's
-// mutex guards the item while it waits. In flight it belongs to one sender.
+// Item is one batch, or a part of a batch, in one queue. The pipeline's mutex guards an
+// item that waits. An item in flight belongs to its sender.
 type Item struct {
-	Batch    *batch // nil: the bytes are in the spool only
+	Batch    *batch // nil if the bytes are only on disk
 	delivery *delivery
-	spans    int    // including the spans that were moved to parts
+	spans    int    // number of spans, including spans that were moved to parts
 	seq      uint64 // order of sealing
 	part     string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
 	from     int    // number of spans of the sealed batch before the first span of the item
@@ -22,14 +22,15 @@ type Item struct {
 	// cut is the number of the batch's spans that were moved to parts, and parts the
 	// number of these parts.
 	cut, parts int
-	// suspect is true if the item was in flight when a process crashed, and no later
-	// process has survived a call with it. alone counts the crashes with only this item in
-	// flight, until a process answers it. See poison.go.
+	// suspect is true if the item was in flight when a process crashed, until a process
+	// survives a call with it. alone counts the crashes with only this item in flight,
+	// until a process answers it. See poison.go.
 	suspect bool
 	alone   int
-	// answered is the value of Queue.answered at the first of these crashes.
+	// answered is the value of Queue.answered at the first crash that alone counts.
 	answered uint64
-	// parked is true if the item waits for the next connection, see Lane.Judge.
+	// parked is true if the item waits until a new connection opens, because an
+	// attached plugin was lost with it.
 	parked bool
 }
 
@@ -39,7 +40,7 @@ func (it *Item) ID() string {
 	return fmt.Sprintf("%s-%d%s", it.delivery.origin.instance, it.delivery.origin.number, it.part)
 }
 
-// size returns the bytes of memory that the item is charged with.
+// size returns the bytes that the memory account counts for the item.
 func (it *Item) size() int64 {
 	if it.Batch == nil {
 		return unloadedBytes
@@ -47,7 +48,8 @@ func (it *Item) size() int64 {
 	return it.Batch.Size()
 }
 
-// Left returns the number of spans that were not moved to parts.
+// Left returns the number of spans in the item, without the spans that were moved to
+// parts.
 func (it *Item) Left() int { return it.spans - it.cut }
 
 // tooOld returns the moment at which an item has waited too long: maxAge after its
@@ -64,7 +66,7 @@ func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }
 
-// free releases the memory of an item that has left its queue.
+// free releases the memory of an item that leaves its queue.
 func free(m *memory, it *Item) {
 	if it.part == "" {
 		it.delivery.gone = true

@@ -21,7 +21,7 @@ func (l Limits) exceeded(it *Item) bool {
 
 // Answer is the result of one call.
 type Answer struct {
-	Err *wire.Error // nil: the batch was delivered or processed
+	Err *wire.Error // nil if the batch was delivered or processed
 	// Changed is set if the processor has changed the batch. Data is the new batch, and
 	// Spans the number of its spans, at most the number that the item has.
 	Changed  bool
@@ -40,17 +40,18 @@ type Answer struct {
 	Lost bool
 }
 
-// Lane is the access of one connection to a queue. A sender takes items from it, and
-// settles each item with the plugin's answer. At the end, Judge decides about the items
-// without an answer. The pipeline's mutex guards its fields that change.
+// Lane is the access of one connection to a queue. A sender takes items (batches or
+// parts of batches) from it, and settles each item with the plugin's answer. At the
+// end, Judge decides about the items without an answer. The pipeline's mutex guards the
+// fields that change.
 type Lane struct {
 	q      *Queue
 	limits Limits
-	leases *leases     // references of the connection to batches
-	ending func() bool // see NewLane
+	leases *leases     // buffers that gRPC holds for the connection
+	ending func() bool // reports whether the plugin has ended or is being killed
 
 	mode       Mode
-	inFlight   int     // number of this lane's items in flight
+	inFlight   int     // number of items that were taken and not settled
 	suspected  bool    // the item in flight is a suspect
 	unanswered []*Item // items that the plugin had received and not answered when it ended
 }
@@ -58,15 +59,16 @@ type Lane struct {
 // Mode is the number of items that a lane has in flight at a time.
 type Mode int
 
-// The modes. A lane that takes no item may belong to a plugin that is ready.
+// These are the modes. TakesNone is for the process that waits during a replacement,
+// and TakesOne for a new process on probation.
 const (
 	TakesMany Mode = iota
 	TakesOne
 	TakesNone
 )
 
-// NewLane returns a lane that is not open. ending reports whether the plugin has ended or
-// is being killed, although the sender may not know it yet.
+// NewLane returns a lane that is not open. The function ending reports whether the
+// plugin has ended or is being killed, which the sender may not have noticed yet.
 func NewLane(q *Queue, ending func() bool) *Lane {
 	return &Lane{q: q, leases: newLeases(), ending: ending}
 }
@@ -103,7 +105,7 @@ func (l *Lane) Busy() int {
 	return l.inFlight
 }
 
-// AwaitIdle blocks until nothing is in flight, or ctx ends.
+// AwaitIdle blocks until the lane has no item in flight, or ctx ends.
 func (l *Lane) AwaitIdle(ctx context.Context) {
 	defer wakeAtEnd(ctx, l.q)()
 	l.q.p.mu.Lock()
@@ -113,14 +115,16 @@ func (l *Lane) AwaitIdle(ctx context.Context) {
 	}
 }
 
-// Buffers returns the bytes of an item for gRPC, on lease.
+// Buffers returns the bytes of an item for a gRPC call. They count against the memory
+// bound until gRPC puts the buffers back.
 func (l *Lane) Buffers(it *Item) mem.BufferSlice { return l.leases.buffer(it.Batch) }
 
-// Forget ends gRPC's leases of an item, see leases.forget.
+// Forget stops counting the buffers of an item that gRPC will not put back, because the
+// connection is broken.
 func (l *Lane) Forget(it *Item) { l.leases.forget(it.Batch) }
 
-// Leased returns the bytes that gRPC holds for this connection, even after calls have
-// ended, and the exporter's share of the memory.
+// Leased returns the number of bytes that gRPC holds for this connection, also of calls
+// that have ended. share is the part of the memory that the plugin may use for that.
 func (l *Lane) Leased() (bytes, share int64) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
@@ -156,14 +160,15 @@ func (l *Lane) Take(ctx context.Context) *Item {
 		}
 		l.addInFlightLocked(it)
 		if it.part != "" || it.stored() {
-			q.p.makeRoomLocked(now) // the item is charged in addition to the whole batch, or was read from the spool
+			q.p.makeRoomLocked(now) // the part, or the bytes that were read from disk, need memory in addition
 		}
 		return it
 	}
 	return nil
 }
 
-// hasTurnLocked reports whether an item may be sent while other items are in flight.
+// hasTurnLocked reports whether the mode, suspects and an outage allow that an item is
+// sent beside the items in flight.
 func (l *Lane) hasTurnLocked(it *Item) bool {
 	if l.mode == TakesNone {
 		return false
@@ -171,10 +176,11 @@ func (l *Lane) hasTurnLocked(it *Item) bool {
 	return l.inFlight == 0 || l.mode == TakesMany && !l.suspected && !it.suspect && !l.q.outage.on()
 }
 
-// hasRoomLocked limits the bytes in flight or held by gRPC to the exporter's share of
-// the account. These bytes cannot be dropped, so a plugin that never answers must not
-// use up the memory of other exporters. Each connection may always send one item. The
-// sender bounds the bytes that gRPC keeps after a call, see Leased.
+// hasRoomLocked reports whether an item fits into the plugin's share of the memory,
+// beside the bytes that are in flight or held by gRPC. These bytes cannot be dropped,
+// so without this limit a plugin that never answers would use up the memory of other
+// exporters. Each connection may always send one item. The sender bounds the bytes that
+// gRPC keeps after a call, see Leased.
 func (l *Lane) hasRoomLocked(it *Item) bool {
 	if l.inFlight == 0 {
 		return true
@@ -197,7 +203,7 @@ func (l *Lane) removeInFlightLocked(it *Item) {
 	delete(l.q.inFlight, it)
 	l.q.ledger.sending -= it.Batch.Size()
 	l.inFlight--
-	l.suspected = false // suspects are sent alone
+	l.suspected = false // a suspect is sent alone, so no other suspect is in flight
 	l.q.changed.Broadcast()
 }
 
@@ -261,7 +267,7 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	case now.Sub(it.sealed) >= q.p.cfg.MaxAge:
 		q.failures.Keep(now, err.Code, err.Error(), 0)
 		q.dropLocked(now, it, reasonMaxAge)
-	case ans.Lost && !ans.Said: // the batch did not cause the end of the plugin
+	case ans.Lost && !ans.Said: // the plugin had not got the batch when it ended
 		q.againLocked(now, it, 0)
 	default:
 		var asked []any

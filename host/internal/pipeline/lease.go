@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// leases are the references of one gRPC connection to batches. A lease begins when gRPC
-// takes a buffer. It ends when gRPC puts the buffer back, or when the connection is closed.
-// Safe for concurrent use.
+// leases are the buffers of batches that gRPC holds for one connection. A lease begins
+// when gRPC takes a buffer. It ends when gRPC puts the buffer back, or when the
+// connection is closed. Safe for concurrent use.
 type leases struct {
 	mu   sync.Mutex
 	held map[*lease]struct{} // nil once the connection is closed
@@ -16,7 +16,8 @@ type leases struct {
 
 func newLeases() *leases { return &leases{held: map[*lease]struct{}{}} }
 
-// lease is one buffer that gRPC holds, and the pool that gRPC puts it back into.
+// lease is one buffer that gRPC holds. It is also the buffer pool to which gRPC returns
+// the buffer.
 type lease struct {
 	all *leases
 	b   *batch
@@ -24,7 +25,7 @@ type lease struct {
 
 var _ mem.BufferPool = (*lease)(nil)
 
-// buffer returns the bytes of b for gRPC, on lease.
+// buffer returns the bytes of b for a gRPC call, and begins a lease.
 func (l *leases) buffer(b *batch) mem.BufferSlice {
 	data := b.data
 	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
@@ -43,7 +44,7 @@ func (l *leases) buffer(b *batch) mem.BufferSlice {
 	return mem.BufferSlice{mem.NewBuffer(&data, one)}
 }
 
-// bytes returns the size of the batches on lease.
+// bytes returns the size of all batches that gRPC holds.
 func (l *leases) bytes() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +68,7 @@ func (o *lease) Put(*[]byte) {
 	}
 }
 
-// forget ends the leases of b after its call failed because the connection broke. In that
+// forget ends the leases of b, whose call failed because the connection broke. In that
 // case gRPC (v1.85) never puts back a buffer that it had not written, and the garbage
 // collector frees the bytes.
 func (l *leases) forget(b *batch) {
@@ -76,8 +77,8 @@ func (l *leases) forget(b *batch) {
 	l.endLocked(func(one *lease) bool { return one.b == b })
 }
 
-// abandon ends all leases of a connection that is closed. gRPC may still read a buffer that
-// it has not put back.
+// abandon ends all leases, because the connection is closed. gRPC may still read a
+// buffer that it has not put back.
 func (l *leases) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,7 +25,8 @@ var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "ma
 // String returns the reason's name in Stats.
 func (r reason) String() string { return reasonNames[r] }
 
-// codePartial stands in place of a gRPC code for spans that an OK answer rejected.
+// codePartial takes the place of a gRPC code for spans that the back end rejected in an
+// OK answer.
 const codePartial = "PARTIAL_SUCCESS"
 
 // CodeUnread is the code of an OK answer that cannot be read.
@@ -35,21 +36,22 @@ const CodeUnread = "UNREADABLE"
 // counted, and never computed from the other numbers, so that the balance proves that no
 // span is missing.
 type ledger struct {
-	accepted uint64 // spans that came into the queue
+	accepted uint64 // number of spans that came into the queue
 
-	waiting uint64 // spans in the backlog and in flight
-	held    int64  // bytes of these spans
-	sending int64  // bytes in flight
-	stored  int64  // bytes in the spool of batches that are not settled
+	waiting uint64 // number of spans in the backlog and in flight
+	held    int64  // memory of these spans, in bytes
+	sending int64  // memory of the spans in flight, in bytes
+	stored  int64  // bytes on disk of the batches that are not settled
 
-	// recovered is the number of spans from the spool of a process that has ended. spooled
-	// is the number of spans that were left in the spool for the next process.
+	// recovered is the number of spans that an earlier process has left on disk.
+	// spooled is the number of spans that this process has left on disk for the next
+	// process.
 	recovered, spooled uint64
 
 	delivered          uint64 // delivered by an exporter, or passed on by a processor
 	rejected, filtered map[string]uint64
 	dropped, bypassed  [reasonCount]uint64
-	quarantined        uint64 // number of batches
+	quarantined        uint64 // number of batches that were dropped because they crash the plugin
 	calls              callCounts
 }
 
@@ -72,8 +74,8 @@ func (l *ledger) remove(it *Item) {
 	l.held -= it.size()
 }
 
-// inherit takes over the counts of an ended plugin of the same name. No spans wait in its
-// queue.
+// inherit takes over the counts of before, a plugin of the same name that has ended. No
+// spans wait in the queue of before.
 func (l *ledger) inherit(before *ledger) {
 	l.accepted, l.delivered, l.rejected, l.filtered = before.accepted, before.delivered, before.rejected, before.filtered
 	l.dropped, l.bypassed = before.dropped, before.bypassed
@@ -124,7 +126,7 @@ type QueueStats struct {
 }
 
 // statsLocked returns the statistics of the queue. undrained is the number of accepted
-// spans that have not reached the queue yet.
+// spans that will come into this queue, and are still in a list or in an open batch.
 func (q *Queue) statsLocked(undrained uint64) QueueStats {
 	l := &q.ledger
 	s := QueueStats{

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Shares of Settings.QueueBytes. Encoded batches stay below backlogShare, so that spans
-// that end can be accepted even if no exporter delivers. The last urgentShare is for
-// spans with error status.
+// These are parts of Settings.QueueBytes. Encoded batches stay below backlogShare, so
+// that the host can accept spans even if no exporter delivers. The last urgentShare is
+// for spans with error status.
 const (
 	backlogShare = 5.0 / 8
 	urgentShare  = 1.0 / 16
@@ -26,7 +26,7 @@ type memory struct {
 	backlog int64 // bound on encoded
 
 	used    atomic.Int64
-	encoded atomic.Int64 // part of used: the sealed batches
+	encoded atomic.Int64 // part of used that belongs to sealed batches
 
 	mu    sync.Mutex
 	spare [][]byte
@@ -44,8 +44,8 @@ func newMemory(limit int64) *memory {
 	}
 }
 
-// admit charges n bytes. It returns false, and charges nothing, if the bound would be
-// exceeded.
+// admit counts n bytes. If the bound would be exceeded, it counts nothing and returns
+// false. Spans with error status (urgent) have a higher bound.
 func (m *memory) admit(n int64, urgent bool) bool {
 	limit := m.normal
 	if urgent {
@@ -67,8 +67,8 @@ func (m *memory) chargeBatch(n int64) {
 	m.encoded.Add(n)
 }
 
-// arena returns an empty buffer for size bytes. Its capacity is at most a third larger,
-// because a batch may wait in a queue for a long time.
+// arena returns an empty buffer with room for size bytes. A reused buffer is at most a
+// third larger, because a batch may wait in a queue for a long time.
 func (m *memory) arena(size int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,8 +97,9 @@ func (m *memory) recycle(buf []byte) {
 type batch struct {
 	mem     *memory
 	data    []byte
-	charged int64 // constant
-	// refs counts items and leases. The last release frees the bytes.
+	charged int64 // number of bytes in the memory account; it never changes
+	// refs counts the items and the leases of gRPC that use the batch. The memory is
+	// freed when refs becomes zero.
 	refs atomic.Int32
 	// lost is true if gRPC may keep the bytes for ever. They are not reused, and the garbage
 	// collector frees them.
@@ -109,8 +110,8 @@ type batch struct {
 // item for each of a few exporters.
 const batchOverhead = 512
 
-// newBatch returns a batch, and charges the capacity of data. The caller has the first
-// reference.
+// newBatch returns a batch and adds it to the memory account, with the capacity of
+// data. The caller must release the batch once.
 func newBatch(m *memory, data []byte) *batch {
 	b := &batch{mem: m, data: data, charged: int64(cap(data)) + batchOverhead}
 	b.refs.Store(1)
@@ -121,7 +122,7 @@ func newBatch(m *memory, data []byte) *batch {
 // Bytes returns the encoded request, which must not be changed.
 func (b *batch) Bytes() []byte { return b.data }
 
-// Size returns the bytes that the batch is charged with.
+// Size returns the number of bytes that the memory account counts for the batch.
 func (b *batch) Size() int64 { return b.charged }
 
 func (b *batch) Retain() { b.refs.Add(1) }

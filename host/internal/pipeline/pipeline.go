@@ -49,7 +49,7 @@ type Settings struct {
 // MostBatchSpans bounds Settings.BatchSpans.
 const MostBatchSpans = 1 << 16
 
-// Names of the variables that set these bounds, for log lines.
+// These are the names of the variables that set the bounds, for log lines.
 const (
 	EnvQueueBytes   = "SERVE_TRACING_QUEUE_BYTES"
 	EnvMaxSpanBytes = "SERVE_TRACING_MAX_SPAN_BYTES"
@@ -59,7 +59,7 @@ const (
 // Pipeline takes spans from OnEnd to the senders: intake, encoder, one queue for each
 // exporter, and the shared account of bytes. Safe for concurrent use.
 type Pipeline struct {
-	// Instance is the first half of the id of every batch.
+	// Instance identifies this process. It is the first half of the id of every batch.
 	Instance string
 	// Spool has the batches on disk.
 	Spool *Spool
@@ -77,7 +77,7 @@ type Pipeline struct {
 	// settled is signalled when an item has left a queue.
 	settled *sync.Cond
 	chain   chain
-	seq     uint64  // place of the last sealed batch in the order of sealing
+	seq     uint64  // sequence number of the last sealed batch
 	senders senders // counts of the requests that are in memory only
 }
 
@@ -115,23 +115,23 @@ func (p *Pipeline) Close() {
 	p.consumer.closed = true
 }
 
-// Flush encodes and seals all spans that have ended, and returns the place of the last
-// batch that was sealed.
+// Flush encodes and seals all spans that have ended. It returns the sequence number of
+// the last sealed batch.
 func (p *Pipeline) Flush() (seq uint64) {
 	p.encoder.cycle(true)
 	return p.Sealed()
 }
 
-// Sealed returns the place of the last batch that was sealed, in the order of sealing.
+// Sealed returns the sequence number of the last sealed batch.
 func (p *Pipeline) Sealed() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seq
 }
 
-// Join adds the queue of an exporter, which gets all batches from now on. own are the
-// processors of this exporter only, in order. The caller must call LogNotes when it holds
-// no mutex.
+// Join adds the queue of an exporter. The exporter gets all batches that are sealed
+// from now on. own are the queues of the processors that run for this exporter only, in
+// order. The caller must call LogNotes when it holds no mutex.
 func (p *Pipeline) Join(q *Queue, own ...*Queue) {
 	p.freeze()
 	defer p.unfreeze()
@@ -170,9 +170,9 @@ func (p *Pipeline) unfreeze() {
 	p.encoder.mu.Unlock()
 }
 
-// enqueue puts a sealed batch on the first queues, and keeps the memory and the spool
-// within their bounds. It releases the caller's reference. The caller holds the
-// encoder's mutex.
+// enqueue puts a sealed batch on the queues of the first processor, or of all
+// exporters. Then it enforces the bounds of the memory and of the spool. It releases
+// the caller's reference. The caller holds the encoder's mutex.
 func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,9 +193,10 @@ func (p *Pipeline) enqueue(b *batch, o *origin, spans int) {
 	p.makeRoomLocked(now)
 }
 
-// makeRoomLocked keeps the encoded batches within their share of the memory, and the spool
-// within its bound. In memory, the queue that holds the most bytes first unloads batches
-// that are in the spool, and then drops its oldest batch. Batches in flight stay.
+// makeRoomLocked enforces the bounds. If the batches need too much memory, the queue
+// that holds the most bytes first unloads batches that are on disk, and then drops its
+// oldest batch. If the files are too large, the queue with the most bytes on disk drops
+// its oldest batch there. Batches in flight stay.
 func (p *Pipeline) makeRoomLocked(now time.Time) {
 	held := func(q *Queue) int64 { return q.ledger.held }
 	for p.mem.encoded.Load() > p.mem.backlog {
@@ -231,8 +232,8 @@ func largest(list []*Queue, size func(*Queue) int64, item func(*backlog) *Item) 
 	return largest
 }
 
-// dropEverywhere counts accepted spans that get into no batch. They count as accepted
-// and dropped in each of the first queues.
+// dropEverywhere counts accepted spans that cannot be put into a batch. They count as
+// accepted and dropped in each queue that a new batch would be put on.
 func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,7 +246,8 @@ func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
 }
 
 // shareLocked returns the number of bytes that each plugin may have in flight, or that
-// gRPC may hold for it. A plugin that has left the list has a share until its connections are closed.
+// gRPC may hold for it. A plugin that has left the list has a share until its
+// connections are closed.
 func (p *Pipeline) shareLocked() int64 {
 	plugins := 0
 	for _, q := range p.chain.all {
@@ -256,8 +258,8 @@ func (p *Pipeline) shareLocked() int64 {
 	return p.mem.backlog / int64(max(1, plugins))
 }
 
-// LogNotes logs the failures that the queues have noted, and does the pending work of the
-// spool. The caller must hold no mutex.
+// LogNotes writes the log lines that were noted under a mutex, and does the pending
+// work of the spool. The caller must hold no mutex.
 func (p *Pipeline) LogNotes() {
 	p.Spool.work()
 	p.mu.Lock()

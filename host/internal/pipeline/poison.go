@@ -39,11 +39,11 @@ import (
 // is quarantined.
 const mostAlone = 2
 
-// mostIDs bounds the ids of batches in a report.
+// mostIDs bounds the number of batch ids in the report of a crash.
 const mostIDs = 64
 
-// survived ends the suspicion against an item: its process still runs, or has answered the
-// item (said).
+// survived records that the plugin has survived a call with an item. said is true if
+// the plugin has answered it.
 func survived(it *Item, said bool) {
 	it.suspect = false
 	if said {
@@ -75,7 +75,7 @@ type Verdict struct {
 // ended or the host stopped. The last call must have ended.
 func (l *Lane) Judge(e End) (v Verdict) {
 	q := l.q
-	defer q.p.LogNotes() // a processor that fails open puts items on other queues
+	defer q.p.LogNotes() // Judge may put batches on other queues, if the plugin is a processor that fails open
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()
@@ -89,7 +89,7 @@ func (l *Lane) Judge(e End) (v Verdict) {
 			q.againLocked(now, it, 0)
 		case e.Attached:
 			it.parked = true
-			q.againLocked(now, it, q.p.cfg.MaxAge) // Resume ends this pause earlier
+			q.againLocked(now, it, q.p.cfg.MaxAge) // a new connection ends this pause earlier, see Resume
 		default:
 			l.suspectLocked(now, it, e, e.Blamed && len(list) == 1, &v)
 		}

@@ -100,12 +100,12 @@ func processedLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	it.delivery.origin.receipt.add(Outcome{Filtered: missing})
 	passLocked(now, q, it, &Item{Batch: b, spans: spans, part: it.part, from: it.from})
 	q.doneLocked(it, Outcome{})
-	q.p.makeRoomLocked(now) // the result may be larger
+	q.p.makeRoomLocked(now) // the result may need more memory than the item did
 }
 
-// bypassLocked puts an item on the next queues unprocessed. The item must not be in the
-// backlog or in flight. It returns false if the spans that are left cannot be cut off the
-// batch.
+// bypassLocked passes an item on as if the processor had not been there, because it
+// fails open. The item must not be in the backlog or in flight. It returns false if the
+// remaining spans cannot be cut out of the batch.
 func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 	next := &Item{Batch: it.Batch, spans: it.Left(), part: it.part, from: it.from + it.cut}
 	if it.cut > 0 {
@@ -124,8 +124,8 @@ func bypassLocked(now time.Time, q *Queue, it *Item, why reason) bool {
 	return true
 }
 
-// passLocked puts copies of next on the queues after q. next has the spans of the item
-// it that go on.
+// passLocked puts a copy of next on each queue after the processor q. next has the
+// spans of the item it that go on.
 func passLocked(now time.Time, q *Queue, it, next *Item) {
 	origin := it.delivery.origin
 	queues := q.p.chain.next(append(slices.Clip(it.delivery.passed), q), q.stage.exporter, it.seq)

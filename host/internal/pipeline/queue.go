@@ -21,28 +21,28 @@ type Queue struct {
 	failures *failures.Log
 	stage    stage
 
-	changed  *sync.Cond // an item was put, settled, or became due
+	changed  *sync.Cond // signalled when an item is added or settled, or becomes due
 	items    backlog
 	inFlight map[*Item]struct{}
 	ledger   ledger
-	timer    *time.Timer // fires when the next item becomes due, or too old
+	timer    *time.Timer // fires when the next item becomes due or too old
 	// heldUntil is the end of a pause that the back end has asked for.
 	heldUntil time.Time
 	outage    outage
 	answered  uint64  // number of calls that the plugin has answered, with success or an error
-	lanes     []*Lane // lanes of the connections that are not closed
+	lanes     []*Lane // the lanes of connections that are not closed
 	ending    ending
-	taps      []*Tap // taps of the open captures
+	taps      []*Tap // the open captures of this queue
 }
 
-// ending has the reasons for which batches are not kept and retried as usual.
+// ending has the reasons to give up batches sooner than usual.
 type ending struct {
 	hasty    bool // the plugin stops soon: pauses do not grow
 	hopeless bool // the plugin cannot start until an operator changes something
 	over     bool // all items are dropped at once, see DropRest
 }
 
-// unstartable reports whether a plugin stops soon and cannot be started until then.
+// unstartable reports whether the plugin stops soon, and cannot be started before that.
 func (e ending) unstartable() bool { return e.hasty && e.hopeless }
 
 // NewQueue returns an empty queue for the exporter called name. The caller passes the
@@ -68,7 +68,7 @@ func (q *Queue) putLocked(it *Item) {
 	case q.items.oldest() == it:
 		q.armLocked(time.Now())
 	}
-	q.changed.Broadcast() // not Signal: Lane.AwaitIdle waits here too
+	q.changed.Broadcast() // Signal might wake only Lane.AwaitIdle, which waits here, too
 }
 
 // due is called by the timer, when an item has become due or too old.
@@ -84,7 +84,7 @@ func (q *Queue) due() {
 }
 
 // armLocked sets the timer to the next moment at which an item becomes due or too old,
-// or a pause ends.
+// or at which a pause ends.
 func (q *Queue) armLocked(now time.Time) {
 	next := q.items.wake(now, q.p.cfg.MaxAge, q.stage.patience)
 	if next.IsZero() {
@@ -105,8 +105,8 @@ func (q *Queue) pausedLocked() time.Time {
 	return q.outage.until
 }
 
-// Resume ends all pauses, for a new connection. The items that were parked at the end of
-// the last connection begin their backoff.
+// Resume ends all pauses, because a new connection is open. Items that waited for it
+// (parked) begin their backoff.
 func (q *Queue) Resume() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -120,8 +120,8 @@ func (q *Queue) Resume() {
 	q.armLocked(now)
 }
 
-// Hasten ends all pauses before the plugin stops. No further pause grows, and parked items
-// stay parked.
+// Hasten ends all pauses, because the plugin stops soon. Further pauses do not grow.
+// Items that wait for a new connection still wait.
 func (q *Queue) Hasten() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -140,7 +140,8 @@ func endPausesLocked(q *Queue) {
 	q.changed.Broadcast()
 }
 
-// Reopen prepares the queue for the next plugin, after the end of the present plugin.
+// Reopen prepares the queue for the plugin that takes it over, after the end of the
+// present plugin.
 func (q *Queue) Reopen() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -199,8 +200,9 @@ func (q *Queue) Load() (spans uint64, retries int) {
 	return q.ledger.waiting, len(q.items.again)
 }
 
-// doneLocked releases an item after the ledger has counted its spans. o is their outcome.
-// It is zero if the spans were moved to parts or to the next queues.
+// doneLocked removes an item from the accounting of the queue and frees it. o is the
+// outcome of its spans. It is zero if the spans were moved to parts or to the next
+// queues.
 func (q *Queue) doneLocked(it *Item, o Outcome) {
 	if o != (Outcome{}) {
 		it.delivery.settleLocked(it.Left(), o.Dropped > 0)
@@ -252,7 +254,7 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 		suspect: whole.suspect,
 	}
 	q.ledger.held += part.Batch.Size()
-	whole.cut += spans // the part has them now, and the number of waiting spans stays
+	whole.cut += spans // the number of spans in the queue does not change
 	if whole.Left() == 0 {
 		q.items.remove(whole)
 		q.doneLocked(whole, Outcome{})
@@ -297,7 +299,7 @@ func deliveredLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	q.doneLocked(it, Outcome{Delivered: left, Rejected: rejected, Filtered: filtered})
 }
 
-// isEmpty reports whether a queue has no batch sealed up to seq.
+// isEmpty reports whether the queue has no batch with a sequence number up to seq.
 func isEmpty(q *Queue, seq uint64) bool {
 	for it := range q.inFlight {
 		if it.seq <= seq {
@@ -308,9 +310,10 @@ func isEmpty(q *Queue, seq uint64) bool {
 	return oldest == nil || oldest.seq > seq
 }
 
-// isSettled reports whether all batches sealed up to seq are settled in the queue, and
-// in the processors before it. A stopping queue does not wait for a processor that cannot
-// be started, unless the processor fails open.
+// isSettled reports whether this queue, and the queues of the processors before it,
+// have settled all batches that were sealed up to the sequence number seq. A queue
+// whose plugin stops does not wait for a processor that cannot be started, unless the
+// processor fails open.
 func isSettled(q *Queue, seq uint64) bool {
 	for _, u := range q.p.chain.all {
 		waivable := q.ending.hasty && u.ending.hopeless && u.stage.patience == 0
@@ -331,9 +334,9 @@ func (q *Queue) Awaits(seq uint64) bool {
 // errHopeless is the error of WaitSettled for a plugin that stops and cannot be started.
 var errHopeless = errors.New("the plugin is not run as it is")
 
-// WaitSettled blocks until all batches sealed up to seq are settled, in the queue and in
-// the processors before it. If ctx ends, or a stopping plugin cannot be started, it returns
-// early, with the number of remaining spans and the cause.
+// WaitSettled blocks until isSettled. It returns early if ctx ends, or if the plugin
+// stops and cannot be started. It then returns the number of spans in the queue, and
+// the cause.
 func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
 	defer wakeAtEnd(ctx, q)()
 	q.p.mu.Lock()

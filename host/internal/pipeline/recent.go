@@ -15,11 +15,11 @@ type Recent struct {
 	mu      sync.Mutex
 	batches [][]byte
 	bytes   int
-	credit  int // bytes that may be copied now; below zero after a large batch
+	credit  int // number of bytes that may be copied now; below zero after a large batch
 	filled  time.Time
 }
 
-// NewRecent returns a Recent with a bound of bytes. With 0 it keeps nothing.
+// NewRecent returns a Recent that holds at most so many bytes. With 0 it holds nothing.
 func NewRecent(bytes int) *Recent { return &Recent{most: bytes} }
 
 // add copies a batch, unless the batch is larger than the bound or too much was copied
@@ -50,8 +50,8 @@ func (r *Recent) Batches() [][]byte {
 	return slices.Clone(r.batches)
 }
 
-// note keeps a batch that has passed all processors that the exporters share. next are
-// the next queues of the batch. The caller holds the pipeline's mutex.
+// note keeps a copy of a batch that has passed all processors that the exporters share.
+// next are the queues that get the batch. The caller holds the pipeline's mutex.
 func (r *Recent) note(c *chain, now time.Time, batch []byte, next []*Queue) {
 	if r != nil && len(next) > 0 && !slices.Contains(c.processors, next[0]) {
 		r.add(now, batch)

@@ -15,7 +15,9 @@ func (b Backoff) Pause(n int) time.Duration {
 	return longest/2 + rand.N(longest/2)
 }
 
-// Backoff of a batch that is sent again, and of a back end in an outage.
+// retryFirst and retryMost are the first and the longest pause before a batch is sent
+// again. probeFirst and probeMost are the pauses between two calls while the back end
+// is away.
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
@@ -50,11 +52,11 @@ const (
 // pipeline's mutex guards it.
 type outage struct {
 	misses int    // calls in a row without success
-	first  uint64 // sequence number of the batch of the first of these calls
+	first  uint64 // sequence number of the batch in the first of these calls
 	since  time.Time
-	more   bool // a call for another batch failed too
+	more   bool // calls for other batches than the first have failed, too
 	away   bool
-	probes int // number of misses since away was set
+	probes int // number of calls without success since away was set
 	until  time.Time
 }
 

@@ -20,7 +20,7 @@ type Stats struct {
 // Stats returns a snapshot. It waits for a running encoding cycle, which is short, and
 // blocks Add while it reads some counters.
 func (p *Pipeline) Stats() Stats {
-	p.encoder.mu.Lock() // no span is between a list and the queues
+	p.encoder.mu.Lock() // while mu is held, no span moves from a list to the queues
 	defer p.encoder.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *Pipeline) Stats() Stats {
 	s.Spool = p.Spool.stats()
 	s.PushedBack = p.consumer.pushedBack
 	p.consumer.statsLocked(&s)
-	// Accepted spans that have not reached the queues.
+	// These are accepted spans that no queue has yet.
 	undrained := p.intake.statsLocked(&s) + uint64(p.encoder.enc.Spans()) + uint64(p.consumer.spans)
 	first := p.chain.next(nil, nil, p.seq+1)
 	for _, q := range p.chain.all {

@@ -24,23 +24,24 @@ import (
 //
 // A batch that could not be written is in memory only, as without a spool.
 
-// stored reports whether the batch is in the spool.
+// stored reports whether the batch of the item is on disk, in the spool.
 func (it *Item) stored() bool { return it.delivery.origin.records != nil }
 
-// mostRecovered is the place in the order of sealing after which a process with a spool
-// puts its own batches. The places below are for the batches of earlier processes.
+// mostRecovered separates sequence numbers. A process with a spool gives its own
+// batches numbers above it, and the older batches of earlier processes numbers below
+// it.
 const mostRecovered = 1 << 32
 
-// unloadedBytes is the memory charged for an item without its bytes in memory: the item,
-// and its part of origin and records.
+// unloadedBytes is the number of bytes that the memory account counts for an item whose
+// bytes are only on disk.
 const unloadedBytes = 384
 
 // Spool writes and reads the batches on disk, if the settings have a folder for them. The
 // pipeline's mutex guards its fields.
 type Spool struct {
 	p       *Pipeline
-	store   *spool.Store // nil: there is no spool
-	senders senders      // counts of the requests that are in the spool
+	store   *spool.Store // nil if there is no spool
+	senders senders      // bounds the requests that are on disk
 }
 
 func newSpool(p *Pipeline) *Spool {
@@ -53,7 +54,8 @@ func newSpool(p *Pipeline) *Spool {
 	return s
 }
 
-// writable reports whether append is likely to work.
+// writable reports whether append would try to write. It is false without a spool, and
+// for a while after a failed write.
 func (s *Spool) writable() bool { return s.store != nil && s.store.Writable() }
 
 // miss counts a request that is in memory only, because the spool was not writable.
@@ -105,7 +107,7 @@ func (s *Spool) append(o *origin, spans int, data []byte) *spool.Record {
 	return s.store.Append(spool.Batch{Number: o.number, Spans: spans, Sealed: time.Now(), Exporters: names}, data)
 }
 
-// settleLocked notes that the exporter is done with the spans of an item.
+// settleLocked notes on disk that the exporter has settled the spans of an item.
 func (s *Spool) settleLocked(q *Queue, it *Item) {
 	if !it.stored() {
 		return
@@ -118,11 +120,12 @@ func (s *Spool) settleLocked(q *Queue, it *Item) {
 	s.store.Settle(origin.records, origin.number, q.name, it.from+it.cut, it.Left(), last)
 }
 
-// unloadable reports whether the bytes of an item are in memory and in the spool. The
-// bytes of a part are in memory only.
+// unloadable reports whether the item has its bytes both in memory and on disk. Parts
+// of a batch have their bytes in memory only.
 func (it *Item) unloadable() bool { return it.Batch != nil && it.part == "" && it.stored() }
 
-// unloadLocked releases the bytes of an unloadable item that waits.
+// unloadLocked frees the memory of an unloadable item that waits. Its bytes stay on
+// disk.
 func (s *Spool) unloadLocked(q *Queue, it *Item) {
 	q.ledger.held += unloadedBytes - it.Batch.Size()
 	s.p.mem.chargeBatch(unloadedBytes)
@@ -130,8 +133,8 @@ func (s *Spool) unloadLocked(q *Queue, it *Item) {
 	it.Batch = nil
 }
 
-// loadLocked reads the bytes of an item that waits. It releases the mutex meanwhile. If
-// the bytes cannot be read, the item is dropped.
+// loadLocked reads the bytes of an item that waits from disk. It releases the mutex
+// meanwhile. If the bytes cannot be read, it drops the item.
 func (s *Spool) loadLocked(ctx context.Context, q *Queue, it *Item) {
 	it.delivery.loading = true
 	s.p.mu.Unlock()
@@ -140,7 +143,7 @@ func (s *Spool) loadLocked(ctx context.Context, q *Queue, it *Item) {
 	it.delivery.loading = false
 	q.changed.Broadcast()
 	switch {
-	case it.delivery.gone: // meanwhile it was dropped, because it was too old or at a bound
+	case it.delivery.gone: // the item was dropped meanwhile, because it was too old or at a bound
 	case err == nil:
 		it.Batch = newBatch(s.p.mem, data)
 		s.p.mem.chargeBatch(-unloadedBytes)
@@ -152,8 +155,8 @@ func (s *Spool) loadLocked(ctx context.Context, q *Queue, it *Item) {
 	}
 }
 
-// Keep leaves the waiting batches of a queue that are in the spool to the next process, and
-// returns the number of their spans. No item may be in flight.
+// Keep leaves the batches of a queue that are on disk to the next process, and returns
+// the number of their spans. No item may be in flight.
 func (s *Spool) Keep(q *Queue) (spans int) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -208,9 +211,9 @@ func (s *Spool) Recover(ctx context.Context) {
 	}
 }
 
-// enqueue puts batches on the queues, before all other batches. It returns the number of
-// spans, counted once for each exporter. unknown has the number of spans of each exporter
-// that has no queue.
+// enqueue puts batches of earlier processes on the queues, before all other batches. It
+// returns the number of their spans, counted once for each exporter. unknown has the
+// number of spans for each exporter that is no longer in the list.
 func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int) {
 	p := s.p
 	p.mu.Lock()
@@ -256,15 +259,15 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 	return spans, unknown
 }
 
-// recovered returns an item for a batch of an earlier process. The exporter has settled
-// the first done spans of the batch.
+// recovered returns an item for a batch of an earlier process, in which the exporter
+// has settled the first done spans.
 func recovered(f spool.Found, o *origin, done int, now time.Time) *Item {
 	it := &Item{delivery: &delivery{origin: o, left: f.Spans - done}, spans: f.Spans, cut: done, sealed: f.Sealed}
 	if it.sealed.After(now) { // the clock was set back
 		it.sealed = now
 	}
 	if done > 0 {
-		it.parts = 1 // an earlier process may have used part 1
+		it.parts = 1 // the earlier process may have sent part 1, so the next part is part 2
 	}
 	return it
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Bounds of the taps of a queue: their number, and the bytes that wait for the reader of a
-// tap. These bytes are not part of the memory of the queues.
+// mostTaps bounds the number of taps of a queue, and tapBytes the bytes that wait in a
+// tap for its reader. These bytes are not part of the memory of the queues.
 const (
 	mostTaps = 4
 	tapBytes = 4 << 20
@@ -16,7 +16,7 @@ const (
 // that change.
 type Tap struct {
 	q     *Queue
-	ready chan struct{} // has a value if batches may wait
+	ready chan struct{} // gets a value when a batch is added; capacity 1
 
 	waiting []Tapped
 	bytes   int

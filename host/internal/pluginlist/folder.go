@@ -41,8 +41,8 @@ func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err
 	return x.list, x.warnings, errors.Join(x.faults...)
 }
 
-// sight is the result of Entry.look. err is set if a folder cannot be read, or if the disk
-// does not answer.
+// sight is the result of a look at an entry of the list, which may be a folder. err is
+// set if the folder cannot be read, or if the disk does not answer.
 type sight struct {
 	folder bool
 	// files are the paths of the plugins in a folder, sorted by name.
@@ -69,7 +69,8 @@ func lookAll(list []Entry) []sight {
 	return sights
 }
 
-// look finds out whether an entry is a folder, and lists its plugins. It may block.
+// look reports whether an entry is a folder, and which plugins are in the folder. It
+// blocks until the disk answers.
 func (e Entry) look() sight {
 	s := sight{folder: e.lookFolder()}
 	if !s.folder {
@@ -86,8 +87,8 @@ func (e Entry) look() sight {
 	return s
 }
 
-// lookFolder reports whether an entry is a folder, even without a slash at its end. It may
-// block.
+// lookFolder reports whether an entry is a folder, also if the list has no slash at its
+// end. It blocks until the disk answers.
 func (e Entry) lookFolder() bool {
 	if e.Folder || e.Attached || !strings.Contains(e.Where, "/") {
 		return e.Folder
@@ -96,8 +97,8 @@ func (e Entry) lookFolder() bool {
 	return err == nil && info.IsDir()
 }
 
-// isFolder is lookFolder with a time limit. If the disk does not answer, it returns the
-// field Folder of the entry.
+// isFolder is lookFolder with a time limit. If the disk does not answer, a slash at the
+// end of the entry decides.
 func (e Entry) isFolder() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), slowdisk.Patience)
 	defer cancel()
@@ -115,8 +116,8 @@ type expansion struct {
 // take adds an entry to the list, or the plugins of a folder. It reports whether the entry
 // is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
-	// If the disk does not answer, a folder is recognised by its slash or by its running
-	// plugins.
+	// If the disk does not answer, an entry counts as a folder if it ends in a slash,
+	// or if running plugins came from it.
 	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where && r.Processor == e.Processor })
 	switch {
 	case !folder:
@@ -135,7 +136,8 @@ func (x *expansion) warn(format string, args ...any) {
 	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
 }
 
-// fault adds an error in the first Expand, and a warning in a later Expand.
+// fault reports an error in the first Expand. In a later Expand it only warns, because
+// running plugins must stay.
 func (x *expansion) fault(err error) {
 	if x.running == nil {
 		x.faults = append(x.faults, err)
@@ -206,8 +208,8 @@ func (x *expansion) addFolder(folder Entry, seen sight) {
 	}
 }
 
-// leftovers are the endings of file names that editors and package managers leave
-// behind.
+// leftovers are endings of the names of files that editors and package managers leave
+// in a folder.
 var leftovers = []string{"~", ".bak", ".tmp", ".swp"}
 
 // isPlugin reports whether a file of a folder is a plugin: an executable that is
@@ -225,8 +227,8 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// unknownNames returns a warning for each name in a setting that no plugin of the list
-// has.
+// unknownNames returns a warning for each name in the settings of single plugins that
+// is no plugin of the list.
 func unknownNames(s *Settings, list []Entry) []string {
 	known := map[string]bool{"": true, EveryPlugin: true}
 	for _, e := range list {

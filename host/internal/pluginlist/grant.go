@@ -11,9 +11,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// StartEnviron returns the environment that a plugin starts with: the base variables of
-// the host's environment, the variables that the operator names, and the plugin's
-// limits, which override both.
+// StartEnviron returns the environment that a plugin starts with. It has the base
+// variables (such as PATH), the variables that the operator names for the plugin, and
+// its limits. The limits override both.
 func (s *Settings) StartEnviron(name string) []string {
 	limits := s.Limits(name)
 	var out []string
@@ -89,7 +89,8 @@ func (s *Settings) ExplainUngranted(plugin string, environ []string, granted map
 	return err
 }
 
-// named reports whether the operator names a variable for a plugin.
+// named reports whether the operator grants a variable to a plugin by
+// SERVE_TRACING_PLUGIN_ENV.
 func (s *Settings) named(plugin, variable string) bool {
 	return wire.DeclaredBy(slices.Concat(s.PluginEnv[EveryPlugin], s.PluginEnv[plugin]), variable) != ""
 }
@@ -99,7 +100,7 @@ func (s *Settings) withheld(plugin, variable string) bool {
 	return s.Lockdown && !wire.BaseVariable(variable) && !s.named(plugin, variable)
 }
 
-// The variables that the Go runtime reads at its start.
+// These variables set limits of the Go runtime in a plugin.
 const (
 	VarMemoryLimit = "GOMEMLIMIT"
 	VarMaxProcs    = "GOMAXPROCS"
@@ -114,8 +115,8 @@ type Limit struct {
 	Default bool
 }
 
-// Limits returns the variables for the plugin's Go runtime, by name. The plugin starts with
-// them.
+// Limits returns the variables that limit the Go runtime in a plugin, by name. The
+// plugin starts with these variables.
 func (s *Settings) Limits(name string) map[string]Limit {
 	limits := map[string]Limit{}
 	if bytes, ok := byName(s.PluginMemoryLimit, name); ok {
@@ -129,13 +130,13 @@ func (s *Settings) Limits(name string) map[string]Limit {
 	return limits
 }
 
-// DefaultMaxProcs returns the default of a plugin's GOMAXPROCS: a quarter of the
-// service's GOMAXPROCS, at least one. The other CPUs are left to the service. With a
-// value of 1, the plugin never wakes up a second thread. A wake-up costs more than the
-// work on a batch.
+// DefaultMaxProcs returns the default of GOMAXPROCS in a plugin: a quarter of the
+// GOMAXPROCS of this process, at least 1. The other CPUs are for serving. With 1, the
+// plugin never wakes a second thread, which would cost more than the work on a batch.
 func DefaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
 
-// byName returns the value for a plugin, or else the value for all.
+// byName returns the value for the plugin name. If there is none, it returns the value
+// for all plugins, which has the key "".
 func byName[T any](values map[string]T, name string) (T, bool) {
 	if value, ok := values[name]; ok {
 		return value, true

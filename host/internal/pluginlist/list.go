@@ -19,20 +19,20 @@ import (
 // comparable.
 type Entry struct {
 	Name     string // empty for a folder that ends in a slash
-	Where    string // path with a slash, bare name, address, or function in Python
+	Where    string // path with a slash, bare name, address, or function in Python, without escapes
 	Function string // MODULE:FUNCTION of a function in Python, else empty
 	Attached bool   // Where is an address, and another program starts the plugin
 	Folder   bool   // Where ends in a slash, and its executables are the plugins
-	Named    bool   // the list gives the name; otherwise it is made from Where
-	Digest   string // the pinned SHA-256 of the executable (of the interpreter for a Python function), 32 bytes; empty: no pin
-	From     string // the folder of the plugin, as written in the list; empty for an entry without a folder
-	// Processor is set for an entry of a list of processors. Exporter is the name of its
-	// exporter; empty: it is for all exporters.
+	Named    bool   // the list gives the name (NAME=…); otherwise it is made from Where
+	Digest   string // pinned SHA-256 of the executable or the interpreter, 32 bytes; empty without a pin
+	From     string // folder in the list that contains the plugin; empty if the list names the plugin itself
+	// Processor is true for a processor plugin. Exporter is the name of the exporter
+	// that it runs for. Exporter is empty if it runs for all exporters.
 	Processor bool
 	Exporter  string
 }
 
-// variable returns the variable of the list that the entry is in.
+// variable returns the name of the environment variable that contains the entry.
 func (e Entry) variable() string {
 	switch {
 	case e.Exporter != "":
@@ -49,10 +49,11 @@ const socketScheme = "unix://"
 // namePattern matches a plugin's name, which is used as a metric label and in log lines.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// unescape replaces the list's three escapes. Other per cent signs are plain text.
+// unescape replaces the three escapes of the list by a comma, an equals sign and an at
+// sign. Other per cent signs stay.
 var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=", "%40", "@")
 
-// PinMark stands between an executable and its pinned digest.
+// PinMark separates an executable from its pinned digest in the list.
 const PinMark = "@sha256:"
 
 // parseList parses the list of plugins in a variable. It reports all faults at once. It
@@ -120,7 +121,8 @@ func parseEntry(item string) (Entry, error) {
 	return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Named: named, Digest: digest}.checked()
 }
 
-// nameOf returns the name that the list gives, or else a name made from the file's name.
+// nameOf returns the name that the list gives (named), or else a name made from the
+// file name of the plugin.
 func nameOf(name string, named bool, where string) string {
 	if named {
 		return name
@@ -128,8 +130,8 @@ func nameOf(name string, named bool, where string) string {
 	return fileName(unescape.Replace(where))
 }
 
-// fileName returns the name of a plugin without a name in the list: its file's name
-// without the extension.
+// fileName returns the file name of a plugin without its extension, which is its name
+// unless the list gives another name.
 func fileName(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }
@@ -142,7 +144,8 @@ func (e Entry) checked() (Entry, error) {
 	return e, nil
 }
 
-// cutPin cuts the pin off an executable; digest is empty if there is none.
+// cutPin splits text into an executable and its pinned digest. digest is empty if there
+// is no pin.
 func cutPin(text string) (where, digest string, err error) {
 	where, pin, pinned := strings.Cut(text, "@")
 	if !pinned {
@@ -212,8 +215,8 @@ func (e Entry) Resolve(s *Settings) (string, error) {
 	return "", e.notIn(s.PluginDirs)
 }
 
-// notIn returns the error for a bare name that no folder of dirs has. It also names a
-// file with a similar name.
+// notIn returns the error for a bare name that is not in the folders dirs. If a file
+// there has a similar name, the error names that file.
 func (e Entry) notIn(dirs []string) error {
 	var looked, names []string
 	for _, dir := range dirs {
@@ -234,5 +237,5 @@ func (e Entry) notIn(dirs []string) error {
 		ErrNowhere, e.Where, strings.Join(looked, ", "), advice, EnvPluginDir)
 }
 
-// ErrNowhere is the error for a bare name that no folder has.
+// ErrNowhere is the error for a bare name that is in no folder of PluginDirs.
 var ErrNowhere = errors.New("there is no plugin")

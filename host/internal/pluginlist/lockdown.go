@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// validateLockdown checks the rules of lock-down. All faults of an entry are one error,
-// with the text to write instead.
+// validateLockdown checks the rules of lock-down: each executable has a pin, and paths
+// are absolute. Each error has the text to write instead.
 func validateLockdown(s *Settings, list []Entry) error {
 	if !s.Lockdown {
 		return nil
@@ -31,8 +31,8 @@ func validateLockdown(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// notLockedDown returns the error about an entry that breaks a rule, with the text to write
-// instead, or "".
+// notLockedDown returns the reason why lock-down forbids an entry, with the text to
+// write instead. It returns "" if the entry is allowed.
 func (e Entry) notLockedDown() string {
 	relative := strings.Contains(e.Where, "/") && !strings.HasPrefix(e.Where, "/")
 	switch {
@@ -56,7 +56,8 @@ func (e Entry) notLockedDown() string {
 // escape is the inverse of unescape.
 var escape = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
 
-// Pinned returns an entry of the list in the form that lock-down demands.
+// Pinned returns an entry of the list with an absolute path and a pin, as lock-down
+// demands it.
 func Pinned(named bool, name, path, digest string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs

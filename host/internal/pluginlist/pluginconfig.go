@@ -18,7 +18,7 @@ type Configuration struct {
 
 const mostConfigBytes = 1 << 20
 
-// load returns the text of the configuration, nil for none.
+// load returns the text of the configuration, or nil if there is none.
 func (c Configuration) load() ([]byte, error) {
 	if c.File == "" {
 		return c.Document, nil
@@ -33,7 +33,8 @@ func (c Configuration) load() ([]byte, error) {
 	return document, nil
 }
 
-// describe adds the origin of the configuration to an error. It returns nil if err is nil.
+// describe adds the file of the configuration, to an error. It returns nil if err is
+// nil.
 func (c Configuration) describe(err error) error {
 	switch {
 	case err == nil:

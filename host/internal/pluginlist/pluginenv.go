@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// EveryPlugin stands for all plugins in SERVE_TRACING_PLUGIN_ENV.
+// EveryPlugin is the name that stands for all plugins in SERVE_TRACING_PLUGIN_ENV.
 const EveryPlugin = "*"
 
 const wantPattern = "a name, or a prefix of three characters or more that ends in an underscore, and a star"
@@ -62,10 +62,12 @@ func forWhom(name string) string {
 	return fmt.Sprintf("plugin %q", name)
 }
 
-// mostProcs bounds the GOMAXPROCS of a plugin. No machine has so many CPUs.
+// mostProcs bounds the GOMAXPROCS that an operator may set. No machine has so many
+// CPUs.
 const mostProcs = 1 << 16
 
-// ParseProcs parses a value of GOMAXPROCS.
+// ParseProcs parses the GOMAXPROCS of a plugin. It returns an error for a number below
+// 1 or above mostProcs.
 func ParseProcs(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err == nil && (n < 1 || n > mostProcs) {
@@ -74,7 +76,8 @@ func ParseProcs(text string) (int, error) {
 	return n, err
 }
 
-// notStarted is the end of an error about an attached plugin.
+// notStarted is the end of the error for a setting of a plugin that another program
+// starts.
 const notStarted = "this host does not start it; set it where the plugin is started"
 
 // validatePluginEnv checks the patterns of SERVE_TRACING_PLUGIN_ENV, and that it only
@@ -111,9 +114,10 @@ func validateLimits(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// namesOfList checks that each name of a setting is in others, or is a plugin of the
-// list that this host starts. attached is the end of the error about a plugin that
-// another program starts. With an empty list it checks nothing.
+// namesOfList returns an error for each name in a setting that is not a plugin of the
+// list, unless others has the name. A plugin that another program starts is an error,
+// too, which ends with the text attached. If the list is empty, namesOfList checks
+// nothing.
 func namesOfList[T any](variable string, values map[string]T, list []Entry, attached string, others ...string) error {
 	if len(list) == 0 {
 		return nil
@@ -136,8 +140,8 @@ func indexOf(list []Entry, name string) int {
 	return slices.IndexFunc(list, func(e Entry) bool { return !e.Folder && e.Name == name })
 }
 
-// noSuchPlugin returns the error about a name that no entry of the list has. It returns
-// nil if a folder may contain the plugin.
+// noSuchPlugin returns the error for a name that is not in the list. It returns nil if
+// the list has a folder, which may contain the plugin.
 func noSuchPlugin(variable, name string, list []Entry) error {
 	names := map[bool][]string{} // by Entry.Processor
 	for _, e := range list {

@@ -9,10 +9,10 @@ import (
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
-// FailWords are the values of SERVE_TRACING_PROCESSOR_FAIL.
+// FailWords are the words of SERVE_TRACING_PROCESSOR_FAIL, for errors.
 const FailWords = "open or closed"
 
-// ParseFail parses one value of SERVE_TRACING_PROCESSOR_FAIL.
+// ParseFail parses a word of SERVE_TRACING_PROCESSOR_FAIL.
 func ParseFail(text string) (open bool, err error) {
 	switch text {
 	case "open":
@@ -39,8 +39,9 @@ func ParseExporterProcessors(text string) (map[string]string, error) {
 	})
 }
 
-// parseLists returns one list: the processors that all exporters share, the processors of
-// single exporters, and then the exporters. Without exporters, the list is empty.
+// parseLists joins all lists: first the processors that all exporters share, then the
+// processors of single exporters, then the exporters. If there are no exporters, it
+// returns no processors either.
 func parseLists(s *Settings) ([]Entry, error) {
 	exporters, err := parseList(EnvPlugins, s.Plugins)
 	if len(exporters) == 0 {
@@ -103,7 +104,7 @@ func validateFail(s *Settings, list []Entry) error {
 		case name == "" || slices.Contains(names, name):
 		case at >= 0:
 			errs = append(errs, fmt.Errorf("%s: plugin %q is an exporter; only a processor fails open or closed", EnvProcessorFail, name))
-		case slices.ContainsFunc(list, func(e Entry) bool { return e.Processor && e.isFolder() }): // the folder may contain the plugin
+		case slices.ContainsFunc(list, func(e Entry) bool { return e.Processor && e.isFolder() }): // no error, because the folder may contain the plugin
 		case len(names) == 0:
 			errs = append(errs, fmt.Errorf("%s: there is no processor %q; list it in %s", EnvProcessorFail, name, EnvProcessors))
 		default:

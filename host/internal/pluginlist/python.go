@@ -17,22 +17,23 @@ import (
 // The module servetrace.runner (in the folder python of this repository) imports the
 // function from FOLDER, and is a plugin for the host.
 
-// pythonScheme is the start of an entry for a function in Python.
+// pythonScheme is the beginning of an entry for a function in Python.
 const pythonScheme = "python:"
 
-// VarPythonPath is the variable with Python's folders of modules. A function in Python
-// starts with it, because these folders may contain its module or the package servetrace.
+// VarPythonPath names the variable with the folders in which Python finds modules. The
+// host passes it to a function in Python, because the folders may contain its module or
+// the package servetrace.
 const VarPythonPath = "PYTHONPATH"
 
 // defaultPython is the interpreter if SERVE_TRACING_PYTHON is not set.
 const defaultPython = "python3"
 
-// importPath matches a function in Python, as in Ray Serve: MODULE:FUNCTION, or a dot in
-// place of the colon.
+// importPath matches a function in Python, as Ray Serve writes it: MODULE:FUNCTION, or
+// MODULE.FUNCTION.
 var importPath = regexp.MustCompile(`^(\w+(?:\.\w+)*)[:.](\w+)$`)
 
-// functionEntry returns the entry for a function in Python. Its name is the name of the
-// module's file.
+// functionEntry returns the entry for a function in Python. If the list gives no name,
+// the name of the module is used.
 func functionEntry(name string, named bool, where string) (Entry, error) {
 	path := strings.TrimPrefix(where, pythonScheme)
 	if strings.Contains(path, "@") {
@@ -52,7 +53,7 @@ func functionEntry(name string, named bool, where string) (Entry, error) {
 // interpreter returns the path of the interpreter. If SERVE_TRACING_PYTHON is not a path,
 // it is the first file with this name in the folders of PATH.
 func interpreter(s *Settings) (string, error) {
-	where, _, _ := cutPin(s.Python) // entries has reported the error
+	where, _, _ := cutPin(s.Python) // Settings.entries has returned the error
 	name := cmp.Or(unescape.Replace(where), defaultPython)
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -67,23 +68,23 @@ func interpreter(s *Settings) (string, error) {
 	return "", fmt.Errorf("%w %s in the folders of PATH (%s); install Python 3, or set %s to the path of an interpreter", errNoPython, name, folders, EnvPython)
 }
 
-// errNoPython is the error if there is no interpreter.
+// errNoPython is the error if no interpreter of Python is found.
 var errNoPython = errors.New("there is no interpreter")
 
-// Run describes how the executable of an entry is run.
+// Run has the parts of a start that only a function in Python has. It is zero for other
+// entries.
 type Run struct {
-	// Args are the arguments of the executable. Only a function in Python has any.
+	// Args are the arguments of the executable.
 	Args []string
 	// Imports are the folders from which the process may load code. A user that can change
 	// them can change the plugin.
 	Imports []string
-	// Environ are further variables for the start of the process, beside the variables that
-	// every plugin gets.
+	// Environ are variables that the process gets in addition to the variables of every
+	// plugin.
 	Environ []string
 }
 
-// RunOf returns the arguments, the folders of code and the further variables for the
-// start of an entry.
+// RunOf returns the parts of the start of an entry that depend on Python.
 func RunOf(s *Settings, e Entry) Run {
 	if e.Function == "" {
 		return Run{}

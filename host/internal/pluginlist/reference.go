@@ -15,13 +15,15 @@ import (
 // "${file:/PATH}" in a value. The host resolves references just before the plugin gets
 // the configuration. Keys and comments have no references.
 
-// referenceMark is the start of a reference. After another dollar sign it is plain text.
+// referenceMark is the beginning of a reference. referenceEscaped is plain text that
+// begins with a dollar sign and a brace.
 const (
 	referenceMark    = "${"
 	referenceEscaped = "$${"
 )
 
-// lookUp returns the value of a reference, the text between the braces.
+// lookUp is a function that returns the value of a reference. Its argument is the text
+// between the braces.
 type lookUp func(reference string) (string, error)
 
 // resolveReferences returns the document with its references resolved. A value with a
@@ -51,18 +53,19 @@ func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	return yamlfile.Flow(root), nil
 }
 
-// mostFaults bounds the number of reported errors in one document.
+// mostFaults bounds the number of faulty references that are reported for one
+// configuration.
 const mostFaults = 20
 
 type resolver struct {
 	look    lookUp
-	bytes   int // length of all resolved texts
+	bytes   int // length of all values that have replaced references
 	faults  []error
 	changed bool
 }
 
-// resolve resolves the references in the values of a node and below it. An alias has no
-// text of its own.
+// resolve replaces the references in the values of a node and of the nodes in it. It
+// has nothing to do for an alias, which has no text of its own.
 func (r *resolver) resolve(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, referenceMark) {
 		text, err := r.text(n.Value)

@@ -18,19 +18,19 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// secrets resolves references such as ${env:NAME} in one plugin's configuration. It keeps
-// the values, so that they can be redacted.
+// secrets finds the values of references such as ${env:NAME} in the configuration of
+// one plugin. It keeps the values, so that they can be redacted.
 type secrets struct {
-	// environ has the variables that references can name. withheld reports whether lock-down
-	// keeps a variable from the plugin.
+	// environ has the variables that a reference may name. withheld reports whether
+	// lock-down keeps a variable from the plugin.
 	environ  map[string]string
 	withheld func(name string) bool
-	values   map[string]string // resolved values by reference
+	values   map[string]string // values that were found, by reference
 }
 
 func secretsFor(s *Settings, plugin string) *secrets {
 	refs := &secrets{environ: map[string]string{}, values: map[string]string{}}
-	for _, kv := range s.Environ { // the last value counts, as for a process
+	for _, kv := range s.Environ { // if a variable occurs twice, the last value counts, as in a process
 		name, value, _ := strings.Cut(kv, "=")
 		refs.environ[name] = value
 	}
@@ -38,8 +38,9 @@ func secretsFor(s *Settings, plugin string) *secrets {
 	return refs
 }
 
-// texts returns all texts that must not be shown: the values of references, and the
-// secrets in environ, because the plugin may declare any variable.
+// texts returns all texts that must be redacted: the values of references, and the
+// secrets in environ. It includes variables that were not granted, because the plugin
+// may declare any variable.
 func (s *secrets) texts(environ []string) []string {
 	var texts []string
 	for _, value := range s.values {
@@ -54,7 +55,7 @@ func (s *secrets) texts(environ []string) []string {
 	return slices.Compact(texts)
 }
 
-// mostSecretBytes bounds a file that a reference may name.
+// mostSecretBytes bounds the size of a file that a reference may name.
 const mostSecretBytes = 64 << 10
 
 // lookUp returns the value of a reference. The error never contains a value.
@@ -128,7 +129,8 @@ func secretFile(name string) (string, error) {
 	return value, nil
 }
 
-// ownerOf returns the owner and the mode of a file for an error, or "".
+// ownerOf returns a text with the owner and the mode of a file, for an error. It
+// returns "" if the file cannot be examined.
 func ownerOf(name string) string {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -155,12 +157,13 @@ func secretName(name string) bool {
 			return false
 		}
 	}
-	return name != "GOOGLE_APPLICATION_CREDENTIALS" && // a path
+	return name != "GOOGLE_APPLICATION_CREDENTIALS" && // it names a file
 		slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// secretsOf returns the texts of a variable that must not be shown: its value, if its
-// name suggests a secret, the values of a list of headers, and the password of a URL.
+// secretsOf returns the parts of a variable's value that must be redacted. If the name
+// suggests a secret, they are the value and the values in a list of headers. The
+// password of a URL is always redacted.
 func secretsOf(name, value string) []string {
 	var texts []string
 	if u, err := url.Parse(value); err == nil && u.User != nil {
@@ -205,7 +208,7 @@ func partsOf(secret string) []string {
 
 var authSchemes = map[string]bool{"bearer": true, "basic": true, "token": true, "apikey": true, "api-key": true, "key": true}
 
-// fewestJSON is the length of the shortest text in a JSON document that counts as a secret.
+// fewestJSON is the length from which a text in a JSON document counts as a secret.
 // Shorter texts are words such as "service_account".
 const fewestJSON = 20
 

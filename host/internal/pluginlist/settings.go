@@ -53,8 +53,8 @@ func (s *Settings) Validate() error {
 	return errors.Join(validateFail(s, list), validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
 }
 
-// entries returns the entries of all lists. It does not replace folders by their
-// plugins. The entry of a function in Python has the pin of the interpreter.
+// entries parses all lists. It does not replace a folder by its plugins. A function in
+// Python gets the pin of the interpreter.
 func (s *Settings) entries() ([]Entry, error) {
 	list, err := parseLists(s)
 	_, digest, faulty := cutPin(s.Python)
@@ -83,7 +83,8 @@ func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, s
 	return written, resolved, refs.texts(s.Environ), err
 }
 
-// RuntimeDirs returns the folders for sockets that the environment names.
+// RuntimeDirs returns the folders in which the sockets of plugins may be, as the
+// environment names them.
 func (s *Settings) RuntimeDirs() []string {
 	if dir := valueOf(s.Environ, "XDG_RUNTIME_DIR"); dir != "" {
 		return []string{dir}
@@ -91,8 +92,8 @@ func (s *Settings) RuntimeDirs() []string {
 	return nil
 }
 
-// valueOf returns the value of a variable in an environment, or "". If the variable occurs
-// twice, the last value counts, as for a process.
+// valueOf returns the value of the variable name in an environment, or "" if it is not
+// set. If it occurs twice, the last value counts, as in a process.
 func valueOf(environ []string, name string) string {
 	for _, kv := range slices.Backward(environ) {
 		if value, ok := strings.CutPrefix(kv, name+"="); ok {
@@ -102,14 +103,15 @@ func valueOf(environ []string, name string) string {
 	return ""
 }
 
-// FailsOpen reports whether spans bypass the processor if it does not work.
+// FailsOpen reports whether spans go on without the processor if it does not work.
 func (s *Settings) FailsOpen(processor string) bool {
 	open, _ := byName(s.FailOpen, processor)
 	return open
 }
 
-// parseItems parses the items of a setting, which are separated by commas. parse adds the
-// values of one item. parseItems reports all faults at once, and then returns no values.
+// parseItems parses a setting with items that are separated by commas. The function
+// parse adds the values of one item to values. parseItems reports all faults at once,
+// and then returns no values.
 func parseItems[T any](variable, text string, parse func(item string, values map[string]T) error) (map[string]T, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -142,7 +144,8 @@ type Reference struct {
 }
 
 // References returns the references in the configuration of a plugin, each once, in
-// their order, and tries to resolve them. It blocks while it reads files.
+// their order. It tries to find the value of each reference. It blocks while it reads
+// files.
 func (s *Settings) References(plugin string) ([]Reference, error) {
 	config := s.PluginConfigs[plugin]
 	document, err := config.load()
@@ -158,7 +161,7 @@ func (s *Settings) References(plugin string) ([]Reference, error) {
 			known[reference] = true
 			list = append(list, Reference{shownReference(reference), errors.Unwrap(err)})
 		}
-		return value, nil // so that every reference is tried
+		return value, nil // without an error, so that the next reference is tried too
 	})
 	return list, config.describe(err)
 }

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// Patience is the longest time that a caller waits for a disk to list a folder or to
-// identify a file.
+// Patience is the usual time limit for a disk to list a folder or to identify a file.
 const Patience = 3 * time.Second
 
 // ErrSilent is the error of a disk that does not answer.
@@ -34,7 +33,7 @@ func Aside[T any](ctx context.Context, look func() (T, error)) (T, error) {
 		err   error
 	}
 	said := make(chan result, 1)
-	go func() { // ends when the disk answers
+	go func() { // this goroutine ends when the disk answers
 		value, err := look()
 		said <- result{value, err}
 	}()
@@ -43,7 +42,7 @@ func Aside[T any](ctx context.Context, look func() (T, error)) (T, error) {
 		return r.value, r.err
 	case <-ctx.Done():
 	}
-	select { // on a busy machine both may be ready at once
+	select { // if both were ready at once, the result counts
 	case r := <-said:
 		return r.value, r.err
 	default:
@@ -52,7 +51,7 @@ func Aside[T any](ctx context.Context, look func() (T, error)) (T, error) {
 	}
 }
 
-// cause returns the error of a look that has not ended in time.
+// cause returns the error for a call that was not over when ctx ended.
 func cause(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -61,26 +60,26 @@ func cause(ctx context.Context) error {
 }
 
 // Disk allows one access at a time. If a disk does not answer for days, only one
-// goroutine with its thread waits for it, not one for each attempt. Safe for concurrent
-// use.
-type Disk struct{ turn chan struct{} }
+// goroutine with its thread waits for it, instead of one for each attempt. Safe for
+// concurrent use.
+type Disk struct{ busy chan struct{} }
 
 // New returns a Disk.
-func New() Disk { return Disk{turn: make(chan struct{}, 1)} }
+func New() Disk { return Disk{busy: make(chan struct{}, 1)} }
 
 // Busy reports whether a call of Look is waiting for the disk.
-func (d Disk) Busy() bool { return len(d.turn) > 0 }
+func (d Disk) Busy() bool { return len(d.busy) > 0 }
 
 // Look calls Aside when the earlier calls of Look on the same Disk have ended.
 func Look[T any](ctx context.Context, d Disk, look func() (T, error)) (T, error) {
 	select {
-	case d.turn <- struct{}{}:
+	case d.busy <- struct{}{}:
 	case <-ctx.Done():
 		var none T
 		return none, cause(ctx)
 	}
 	return Aside(ctx, func() (T, error) {
-		defer func() { <-d.turn }()
+		defer func() { <-d.busy }()
 		return look()
 	})
 }
@@ -91,7 +90,7 @@ func Look[T any](ctx context.Context, d Disk, look func() (T, error)) (T, error)
 // reports no error, because the start reports a better one.
 func Touch(path string) {
 	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() { // a named pipe would block
+	if err != nil || !info.Mode().IsRegular() { // opening a named pipe would block
 		return
 	}
 	f, err := os.Open(path)
@@ -99,5 +98,5 @@ func Touch(path string) {
 		return
 	}
 	_, _ = io.ReadFull(f, make([]byte, os.Getpagesize()))
-	_ = f.Close() // read only
+	_ = f.Close() // nothing was written, so an error of Close has no effect
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
 )
 
-// Found is a batch of a process that has ended. Settled has the number of leading spans
-// that each exporter of the batch has settled. It omits exporters that have settled all
-// spans.
+// Found is a batch of a process that has ended. For each exporter that has not settled
+// all spans, Settled has the number of spans that it has settled, which are the first
+// spans of the batch.
 type Found struct {
 	Batch
 	Records []*Record
@@ -54,8 +54,8 @@ func (s *Store) adopt(ctx context.Context) ([]Found, error) {
 	return s.register(all), err
 }
 
-// register counts the exporters that need the records, and frees segments that no exporter
-// needs.
+// register counts, for each record, the exporters that need it. It frees the segments
+// that no exporter needs.
 func (s *Store) register(all *contents) []Found {
 	list := all.merge()
 	s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Store) register(all *contents) []Found {
 	return slices.DeleteFunc(list, func(f Found) bool { return len(f.Settled) == 0 })
 }
 
-// foreign returns the paths of the segments of other instances, the oldest first.
+// foreign returns the paths of the segments of other processes, the oldest first.
 func foreign(dir, instance string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,8 +96,8 @@ func foreign(dir, instance string) ([]string, error) {
 	return paths, err
 }
 
-// instanceOf returns the instance in the name of a segment, or "" if name is not the name
-// of a segment.
+// instanceOf returns the id of the process in the file name of a segment, or "" if name
+// is not such a name.
 func instanceOf(name string) string {
 	base, ok := strings.CutSuffix(name, suffix)
 	if !ok {
@@ -107,8 +107,8 @@ func instanceOf(name string) string {
 	return instance
 }
 
-// adoptFile locks a segment and adds its contents to all. It does nothing if the segment
-// belongs to a process that runs.
+// adoptFile locks a segment and adds its records to all. It does nothing if a running
+// process has the segment.
 func (s *Store) adoptFile(path string, all *contents) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +133,7 @@ func (s *Store) adoptFile(path string, all *contents) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seg.open = true // register sets it to false
+	seg.open = true // so that the segment is not freed before register has counted its records
 	s.segments[seg] = struct{}{}
 	s.bytes += seg.size
 	if seg.size > s.limit {
@@ -142,15 +142,16 @@ func (s *Store) adoptFile(path string, all *contents) error {
 	return nil
 }
 
-// contents collects the records of segments.
+// contents has the records of all adopted segments.
 type contents struct {
 	segments []*segment
-	parts    []Found // their field Settled is not set
-	marks    []mark  // their field seg is set
+	parts    []Found // batches, or parts of batches, without Settled
+	marks    []mark  // notes about settled spans; their field seg is set
 	damaged  int64
 }
 
-// counter counts the bytes that a journal has read. A journal reads whole blocks.
+// counter counts the bytes that a journal.Reader has read, to find the block of a
+// record. The reader reads whole blocks.
 type counter struct {
 	io.Reader
 	n int64
@@ -162,8 +163,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Drop counts bytes that a journal has skipped. It does not count the zeros that resume
-// writes.
+// Drop counts the bytes that a journal.Reader has skipped. It does not count the zeros
+// that segment.resume writes.
 func (c *contents) Drop(err error) {
 	if e, ok := errors.AsType[*journal.ErrCorrupted](err); ok && e.Reason != "zero header" && e.Reason != "orphan chunk" {
 		c.damaged += int64(e.Size)
@@ -192,7 +193,7 @@ func (c *contents) read(seg *segment) error {
 		rec := &Record{seg: seg, block: (in.n - 1) / blockBytes * blockBytes}
 		record.Reset()
 		if _, err := record.ReadFrom(one); err != nil || record.Len() == 0 {
-			continue // the record has no end, and is counted by Drop; or resume wrote it
+			continue // the record has no end, which Drop has counted, or it is the empty record of segment.resume
 		}
 		rec.size, rec.sum = int64(record.Len()), crc32.Checksum(record.Bytes(), castagnoli)
 		if !c.parse(record.Bytes(), rec) {
@@ -229,7 +230,8 @@ type key struct {
 	number   uint64
 }
 
-// merge joins the records of each batch with its marks, and sorts the batches by time.
+// merge joins the parts of each batch, sets Settled from the marks, and sorts the
+// batches by time.
 func (c *contents) merge() (list []Found) {
 	at := map[key]int{}
 	for _, part := range c.parts {
@@ -262,8 +264,8 @@ func (c *contents) merge() (list []Found) {
 	return list
 }
 
-// settle sets Settled. marks are in any order. A settled part counts only if all spans
-// before it are settled.
+// settle sets Settled from the marks of the batch, which are in any order. A settled
+// span counts only if all spans before it are settled.
 func (f *Found) settle(marks []mark) {
 	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(a.From, b.From) })
 	f.Settled = map[string]int{}

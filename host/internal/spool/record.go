@@ -9,13 +9,13 @@ import (
 // The first byte of a record is its kind. A record without bytes has no meaning, see
 // segment.resume.
 const (
-	kindBatch = 'b' // length of the Batch in JSON, the Batch in JSON, data
+	kindBatch = 'b' // the length of the description, the description (a Batch) in JSON, and the data
 	kindMarks = 'm' // a list of marks in JSON
 )
 
 var errRecord = errors.New("the record is damaged")
 
-// mark records that an exporter has settled some spans of a batch.
+// mark is the note that an exporter has settled some spans of a batch.
 type mark struct {
 	seg      *segment
 	Exporter string `json:"exporter"`
@@ -54,7 +54,8 @@ func parseBatch(record []byte) (b Batch, data []byte, err error) {
 	return b, data, nil
 }
 
-// mostSpans bounds the counts in marks. There is no data to check them against.
+// mostSpans bounds the counts in a mark. A damaged mark could have any number, and
+// there is no data to compare it with.
 const mostSpans = 1 << 30
 
 // parseMarks parses the record of marks, without its kind.

@@ -15,14 +15,14 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/journal"
 )
 
-// Constants of the log format.
+// These are constants of LevelDB's log format.
 const (
 	blockBytes  = 32 << 10
 	chunkHeader = 7
 )
 
-// suffix is the end of the name of a segment. The name begins with the instance, a dash
-// and a number.
+// suffix is the end of the file name of a segment. The name begins with the instance, a
+// dash and a number.
 const suffix = ".spool2"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -32,20 +32,22 @@ type segment struct {
 	path string
 	file *os.File
 
-	// Guarded by Store.mu. live is the number of records that some exporter needs.
+	// Store.mu guards size, live and open. live is the number of records that some
+	// exporter needs. open is true while batches are appended.
 	size int64
 	live int
 	open bool
 
-	// Used only by functions that turn runs. end is the offset at which the next bytes are
-	// written. log is nil until the first write.
+	// The fields below are used only inside writeAlone. end is the offset at which the
+	// next bytes are written. log is nil until the first write.
 	end  int64
 	log  *journal.Writer
 	out  bytes.Buffer
 	gone bool
 }
 
-// createSegment makes a file with the next free number. count is the last number.
+// createSegment makes a file with the next free number. count is the number of the last
+// file, which createSegment raises.
 func createSegment(dir, instance string, count *int) (*segment, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -98,9 +100,9 @@ func (g *segment) present() bool {
 	return err == nil && os.SameFile(named, opened)
 }
 
-// append writes a record. It calls grow with the number of bytes that the file has grown
-// by. After an error, the file is unchanged, or ends with a part of a record, which a
-// reader skips.
+// append writes a record at the end of the file. It calls grow with the number of bytes
+// that were added. After an error, the file is unchanged, or ends with a part of a
+// record, which a reader skips.
 func (g *segment) append(record []byte, grow func(*segment, int64)) (*Record, error) {
 	if g.log == nil {
 		if err := g.resume(); err != nil {
@@ -119,7 +121,7 @@ func (g *segment) append(record []byte, grow func(*segment, int64)) (*Record, er
 	rec.size = int64(n)
 	g.out.Reset()
 	if err != nil {
-		g.log = nil // the next record begins in a new block
+		g.log = nil // resume begins a new block for the next record
 		if g.file.Truncate(g.end) == nil {
 			n = 0
 		}
@@ -170,7 +172,7 @@ func (g *segment) read(rec *Record) ([]byte, error) {
 		}
 		record.Reset()
 		if _, err := record.ReadFrom(one); err != nil || crc32.Checksum(record.Bytes(), castagnoli) != rec.sum {
-			continue // another record, or a damaged record
+			continue // it is another record of the block, or it is damaged
 		}
 		if record.Len() == 0 {
 			return nil, errRecord
@@ -190,7 +192,7 @@ func (g *segment) remove() error {
 	return errors.Join(err, g.close())
 }
 
-// close releases the lock.
+// close closes the file, which releases its lock.
 func (g *segment) close() error {
 	g.gone = true
 	return g.file.Close()

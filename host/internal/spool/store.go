@@ -43,10 +43,10 @@ type Batch struct {
 	Exporters []string `json:"exporters"`
 }
 
-// Record is a part of a batch in a segment.
+// Record is the place of a batch, or of a part of a batch, in a segment.
 type Record struct {
 	seg   *segment
-	block int64  // offset of the block in which the record begins
+	block int64  // offset in the file of the block in which the record begins
 	sum   uint32 // checksum of the record, which distinguishes it from other records of the block
 	size  int64
 	needs int // number of exporters that have not settled it; guarded by Store.mu
@@ -55,23 +55,24 @@ type Record struct {
 // Size returns the bytes of the record in the file.
 func (r *Record) Size() int64 { return r.size }
 
-// Bounds of the segments. A full store has about segmentCount segments.
+// These bound the segments and the writes. A full store has about segmentCount
+// segments.
 const (
 	segmentCount  = 32
 	mostSegment   = 32 << 20
-	patience      = time.Second // longest wait for one write, while the encoder waits
-	lookInterval  = time.Second // interval of checks that the open file is still in its folder
+	patience      = time.Second // longest time that a caller waits for one write
+	lookInterval  = time.Second // interval of checks whether an operator has removed the open file
 	retryInterval = time.Second // interval of attempts to write to a disk that fails
 )
 
-// Store is a folder of segments. It is safe for concurrent use, except that Append
-// must not be called concurrently with itself.
+// Store keeps batches in the segments (files) of a folder. It is safe for concurrent
+// use, except that Append must not be called concurrently with itself.
 type Store struct {
 	dir, instance string
 	limit         int64
 	notes         *failures.Log
 	disk          slowdisk.Disk // one write at a time
-	open          writer        // used only by functions that turn runs
+	open          writer        // used only inside writeAlone
 
 	mu       sync.Mutex
 	segments map[*segment]struct{}
@@ -85,14 +86,14 @@ type Store struct {
 	closed bool
 }
 
-// writer is the part of a Store that only one write at a time uses.
+// writer is the state of the open segment, to which batches are appended.
 type writer struct {
-	seg    *segment // nil: the next Append begins a segment
+	seg    *segment // nil if the next Append must begin a segment
 	count  int      // number of the last segment
 	looked time.Time
 }
 
-// health is the state of the disk.
+// health is the state of the disk, as the last writes have shown it.
 type health struct {
 	failing bool
 	silent  bool // the last write did not end in time
@@ -119,7 +120,7 @@ func (s *Store) Append(b Batch, data []byte) *Record {
 	payload, err := batchRecord(b, data)
 	var rec *Record
 	if err == nil {
-		rec, err = turn(s, func() (*Record, error) { return s.write(payload) })
+		rec, err = writeAlone(s, func() (*Record, error) { return s.write(payload) })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +133,7 @@ func (s *Store) Append(b Batch, data []byte) *Record {
 	return rec
 }
 
-// mayWrite reports whether a write may be tried. If not, it counts a missed write.
+// mayWrite reports whether a write may be tried now. If not, it counts a missed write.
 func (s *Store) mayWrite() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,19 +182,20 @@ func (h *health) record(err error, dir string, notes *failures.Log) {
 	h.failing = err != nil
 }
 
-// turn runs do when no other write runs. It waits for the result, at most for patience.
-func turn[T any](s *Store, do func() (T, error)) (T, error) {
+// writeAlone calls do when no other write to the files runs. It waits for the result,
+// at most for patience.
+func writeAlone[T any](s *Store, do func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return slowdisk.Look(ctx, s.disk, do)
 }
 
-// write appends a record to the open segment. The function turn runs it.
+// write appends a record to the open segment. It is called inside writeAlone.
 func (s *Store) write(payload []byte) (*Record, error) {
 	if seg := s.open.seg; seg != nil && time.Since(s.open.looked) >= lookInterval {
 		s.open.looked = time.Now()
 		if !seg.present() {
-			s.finishOpen() // the file stays open, so that Read can read its batches
+			s.finishOpen() // an operator has removed it, but its batches can be read while it is open
 		}
 	}
 	if seg := s.open.seg; seg != nil && seg.end >= min(s.limit/segmentCount, mostSegment) {
@@ -222,7 +224,7 @@ func (s *Store) grow(seg *segment, n int64) {
 	}
 }
 
-// begin makes a new segment, which becomes the open segment.
+// begin makes a new segment, to which further batches are appended.
 func (s *Store) begin() error {
 	seg, err := createSegment(s.dir, s.instance, &s.open.count)
 	if err != nil {
@@ -236,7 +238,8 @@ func (s *Store) begin() error {
 	return nil
 }
 
-// finishOpen ends the writing of batches to the open segment.
+// finishOpen closes the open segment for further batches. Notes of Settle may still be
+// appended.
 func (s *Store) finishOpen() {
 	seg := s.open.seg
 	s.open.seg = nil
@@ -267,7 +270,8 @@ func (s *Store) Settle(records []*Record, number uint64, exporter string, from, 
 	}
 }
 
-// freeLocked adds a segment to doomed if no exporter needs it and it is not open.
+// freeLocked plans to remove a segment if no exporter needs it and no batch is appended
+// to it any more.
 func (s *Store) freeLocked(seg *segment) {
 	if _, owned := s.segments[seg]; !owned || seg.open || seg.live > 0 {
 		return
@@ -280,8 +284,9 @@ func (s *Store) freeLocked(seg *segment) {
 	s.doomed = append(s.doomed, seg)
 }
 
-// Over reports whether the segments have more bytes than the bound. A segment that is
-// larger than the bound does not count, because all of its batches would be dropped.
+// Over reports whether the segments have more bytes than the bound. It does not count
+// an adopted segment that is larger than the bound. Otherwise all batches of that
+// segment would be dropped.
 func (s *Store) Over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +304,7 @@ func (s *Store) Work() {
 	s.mu.Lock()
 	marks, doomed := s.marks, s.doomed
 	stuck := s.health.silent && s.disk.Busy()
-	if stuck { // without these marks, the next process sends some batches again
+	if stuck { // the notes are lost, so the next process sends some batches again
 		s.marks = nil
 	}
 	if len(marks) == 0 && len(doomed) == 0 || stuck {
@@ -308,7 +313,7 @@ func (s *Store) Work() {
 	}
 	s.marks, s.doomed = nil, nil
 	s.mu.Unlock()
-	_, err := turn(s, func() (struct{}, error) { return struct{}{}, s.tidy(marks, doomed) })
+	_, err := writeAlone(s, func() (struct{}, error) { return struct{}{}, s.tidy(marks, doomed) })
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -316,7 +321,7 @@ func (s *Store) Work() {
 	}
 }
 
-// tidy removes segments and writes marks. The function turn runs it.
+// tidy removes segments and writes marks. It is called inside writeAlone.
 func (s *Store) tidy(marks []mark, doomed []*segment) error {
 	var errs []error
 	for _, seg := range doomed {
@@ -383,7 +388,7 @@ func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	_, _ = turn(s, func() (struct{}, error) { // if the disk does not answer, the files stay open
+	_, _ = writeAlone(s, func() (struct{}, error) { // if this times out, the files stay open until the process ends
 		if s.open.seg != nil {
 			s.finishOpen()
 		}

@@ -295,7 +295,7 @@ func TestDiskThatDoesNotAnswer(t *testing.T) {
 	held := make(chan struct{})
 	entered := make(chan struct{})
 	go func() {
-		_, _ = turn(p.Store, func() (struct{}, error) { close(entered); <-held; return struct{}{}, nil })
+		_, _ = writeAlone(p.Store, func() (struct{}, error) { close(entered); <-held; return struct{}{}, nil })
 	}()
 	<-entered
 	if p.Append(batchOf(1), []byte("x")) != nil {

@@ -12,16 +12,17 @@ import (
 // are logged at once. The lines of other starts are held back, and logged only if the start
 // ends by a new cause.
 type attempt struct {
-	// log gets the records of the attempt, until the end of the process.
+	// log is the logger for the output of the process. It is used until the process
+	// ends.
 	log *slog.Logger
 
 	mu      sync.Mutex
 	holding bool
 	held    []heldRecord // at most mostHeld
-	passed  int          // number of lines that were not held, beyond mostHeld
+	passed  int          // number of lines beyond mostHeld, which are lost
 }
 
-// mostHeld bounds the lines of one attempt that are held.
+// mostHeld bounds the number of lines that one start of a plugin can hold back.
 const mostHeld = 100
 
 type heldRecord struct {
@@ -36,15 +37,17 @@ func newAttempt(x *Plugin) *attempt {
 	return a
 }
 
-// hold holds all further lines until end is called. The host calls it before it ends the
-// process, so that the cause is logged before the last lines.
+// hold keeps all further lines back until end is called. It is called before the
+// process of a failed start is ended, so that the log has the cause before the last
+// lines of the process.
 func (a *attempt) hold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holding = true
 }
 
-// end stops holding. It logs the held lines if write is true, and otherwise drops them.
+// end logs all further lines at once. It also logs the lines that were held back if
+// write is true, and drops them otherwise.
 func (a *attempt) end(write bool) {
 	a.mu.Lock()
 	held, passed := a.held, a.passed
@@ -61,7 +64,7 @@ func (a *attempt) end(write bool) {
 	}
 }
 
-// keep holds a record. It returns false if the attempt does not hold records.
+// keep holds a record back. It returns false if the caller must log the record now.
 func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +79,8 @@ func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	return true
 }
 
-// attemptHandler holds the records of an attempt, or passes them to Handler.
+// attemptHandler passes records to the slog.Handler that it embeds, unless the attempt
+// holds them back.
 type attemptHandler struct {
 	slog.Handler
 	a *attempt
@@ -90,12 +94,13 @@ func (h attemptHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs returns a handler of the same attempt with attributes.
+// WithAttrs returns a handler with attributes, whose records belong to the same
+// attempt.
 func (h attemptHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return attemptHandler{h.Handler.WithAttrs(attrs), h.a}
 }
 
-// WithGroup returns a handler of the same attempt with a group.
+// WithGroup returns a handler with a group, whose records belong to the same attempt.
 func (h attemptHandler) WithGroup(name string) slog.Handler {
 	return attemptHandler{h.Handler.WithGroup(name), h.a}
 }

@@ -45,7 +45,8 @@ func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 	return d, configure(ctx, cfg, log, conn, *p, d)
 }
 
-// configure sends the plugin's variables and the operator's configuration.
+// configure sends the plugin its variables and the operator's configuration. It returns
+// the remarks of severity error in the answer as an error.
 func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, plan Plan, d Description) error {
 	reply, err := pluginv1.NewLifecycleClient(conn).Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:     d.Granted,
@@ -63,7 +64,8 @@ func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 	return cfg.Plugins.ExplainUngranted(plan.Name, plan.Environ, d.Granted, d.Withheld, err)
 }
 
-// mostDiagnostics bounds the number of logged remarks of each severity.
+// mostDiagnostics bounds the number of warnings of a plugin that are logged, and the
+// number of errors.
 const mostDiagnostics = 20
 
 // diagnose logs the plugin's remarks on its configuration. It returns the remarks of

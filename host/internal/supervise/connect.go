@@ -14,7 +14,8 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// EndTimeout bounds the time for the end of a plugin that is no longer used.
+// EndTimeout bounds the time in which a plugin that is no longer used ends by itself.
+// Then it is killed.
 const EndTimeout = time.Second
 
 // Peer is a connected plugin: a *launch.Process or a *launch.Attachment.
@@ -38,7 +39,8 @@ type Peer interface {
 	Stop(ctx context.Context) error
 }
 
-// connector is the type of connect. Tests replace it.
+// connector is a function that connects to a plugin. The usual one is connect; tests
+// use others.
 type connector func(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error)
 
 var (
@@ -91,8 +93,8 @@ func (p Plan) explain(err error) error {
 	return &better
 }
 
-// Plan returns the plan of the plugin. With an error, it returns the parts of the plan that
-// are known.
+// Plan returns the settings and the content of files for the next start. If it returns
+// an error, the Plan has the parts that are known.
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
 // open starts the plugin of a plan, or attaches to it. It asks for the description, and

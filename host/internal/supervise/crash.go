@@ -21,7 +21,8 @@ import (
 // answer, or did not become a plugin.
 type crash struct {
 	err error
-	// blameless is true if the end is not a fault of the plugin's code, see endedByOthers.
+	// blameless is true if the end of the process is not a fault of the plugin's code.
+	// See endedByOthers.
 	blameless bool
 }
 
@@ -51,7 +52,7 @@ func mayBeToBlame(r launch.Report) bool {
 	return true
 }
 
-// Bounds of the log line of a crash. The file has the whole report.
+// These are bounds of the log line of a crash. The crash file has the whole report.
 const (
 	headLines = 12 // lines of the stack
 	lastLines = 5  // lines of the output
@@ -88,8 +89,8 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	status.failures.Note(level, "plugin has crashed", args...)
 }
 
-// headOf returns the first lines of a text, and tailOf its last lines, without empty lines
-// at the end. Both return at most headBytes.
+// headOf returns the first lines of a text. tailOf returns the last lines, and ignores
+// empty lines at the end. Both return at most headBytes.
 func headOf(text string, lines int) string {
 	list := strings.SplitN(text, "\n", lines+1)
 	head := strings.Join(list[:min(lines, len(list))], "\n")
@@ -103,8 +104,9 @@ func tailOf(output []byte, lines int) string {
 	return strings.Join(list[max(0, len(list)-lines):], "\n")
 }
 
-// crashText returns the content of a crash file. It has the plugin, the batches without an
-// answer, the report of the process, and the names of its variables.
+// crashText returns the content of a crash file: the plugin, the ids of the batches
+// without an answer (atCrash), the report of the process, and the names of its
+// variables.
 func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, atCrash []string) []byte {
 	var b bytes.Buffer
 	line := func(name, value string) {

@@ -16,24 +16,24 @@ import (
 	"time"
 )
 
-// Bounds of the files of one plugin in Settings.CrashDir. Beyond them, the oldest files
-// are removed.
+// These bound the files of one plugin in Settings.CrashDir. The oldest files beyond the
+// bounds are removed.
 const (
 	mostReports   = 20
-	mostKept      = 1000 // number of batches
+	mostKept      = 1000 // number of quarantined batches
 	mostKeptBytes = 64 << 20
 )
 
-// Bounds of the files that wait to be written, for all plugins together. A file beyond
-// them is not written, and is counted.
+// These bound the files of all plugins that wait to be written. A file beyond the
+// bounds is lost and counted.
 const (
 	mostKeepJobs = 16
-	keepShare    = 5.0 / 64 // share of Settings.QueueBytes
+	keepShare    = 5.0 / 64 // part of Settings.QueueBytes
 )
 
-const staleTemporary = time.Hour // older temporary files are removed
+const staleTemporary = time.Hour // age after which prune removes a temporary file
 
-// Parts of the file names. The names sort by time.
+// These are parts of the file names. The names sort by time.
 const (
 	reportPrefix = "crash-"
 	reportSuffix = ".txt"
@@ -50,13 +50,13 @@ const (
 type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
-	// most bounds the bytes of batches that wait to be written. They are a part of
+	// most bounds the bytes of batches that wait to be written, which are part of
 	// Settings.QueueBytes. One batch may always wait.
 	most int64
 
 	mu      sync.Mutex
 	jobs    []keepJob
-	bytes   int64         // bytes of batches in jobs, or being written
+	bytes   int64         // bytes of the batches in jobs and of the batch that is being written
 	idle    chan struct{} // closed when the writing goroutine ends; nil: it does not run
 	failing bool          // the last file could not be written, and this was logged
 	lost    map[string]uint64
@@ -68,16 +68,17 @@ type keepJob struct {
 	plugin, name string
 	data         []byte
 	bytes        int64
-	release      func() // nil: there is nothing to release
+	release      func() // called after the write; nil for a report, which holds no batch
 }
 
 func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
 	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(cfg.QueueBytes) * keepShare), lost: map[string]uint64{}}
 }
 
-// keepReport and keepBatch add a file to be written in the background, and return its path.
-// The path is empty if no files are kept, or too many files wait. They never block. The
-// error is for the log. It is returned only once until a file has been written.
+// keepReport and keepBatch add a file that work writes in the background, and return
+// its path. The path is empty if no files are kept, or if too many files wait. They
+// never block. They return an error for the log once; the next error comes after a file
+// has been written.
 func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, data: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
@@ -219,7 +220,7 @@ func openPrivate(dir, plugin string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = all.Close() }() // opened for reading only
+	defer func() { _ = all.Close() }() // nothing was written, so an error of Close has no effect
 	if err := all.Mkdir(plugin, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -241,8 +242,8 @@ func openPrivate(dir, plugin string) (*os.Root, error) {
 	return folder, nil
 }
 
-// checkPrivate returns an error unless the folder at a path (there) is the folder that
-// was opened, and only this user has access to it.
+// checkPrivate returns an error unless the file at a path (there) is the folder that
+// was opened, and only this user has access to the folder.
 func checkPrivate(path string, there, opened fs.FileInfo) error {
 	owner, _ := opened.Sys().(*syscall.Stat_t)
 	switch {
@@ -272,7 +273,7 @@ func prune(folder *os.Root) error {
 	for _, entry := range list { // newest first
 		info, err := entry.Info()
 		if err != nil {
-			continue // gone meanwhile
+			continue // another process has removed the file
 		}
 		name, surplus := entry.Name(), false
 		switch {

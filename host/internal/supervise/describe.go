@@ -31,7 +31,7 @@ type Description struct {
 // limitsOf returns the limits in Describe's answer, or the defaults.
 func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 	return pipeline.Limits{
-		Spans: cmp.Or(int(min(l.GetMaxBatchSpans(), math.MaxInt32)), pipeline.MostBatchSpans), // int may have 32 bits
+		Spans: cmp.Or(int(min(l.GetMaxBatchSpans(), math.MaxInt32)), pipeline.MostBatchSpans), // an int may have only 32 bits
 		Bytes: cmp.Or(int(min(l.GetMaxBatchBytes(), math.MaxInt32)), wire.DefaultMaxBatchBytes),
 		Calls: cmp.Or(int(min(l.GetMaxConcurrency(), mostConcurrency)), wire.DefaultMaxConcurrency),
 	}
@@ -57,7 +57,7 @@ func describe(ctx context.Context, settings *pluginlist.Settings, p Plan, conn g
 		if p.Config != nil {
 			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin")
 		}
-		if p.Attached { // other hosts may use it, so it gets no request without spans
+		if p.Attached { // a request without spans could disturb other hosts that use the receiver
 			return d, nil
 		}
 		return d, receivesTraces(ctx, conn)
@@ -108,8 +108,9 @@ func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
 	return nil
 }
 
-// withoutSecrets redacts credentials in a plugin's description, except in the patterns.
-// The plugin may know credentials from its start environment.
+// withoutSecrets redacts credentials in a plugin's description. The plugin may have
+// them from its start environment. It leaves the patterns as they are, because they
+// must match names.
 func withoutSecrets(about *pluginv1.DescribeResponse, r launch.Redactor) {
 	about.Name, about.Version, about.Description = r.Text(about.GetName()), r.Text(about.GetVersion()), r.Text(about.GetDescription())
 	if sdk := about.GetSdk(); sdk != nil {

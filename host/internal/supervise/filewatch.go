@@ -10,7 +10,8 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// files identifies a plugin's files at one moment. A missing file has the zero value.
+// files has the identities of a plugin's files at one moment. The identity of a missing
+// file is zero.
 type files struct{ executable, configuration launch.Identity }
 
 // fileWatch looks for changes of one plugin's files. Plugin.Run looks before each start,
@@ -42,7 +43,7 @@ func (w *fileWatch) lookAt() files {
 		return f
 	}
 	if path, err := w.entry.Resolve(w.cfg.Plugins); err == nil {
-		f.executable, _ = launch.Identify(path) // a missing file has the zero value
+		f.executable, _ = launch.Identify(path) // the identity of a missing file stays zero
 	}
 	if path := w.cfg.Plugins.PluginConfigs[w.entry.Name].File; path != "" {
 		f.configuration, _ = launch.Identify(path)
@@ -50,8 +51,8 @@ func (w *fileWatch) lookAt() files {
 	return f
 }
 
-// started remembers the files of a start, and reports whether the executable differs from
-// the executable of the previous start.
+// started remembers the files with which a process was started. It reports whether the
+// executable differs from the executable of the process before.
 func (w *fileWatch) started(path string, f files) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

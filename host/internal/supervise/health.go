@@ -18,9 +18,10 @@ import (
 // the connection is closed.
 const (
 	heartbeatEvery = 10 * time.Second
-	HealthTimeout  = 2 * time.Second // the bound of one check
+	HealthTimeout  = 2 * time.Second // bounds one health check
 	mostMisses     = 3
-	// EndGrace bounds the time between the last answer of a process and its end.
+	// EndGrace bounds the time in which a process must end after it has announced its
+	// end, and answered its last call.
 	EndGrace = 2 * time.Second
 	// dumpTimeout bounds the stack dump of a hung plugin, and killWait the time for its end
 	// after the kill.
@@ -52,7 +53,8 @@ func (p *probe) heard() {
 	p.last, p.misses = time.Now(), 0
 }
 
-// missed adds n missed answers, and reports whether the plugin is hung.
+// missed adds n to the number of missed answers, and reports whether the plugin counts
+// as hung.
 func (p *probe) missed(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

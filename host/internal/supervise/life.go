@@ -62,8 +62,8 @@ func (l *life) begin(ctx context.Context) error {
 	return nil
 }
 
-// makePlan sets the files and the plan. It identifies the files before it reads them. So a
-// change between the two is noticed later.
+// makePlan reads the settings and files for this start. It notes the identities of the
+// files before it reads them, so that a later look finds a change in between.
 func (l *life) makePlan(start context.Context) error {
 	type found struct {
 		files files
@@ -105,7 +105,7 @@ func (l *life) notConnected(err error) error {
 // gone reports whether the process or the connection has ended.
 func (l *life) gone() bool { return l.sender.gone() }
 
-// endError returns the error of a life that is gone.
+// endError returns the error for a process that has ended, or for a lost connection.
 func (l *life) endError() error {
 	return &crash{
 		err:       fmt.Errorf("%s: %s", policyOf(l.x.Entry).ended, l.peer.Exit()),
@@ -137,8 +137,10 @@ func (l *life) renew(ctx context.Context) {
 	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
-// pulse does the periodic work for a ready plugin, until ctx ends: first after
-// policy.steadyAfter, then every heartbeatEvery.
+// pulse does the periodic work for a plugin that is ready: it records that the plugin
+// is steady, looks for a changed executable, and checks the health of an idle plugin.
+// The first time is after policy.steadyAfter, then every heartbeatEvery, until ctx
+// ends.
 func (l *life) pulse(ctx context.Context) {
 	timer := time.NewTimer(policyOf(l.x.Entry).steadyAfter)
 	defer timer.Stop()
@@ -157,7 +159,8 @@ func (l *life) pulse(ctx context.Context) {
 	}
 }
 
-// recordSteady records that the process has been ready for policy.steadyAfter.
+// recordSteady records that the plugin has been ready for policy.steadyAfter, so that
+// earlier failures no longer count.
 func (l *life) recordSteady() {
 	l.a.end(true)
 	l.x.status.steady()
@@ -173,11 +176,11 @@ func (l *life) wasSteady() bool {
 	return l.wasReady() && l.sender.peerEnded.Sub(l.readySince) >= policyOf(l.x.Entry).steadyAfter
 }
 
-// checkExecutable sets in the status whether the file of the executable differs from the
-// running executable, and logs the first difference.
+// checkExecutable compares the file of the executable with the executable that runs,
+// and sets in the status whether they differ. It logs the first difference.
 func (l *life) checkExecutable(ctx context.Context) {
 	now, err := l.x.files.look(ctx)
-	if err != nil || len(l.x.sending.all()) > 1 { // a process on probation may have other files
+	if err != nil || len(l.x.sending.all()) > 1 { // during a replacement, the files belong to the other process
 		return
 	}
 	if l.x.status.setChanged(l.peer.PID(), now.executable != l.files.executable) {
@@ -198,9 +201,10 @@ func (l *life) endSending() {
 	l.x.sending.remove(l)
 }
 
-// end ends the process, or closes the connection. Then it ends gRPC's leases of batches.
+// end ends the process, or closes the connection. Then it closes the lane, so that
+// buffers that gRPC still holds no longer count against the memory bound.
 func (l *life) end() error {
-	defer l.sender.lane.Close() // after HangUp has closed the connection
+	defer l.sender.lane.Close() // deferred, because HangUp must have closed the connection before
 	return l.x.HangUp(l.peer, EndTimeout)
 }
 

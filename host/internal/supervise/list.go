@@ -23,7 +23,7 @@ func (l *guardedList[T]) remove(item T) {
 	l.items = slices.DeleteFunc(l.items, func(other T) bool { return other == item })
 }
 
-// all returns a copy.
+// all returns a copy of the list.
 func (l *guardedList[T]) all() []T {
 	l.mu.Lock()
 	defer l.mu.Unlock()

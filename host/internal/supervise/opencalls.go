@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// openCalls are the calls without an answer. Each channel is closed when its call ends.
-// Safe for concurrent use.
+// openCalls are the calls to a plugin that have not ended. Each channel is closed when
+// its call ends. Safe for concurrent use.
 type openCalls struct{ running guardedList[chan struct{}] }
 
 // begin adds a call, and returns the function that ends it.
@@ -19,7 +19,8 @@ func (c *openCalls) begin() (end func()) {
 	}
 }
 
-// wait blocks until the present calls have ended, ctx ends, or the time is over.
+// wait blocks until all calls that were in progress at its start have ended. It returns
+// early after the duration most, or if ctx ends.
 func (c *openCalls) wait(ctx context.Context, most time.Duration) {
 	over := time.NewTimer(most)
 	defer over.Stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// Plan has the input of one start: settings and the content of files.
+// Plan has the settings and the content of files for one start of a plugin.
 type Plan struct {
 	Name string
 	// Path is the executable, or the socket of an attached plugin. This host neither starts
@@ -43,8 +43,8 @@ type Plan struct {
 	Redactor launch.Redactor
 }
 
-// plan returns the plan of an entry. With an error, it returns the parts of the plan that
-// are known.
+// plan returns the Plan for a start of the plugin e. If it returns an error, the Plan
+// has the parts that are known.
 func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	p := Plan{Name: e.Name, Attached: e.Attached, Function: e.Function, Kind: pluginv1.Kind_KIND_EXPORTER}
 	if e.Processor {

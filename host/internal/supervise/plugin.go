@@ -33,22 +33,25 @@ type Plugin struct {
 	// ctx ends when stop is called. Then the process shuts down, and Run returns.
 	ctx  context.Context
 	stop context.CancelCauseFunc
-	// draining ends when Shutdown begins and batches wait. Then a pause before a start ends,
-	// and the next pauses do not grow.
+	// draining ends when Shutdown begins while batches wait for the plugin. Then a
+	// plugin in a pause is started at once, and further pauses are short.
 	draining context.Context
 	drain    context.CancelFunc
-	// endBy bounds the time for the end of the process. It is set before stop is called,
-	// and must not be read before ctx has ended.
+	// endBy ends when the process must have ended. It is set before stop is called, and
+	// must not be read before ctx has ended.
 	endBy     context.Context
 	reloading *reloads
-	// retiring is closed when the process that was given up at the last replacement has
-	// ended. It is nil if there is no such process. Only Run uses it.
+	// retiring is closed when the process has ended that lost the last replacement: the
+	// old process, or a new process that failed. Nil if no such process runs. Only Run
+	// uses it.
 	retiring <-chan struct{}
-	// sending has the lives that send batches: two during a replacement, else at most one.
+	// sending has the lives (processes or connections) that get batches: two during a
+	// replacement, else at most one.
 	sending guardedList[*life]
 }
 
-// Plugin returns a plugin that does not run. Its queue has not joined the pipeline.
+// Plugin returns a plugin that does not run yet. The caller must add its queue to the
+// pipeline.
 func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	log := s.log.With("plugin", e.Name)
 	failures := failures.New(log)
@@ -58,8 +61,8 @@ func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	return s.plugin(e, log, failures, pipeline.NewQueue(s.pipeline, e.Name, failures))
 }
 
-// Successor returns a plugin that does not run. It has the queue of before, a plugin of the
-// same name. It must not run before that plugin has ended.
+// Successor returns a plugin that takes over the queue of before, a plugin of the same
+// name. The caller must not call its Run until before has ended.
 func (s *Supervisor) Successor(e pluginlist.Entry, before *Plugin) *Plugin {
 	return s.plugin(e, before.log, before.status.failures, before.Queue)
 }
@@ -93,7 +96,7 @@ func (x *Plugin) Run() {
 	s := starts{x: x}
 	for due := s.awaitFirst(); due; {
 		l, err := s.live()
-		if x.ctx.Err() != nil { // the host shuts down
+		if x.ctx.Err() != nil { // Run must return, because the host shuts down
 			l.a.end(true)
 			if err != nil {
 				x.status.failures.SetLast(time.Now(), err.Error())
@@ -105,7 +108,8 @@ func (x *Plugin) Run() {
 }
 
 // serve sends batches until the process or the connection ends, or the host shuts down.
-// A Reload may replace l: serve returns the last life and the error of its end.
+// A Reload may replace the process of l by another process. serve returns the last
+// process, and the reason for its end.
 func (x *Plugin) serve(l *life) (*life, error) {
 	if x.ready(l) {
 		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
@@ -114,7 +118,7 @@ func (x *Plugin) serve(l *life) (*life, error) {
 	l.startSending()
 	for {
 		reload := x.reloading.asked
-		if x.retiring != nil { // a third process must wait until the first has ended
+		if x.retiring != nil { // the process before l still runs, and at most two may run
 			reload = nil
 		}
 		select {
@@ -148,7 +152,7 @@ func (x *Plugin) ready(l *life) (changed bool) {
 	unsteady := false
 	x.status.withLogMemory(func(m *logMemory) { unsteady = m.unsteady })
 	if !unsteady {
-		l.a.end(true) // the log lines of the attempt come before "plugin is ready"
+		l.a.end(true) // logs the lines of the start that were held back, before "plugin is ready"
 	}
 	process := []any{"path", about.path}
 	if l.plan.Function != "" {
@@ -170,10 +174,10 @@ func SdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
-// ending returns a context that bounds the time for the end of one process. It ends after a
-// duration, or with endBy if the host shuts down.
+// ending returns a context for the end of one process. It ends after the duration most,
+// or with endBy if the host shuts down.
 func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
-	if x.ctx.Err() != nil { // only then may endBy be read
+	if x.ctx.Err() != nil { // endBy may be read, because it was set before ctx ended
 		return context.WithCancel(x.endBy)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), most)
@@ -183,15 +187,16 @@ func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc
 	return ctx, func() { stop(); cancel() }
 }
 
-// Flush blocks until all batches sealed up to seq are settled, and then until the plugin
-// has delivered its spans. A process that is being replaced is flushed, too.
+// Flush blocks until all batches that were sealed up to the sequence number seq are
+// settled. Then it asks the plugin to deliver its spans, and waits for that. During a
+// replacement, it asks both processes.
 func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
 	if err := waitSettled(ctx, x, seq); err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range x.sending.all() {
-		if !l.gone() { // otherwise it has no spans
+		if !l.gone() { // a process that has ended has no spans to flush
 			errs = append(errs, l.flush(ctx))
 		}
 	}
@@ -218,13 +223,13 @@ func waitSettled(ctx context.Context, x *Plugin, seq uint64) error {
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
 	if flush.Err() == nil && x.Queue.Awaits(seq) {
-		x.Queue.SetHopeless(false) // the cause may be removed: the next start decides
+		x.Queue.SetHopeless(false) // one more start is tried, because the operator may have removed the cause
 		x.drain()
 	}
 	err := error(nil)
 	if deadline, ok := flush.Deadline(); ok && x.sup.cfg.patience(x.Entry) > 0 {
 		half, cancel := context.WithTimeout(flush, time.Until(deadline)/2)
-		_ = waitSettled(half, x, seq) // the next queues report the remaining spans
+		_ = waitSettled(half, x, seq) // an error is not needed, because the queues of the exporters report the remaining spans
 		cancel()
 		x.Queue.DropRest()
 	} else {
@@ -255,7 +260,8 @@ func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
 	return err
 }
 
-// Inherit takes over the statistics of a plugin of the same name that has ended.
+// Inherit adds the statistics of before, a plugin of the same name that has ended, to
+// this plugin.
 func (x *Plugin) Inherit(before *Plugin) {
 	x.status.inherit(before.status)
 	x.output.add(before.output.stats())

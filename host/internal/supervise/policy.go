@@ -25,7 +25,7 @@ var (
 		ended: "plugin ended",
 	}
 	attached = policy{
-		mostPause: 5 * time.Second, steadyAfter: time.Second, // dialling costs little
+		mostPause: 5 * time.Second, steadyAfter: time.Second, // short, because dialling costs little
 		hung:  "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
 		ended: "connection to the plugin ended",
 	}

@@ -10,14 +10,15 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// processRequest returns the buffers of a ProcessRequest: a few bytes, and then the buffers
-// of the batch.
+// processRequest returns the buffers of a ProcessRequest for a batch: a head of a few
+// bytes, and then the buffers of the batch.
 func processRequest(it *pipeline.Item, batch mem.BufferSlice) mem.BufferSlice {
 	head := wire.ProcessHead(wire.RequestBatch, len(it.Batch.Bytes()))
 	return append(mem.BufferSlice{mem.SliceBuffer(head)}, batch...)
 }
 
-// mostAnswerBytes returns the bound on an answer of the plugin.
+// mostAnswerBytes returns the number of bytes above which an answer of the plugin is
+// not read.
 func (s *sender) mostAnswerBytes() int {
 	if s.x.Entry.Processor {
 		return s.lane.MostResultBytes()

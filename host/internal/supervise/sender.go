@@ -27,14 +27,14 @@ import (
 // the process of a started plugin, or the connection to an attached plugin.
 type sender struct {
 	x    *Plugin
-	peer Peer // it is killed if the plugin does not answer health checks
+	peer Peer // killed if the plugin does not answer health checks
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
 	// plain is set if the plugin is a plain OTLP receiver, without a Lifecycle service.
 	plain    bool
 	limits   pipeline.Limits
 	redactor launch.Redactor
-	trial    *trial // nil: not on probation
+	trial    *trial // nil unless the process is on probation, which a replacement begins
 	probe    probe
 	calls    openCalls
 	killed   atomic.Bool // this host has killed the peer, which ends soon
@@ -50,16 +50,17 @@ func newSender(x *Plugin, p Peer) *sender {
 	return s
 }
 
-// run sends items until ctx ends or the peer has ended, and returns after the last call.
-// Calls in flight at the end of ctx are cancelled. After the end of the peer, its last
-// answers are still read. Then the lane judges the items without an answer.
+// run takes batches from the queue and sends them, until ctx or the peer has ended. It
+// returns after the last call. If ctx ends, calls in progress are cancelled. If the
+// peer ends, its last answers are still read. Then judge decides about the batches
+// without an answer.
 func (s *sender) run(ctx context.Context) {
 	s.x.Queue.Resume()
 	defer s.judge()
 	ctx, cancel := context.WithCancel(ctx)
 	taking, stop := context.WithCancel(ctx)
 	var calls, watch sync.WaitGroup
-	watch.Go(func() { // ends with the peer, or with ctx
+	watch.Go(func() { // this goroutine ends with the peer, or with ctx
 		select {
 		case <-s.peer.Done():
 			s.peerEnded = time.Now()
@@ -82,11 +83,12 @@ func (s *sender) run(ctx context.Context) {
 	stop()
 }
 
-// lastAnswers bounds the time to read the last answers of a process that has ended. They
-// have arrived already.
+// lastAnswers bounds the time to read the last answers of a process that has ended. It
+// is short, because the answers are in the socket already.
 const lastAnswers = 250 * time.Millisecond
 
-// settle records an answer in the health probe, the trial, the state and the ledger.
+// settle records the answer to a batch in the health probe, in the trial if the process
+// is on probation, in the plugin's state, and in the accounting.
 func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
 	s.lane.Count(ans)
 	if ans.Said {
@@ -103,7 +105,8 @@ func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
 	}
 }
 
-// judge calls the lane's Judge for the items without an answer.
+// judge makes the lane decide about the batches that the plugin got and did not answer.
+// If the plugin crashed, one of them may be the cause.
 func (s *sender) judge() {
 	crashed := s.gone() && s.x.ctx.Err() == nil
 	s.verdict = s.lane.Judge(pipeline.End{
@@ -114,7 +117,7 @@ func (s *sender) judge() {
 		Quarantine: s.quarantine,
 	})
 	if s.verdict.Blameless {
-		s.x.status.forgive() // the previous crash does not count for the breaker
+		s.x.status.forgive() // the breaker does not count the previous crash either
 	}
 }
 
@@ -176,8 +179,8 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	return ans
 }
 
-// read reads an OK answer to an item. tooLong is set if the message of the answer was
-// too long to be read.
+// read reads an OK answer to a batch. tooLong is the error of gRPC if the message of
+// the answer was too long to be read.
 func (s *sender) read(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
 	if s.x.Entry.Processor {
 		return s.readProcessed(it, response, trailer, tooLong)
@@ -213,7 +216,7 @@ func (s *sender) awaitHealth(ctx context.Context) {
 	if !s.ending() {
 		s.killIfOverShare(ctx)
 	}
-	if s.killed.Load() { // the lane will judge the batch
+	if s.killed.Load() { // the end comes soon, and judge then decides about the batch
 		select {
 		case <-s.peer.Done():
 		case <-ctx.Done():
@@ -227,8 +230,8 @@ func (s *sender) kill(why string) {
 	s.peer.Kill(why)
 }
 
-// ending reports whether the plugin has ended or is being killed. The lane then returns no
-// more items.
+// ending reports whether the plugin has ended or is being killed. It gets no more
+// batches then.
 func (s *sender) ending() bool { return s.killed.Load() || s.gone() }
 
 // gone reports whether the process or the connection has ended.
@@ -286,7 +289,8 @@ func (s *sender) killIfOverShare(ctx context.Context) {
 // bytes.
 const sharePoll = 100 * time.Millisecond
 
-// quarantine writes a batch to a file, and returns attributes for the log line.
+// quarantine writes a batch that has crashed the plugin to a file, and returns the
+// attributes of the log line about it.
 func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
 	x := s.x
 	path, err := x.sup.crashFiles.keepBatch(x.Entry.Name, now, id, it.Batch)

@@ -58,8 +58,8 @@ func (s *pluginStatus) set(to State, cause string) {
 	s.setLocked(to, cause)
 }
 
-// setLocked changes the state. While the host shuts down it only records causes. args are
-// added to the log line.
+// setLocked changes the state, if mayBecome allows it. If the plugin is draining or has
+// stopped, the cause of another state is only recorded. args are added to the log line.
 func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	from := s.state
 	ending := from == StateDraining || from == StateStopped
@@ -67,7 +67,7 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	case from.mayBecome(to):
 		s.state, s.cause, s.since = to, cause, time.Now()
 		s.failures.SetState(to.String())
-	case !ending: // cannot happen: it would be a fault of this package
+	case !ending: // cannot happen, unless this package has a fault
 		s.failures.Note(slog.LevelError, "plugin cannot change its state so; please report this", "from", from.String(), "to", to.String())
 		return
 	case to.running() || to == StateStarting:
@@ -232,8 +232,8 @@ func (s *pluginStatus) forgive() {
 	s.breaker.forgive()
 }
 
-// forget closes the breaker and empties the log memory, because a Reload starts the
-// plugin.
+// forget closes the breaker and makes the log begin anew, because an operator has asked
+// for a start.
 func (s *pluginStatus) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	return news
 }
 
-// withLogMemory calls f with the log memory, under the mutex.
+// withLogMemory calls f with the record of what was logged, under the mutex.
 func (s *pluginStatus) withLogMemory(f func(m *logMemory)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

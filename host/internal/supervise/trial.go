@@ -14,7 +14,7 @@ type trial struct {
 	// lenient is set if the old process did not deliver either, because the back end may
 	// be down. The answer "later" then counts as a delivery.
 	lenient bool
-	news    chan struct{} // capacity 1: the record has changed
+	news    chan struct{} // gets a value if passed or failed has changed; capacity 1
 
 	mu     sync.Mutex
 	passed int   // number of batches that were delivered, or answered "later" if lenient
@@ -22,13 +22,13 @@ type trial struct {
 	over   bool  // the probation is over, and record does nothing
 }
 
-// record records an answer to a batch, and returns the answer. If the answer means that
-// the new process fails its probation, the lane takes no further items. record then
+// record takes the answer to a batch, and returns the answer. If the answer means that
+// the new process fails its probation, the process gets no further batches. record then
 // returns another answer, which puts the batch back into the queue.
 func (t *trial) record(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over || ans.Lost && !ans.Said { // upgrade.await notices the end of the process
+	if t.over || ans.Lost && !ans.Said { // upgrade.await handles the end of the process
 		return ans
 	}
 	delivered := ans.Err == nil && ans.Rejected < uint64(it.Left())

@@ -30,8 +30,9 @@ type upgrade struct {
 	x         *Plugin
 	old, next *life // next is nil if the new process did not start
 	trial     *trial
-	// asked are the calls of Reload that wait for the end of the probation. again are the
-	// calls that ask for another process during the probation.
+	// asked are the calls of Reload that wait for the result of this replacement. again
+	// are the calls that have come since the new process runs: they ask for another
+	// process.
 	asked, again []chan<- error
 }
 
@@ -82,9 +83,9 @@ func (u *upgrade) run() (taken bool, err error) {
 	case x.ctx.Err() != nil:
 		return false, errStopping
 	case u.again != nil:
-		return false, nil // no caller waits for the error
+		return false, nil // the next process decides about the result of Reload
 	}
-	if _, crashed := errors.AsType[*crash](err); crashed && u.next == nil { // otherwise retire counts the crash
+	if _, crashed := errors.AsType[*crash](err); crashed && u.next == nil { // retire counts the crash of a process on probation
 		x.status.crashed(false)
 	}
 	if u.old.gone() {
@@ -137,7 +138,7 @@ func (u *upgrade) prove() error {
 	err := u.await()
 	failed := u.trial.end()
 	if err == nil && !u.old.gone() {
-		err = failed // error of a call that ended at the last moment
+		err = failed // the error of a call that failed after await had returned
 	}
 	if err != nil {
 		u.next.sender.lane.SetMode(pipeline.TakesNone)
@@ -146,7 +147,7 @@ func (u *upgrade) prove() error {
 		return err
 	}
 	u.next.sender.lane.SetMode(pipeline.TakesMany)
-	return nil // the old process takes none already
+	return nil // the old process has taken no batches since the probation began
 }
 
 // await blocks until the end of the probation, and returns nil if the new process
@@ -173,7 +174,7 @@ func (u *upgrade) await() error {
 			quiet.Reset(proofQuiet)
 		case <-quiet.C:
 			if u.next.sender.lane.Busy() > 0 {
-				quiet.Reset(proofQuiet) // the call ends by its own deadline
+				quiet.Reset(proofQuiet) // the call in progress ends by its own deadline
 				continue
 			}
 			passed, _ := u.trial.state()
@@ -189,8 +190,8 @@ func (u *upgrade) await() error {
 }
 
 // retire ends a process that takes no more batches, in the background: the process
-// answers its calls, shuts down and ends. Then retire closes the returned channel.
-// retireTimeout or the end of the host bounds the shutdown.
+// answers its calls, shuts down and ends. The returned channel is closed then. The
+// shutdown takes at most retireTimeout, or less if the host ends.
 func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { // Plugin.Run waits for it
