@@ -68,9 +68,9 @@ func (o *lease) Put(*[]byte) {
 	}
 }
 
-// forget ends the leases of b, whose call failed because the connection broke. In that
-// case gRPC (v1.85) never puts back a buffer that it had not written, and the garbage
-// collector frees the bytes.
+// forget ends the leases of b, after a call with b has failed because the connection
+// broke. In that case gRPC (v1.85) never puts back a buffer that it had not written,
+// and the garbage collector frees the bytes.
 func (l *leases) forget(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -311,9 +311,9 @@ func isEmpty(q *Queue, seq uint64) bool {
 }
 
 // isSettled reports whether this queue, and the queues of the processors before it,
-// have settled all batches that were sealed up to the sequence number seq. A queue
-// whose plugin stops does not wait for a processor that cannot be started, unless the
-// processor fails open.
+// have settled all batches that were sealed up to the sequence number seq. If the
+// plugin of this queue stops, it does not wait for a processor that cannot be started,
+// unless the processor fails open.
 func isSettled(q *Queue, seq uint64) bool {
 	for _, u := range q.p.chain.all {
 		waivable := q.ending.hasty && u.ending.hopeless && u.stage.patience == 0

@@ -32,8 +32,8 @@ func (it *Item) stored() bool { return it.delivery.origin.records != nil }
 // it.
 const mostRecovered = 1 << 32
 
-// unloadedBytes is the number of bytes that the memory account counts for an item whose
-// bytes are only on disk.
+// unloadedBytes is the number of bytes that the memory account counts for an item that
+// has its bytes only on disk.
 const unloadedBytes = 384
 
 // Spool writes and reads the batches on disk, if the settings have a folder for them. The

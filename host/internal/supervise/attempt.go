@@ -94,13 +94,12 @@ func (h attemptHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs returns a handler with attributes, whose records belong to the same
-// attempt.
+// WithAttrs returns a handler with attributes. Its records belong to the same attempt.
 func (h attemptHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return attemptHandler{h.Handler.WithAttrs(attrs), h.a}
 }
 
-// WithGroup returns a handler with a group, whose records belong to the same attempt.
+// WithGroup returns a handler with a group. Its records belong to the same attempt.
 func (h attemptHandler) WithGroup(name string) slog.Handler {
 	return attemptHandler{h.Handler.WithGroup(name), h.a}
 }
