@@ -50,7 +50,9 @@ func (c *httpCall) Invoke(ctx context.Context) error {
 	if err := c.err.Load(); err != nil {
 		return *err
 	}
-	resp.upgrade.awaitSocketEnd()
+	if s, _ := resp.taken(); s != nil {
+		<-resp.upgrade.ended // the handler may have passed the socket to its own goroutines
+	}
 	return nil
 }
 
@@ -59,6 +61,6 @@ func (c *httpCall) End(_ context.Context, err error) (spans.ReplicaResult, error
 	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up its own request only, not a copy
 		_ = c.seen.MultipartForm.RemoveAll() // an error leaves only temporary files
 	}
-	status, err := c.x.completeResponse(err)
+	status, err := c.x.resp.complete(err)
 	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: cause.ForSpan(err)}, err
 }

@@ -8,7 +8,7 @@
 //     other requests, proxy.answer makes an exchange, admits the request and finds its
 //     route.
 //  2. proxy.serve starts the proxy span. The router assigns a replica, and the handler runs
-//     there on a goroutine of its own, with a response that the exchange can take away.
+//     there on a goroutine of its own, with a response that the proxy can take away.
 //  3. The exchange waits for the handler, or for the end of the request: a timeout, the
 //     stop of the server or the replica. A client that closes its side ends only the
 //     handler's context, because the client may still read.
@@ -25,6 +25,12 @@
 // connection's end comes, even if the handler does not read.
 //
 // The package has no web sockets over HTTP/2, because net/http does not offer them, and
-// it does not choose replicas. Open front.go first, which has net/http's server, then
-// proxy.go, call.go, response.go and exchange.go.
+// it does not choose replicas.
+//
+// Open front.go first, which has net/http's server, then proxy.go and call.go. Three files
+// have the life of one request:
+//
+//   - exchange.go: when the request ends, and the response that the proxy makes.
+//   - response.go: the writer of the response in each phase.
+//   - pace.go: the deadlines, and the delays that count as a stall.
 package httpproxy

@@ -103,7 +103,7 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.shared.Counter.RequestDone()
-	defer x.releaseDeadlines()
+	defer x.resp.pace.release()
 	if p.shared.Counter.Leaving() {
 		w.Header().Set("Connection", "close") // closes the connection after this response; for HTTP/2 net/http sends GOAWAY
 	}
@@ -180,7 +180,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.ctx, x.span = ctx, span.Context()
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
-	x.status, x.cut = x.ensureResponse()
+	x.status, x.cut = x.conclude()
 	defer p.recovered(ctx) // a panic of a user's span processor must not harm the client
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }

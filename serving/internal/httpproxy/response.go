@@ -10,17 +10,31 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+	"github.com/servetrace/servetrace/serving/internal/socket"
 )
 
-// phase names the owner of the response. It only moves forward.
+// phase is the state of a response. It only moves forward, in this order:
+//
+//	phase     writer of the response        status and headers were sent by
+//	open      the handler                   no writer yet
+//	begun     the handler                   the handler
+//	hijacked  the handler, to the socket    the handler, through the socket if not before
+//	whole     net/http, the last bytes      the handler, or complete with status 200
+//	failed    the proxy replies or cuts     the handler if status is not 0
+//	lost      the proxy replies or cuts     the handler if status is not 0
+//
+// The handler has returned in the phases whole and failed. In the phase lost it may still
+// run. The methods that change the phase are beginLocked, Hijack, complete and take.
 type phase uint8
 
 const (
 	open     phase = iota // the response has not begun
 	begun                 // the handler has sent status and headers
 	hijacked              // the handler has taken the connection over
-	ended                 // the handler has returned; the proxy may respond
-	lost                  // the proxy took the response from a handler that still runs
+	whole                 // the handler has returned, and net/http completes its response
+	failed                // the handler has returned, and its response is missing or incomplete
+	lost                  // the proxy has taken the response from the handler
 )
 
 // response is the http.ResponseWriter that a handler sees. Both the handler and the proxy
@@ -35,24 +49,25 @@ const (
 // implements Hijacker for requests that ask for another protocol: see upgrade.go. It has
 // no Unwrap, because a handler could then write without the lock.
 //
-// The methods for the proxy are in exchange.go.
+// The handler uses the exported methods, and its goroutine calls complete at the end. The
+// proxy's goroutine calls take. After complete or take, it reads the fields without the
+// lock, because they no longer change.
 type response struct {
-	x       *exchange
+	x       *exchange           // only its facts about the request are used, which do not change
 	conn    http.ResponseWriter // net/http's response; guarded by mu once the handler runs
 	request *http.Request       // the request as the app sees it
-	upgrade *upgrade            // nil if the request asks for none
+	upgrade *upgrade            // the change of protocol that the request asks for, or nil
 
-	mu      sync.Mutex
-	pace    pace
-	phase   phase
-	informs bool        // a 1xx response has set headers on conn
-	events  eventStream // the state of a response that is a stream of events
-	header  http.Header // the handler's own headers, copied to conn when the response begins
-	status  int         // status of the handler's response; 0 until it begins
-	missing int64       // bytes that are missing of a declared Content-Length; -1: unknown
-	late    bool        // the handler has written after the client closed its side
-	whole   bool        // the handler has returned and net/http may complete the response
-	why     error       // the reason for which the response was lost
+	mu     sync.Mutex
+	pace   pace
+	phase  phase
+	events eventStream  // the state of a response that is a stream of events
+	header http.Header  // the handler's own headers, copied to conn when the response begins
+	status int          // status of the handler's response; 0 until it begins
+	length int64        // length of the body, as far as it is known when the response begins; else -1
+	late   bool         // the handler has written after the client closed its side
+	socket *socket.Conn // connection that the handler has taken over; nil in all phases but hijacked
+	why    error        // reason for which the proxy took the response, or ended the socket
 }
 
 var (
@@ -79,15 +94,18 @@ func (p *response) WriteHeader(status int) {
 	case p.phase != open || p.checkRequestLocked() != nil:
 		// The proxy responds, or has responded. The next Write returns the error.
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
-		maps.Copy(p.conn.Header(), p.header)
-		p.informs = true
+		h := p.conn.Header()
+		maps.Copy(h, p.header)
 		p.pace.beginWrite()
 		p.conn.WriteHeader(status)
 		_ = p.pace.endWrite(nil) // WriteHeader returns no error
+		for key := range p.header {
+			delete(h, key) // the handler may remove it before the response begins
+		}
 	default:
 		p.beginLocked(status)
 		if p.events.on {
-			_ = p.flushLocked() // the client must get the beginning at once; Write returns the error
+			_ = p.pace.flush() // the client must get the beginning at once; Write returns the error
 		}
 	}
 }
@@ -116,9 +134,6 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 	for {
 		p.pace.beginWrite()
 		m, err := write(p.conn, b[:min(len(b), stepBytes)])
-		if p.missing > 0 {
-			p.missing -= int64(m)
-		}
 		p.pace.wrote += int64(m)
 		n += m
 		b = b[m:]
@@ -130,7 +145,7 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 		}
 	}
 	if event {
-		err = p.flushLocked()
+		err = p.pace.flush()
 	}
 	return n, err
 }
@@ -145,26 +160,7 @@ func (p *response) FlushError() error {
 	if err := p.claimLocked(); err != nil {
 		return err
 	}
-	return p.flushLocked()
-}
-
-func (p *response) flushLocked() error {
-	p.pace.flushed = true
-	p.pace.beginWrite()
-	return p.pace.endWrite(p.pace.controller.Flush())
-}
-
-// finishStream sends the bytes of a whole response that net/http still has, so that the
-// stall limit applies to them. A response that fits into net/http's buffer is left to
-// net/http, without a limit.
-func (p *response) finishStream() {
-	const buffer = 4 << 10
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.whole && (p.pace.flushed || p.pace.wrote > buffer) {
-		_ = p.flushLocked() // the client may have left
-	}
-	p.pace.writes.Finish(0)
+	return p.pace.flush()
 }
 
 // SetReadDeadline implements [http.ResponseController.SetReadDeadline].
@@ -244,9 +240,6 @@ func (p *response) takenLocked() error {
 // beginLocked sends status and the handler's headers.
 func (p *response) beginLocked(status int) {
 	h := p.conn.Header()
-	if p.informs {
-		clear(h) // the handler may have removed headers of a 1xx response
-	}
 	maps.Copy(h, p.header)
 	h[headerRequestID] = []string{p.x.identity.ID} // the handler cannot change it
 	if prefix := p.x.route.Prefix; prefix != "/" && status >= 300 && status <= 399 {
@@ -256,11 +249,9 @@ func (p *response) beginLocked(status int) {
 	}
 	p.conn.WriteHeader(status) // panics for an invalid status, and then nothing has begun
 	p.phase, p.status, p.events.on = begun, status, isEventStream(p.header)
-	switch {
-	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
-		p.missing = 0
-	default:
-		p.missing = declaredLength(p.header)
+	p.length = declaredLength(p.header)
+	if p.request.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified {
+		p.length = 0 // the response has no body
 	}
 }
 
@@ -280,11 +271,96 @@ func declaredLength(h http.Header) int64 {
 // completeLocked reports whether the handler has written all bytes of the declared
 // Content-Length, or the response has no body. In both cases, a client that leaves misses
 // nothing.
-func (p *response) completeLocked() bool { return p.phase == begun && p.missing == 0 }
+func (p *response) completeLocked() bool {
+	return p.phase == begun && p.length >= 0 && p.pace.wrote >= p.length
+}
 
-// sent returns the status of the handler's response, or 0 if it has not begun.
-func (p *response) sent() int {
+// complete ends the response of a handler that has returned with err. The handler's
+// goroutine calls it once. It returns the status that the handler has sent, or 0, and the
+// error that ended the request; nil for an ordinary response. A panic of the handler takes
+// precedence over the context's end, and the context's end over other errors, because the
+// end causes these errors.
+func (p *response) complete(err error) (status int, _ error) {
+	if s, why := p.taken(); s != nil {
+		err = endSocket(s, err, why)
+		return s.Status(), err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.status
+	if p.phase == lost {
+		return p.status, cause.Heavier(err, p.why)
+	}
+	why := p.earlyEndLocked(err)
+	ordinary := err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
+	if ordinary && p.phase == open {
+		p.beginLocked(http.StatusOK) // as net/http would
+		if why != nil {
+			p.status = 0 // the client has left, so this response does not count as an answer
+		}
+	}
+	if ordinary && len(p.header) > 0 {
+		maps.Copy(p.conn.Header(), p.header) // the trailers; net/http reads no other headers at this point
+	}
+	p.phase = failed
+	if ordinary {
+		p.phase = whole
+	}
+	if why != nil {
+		err = cause.Heavier(err, why)
+	}
+	return p.status, err
+}
+
+// earlyEndLocked returns the reason for which the request ended early, or nil if the handler
+// has answered. err is the error with which the handler returned. If the client has closed
+// its side, a handler without an error or a failed write has answered in two cases: it
+// wrote after the close, or nothing of its response was sent before it returned.
+func (p *response) earlyEndLocked(err error) error {
+	stalled := p.pace.stalled.Load()
+	switch {
+	case p.completeLocked():
+		return nil
+	case stalled && (err != nil || p.pace.broken || p.phase == open):
+		return cause.ErrClientStalled
+	case p.x.ctx.Err() == nil:
+		return nil
+	}
+	why := cause.Of(p.x.ctx)
+	answered := p.phase == begun && !p.pace.broken && (p.late || !p.pace.flushed)
+	switch {
+	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
+		return nil
+	case errors.Is(why, cause.ErrClientGone) && stalled: // a failed read ends the context, too
+		return cause.ErrClientStalled
+	}
+	return why
+}
+
+// take takes the response away from a handler that may still run, because the request has
+// ended; why is the cause. It returns the phase after that:
+//
+//   - lost: the response belongs to the proxy. No write is under way, and the handler
+//     cannot write. p.why is nil if the handler had already written its whole response.
+//   - whole or failed: the handler has returned.
+//   - hijacked: the connection is a socket, which the caller must end.
+func (p *response) take(why error) phase {
+	hurried, by := false, time.Now().Add(inflight.CutGrace)
+	if !p.mu.TryLock() { // the handler is in a write, and may be stuck there
+		hurried = p.pace.hurry(by)
+		p.mu.Lock()
+	}
+	defer p.mu.Unlock()
+	reset := hurried && p.pace.http2 && !time.Now().Before(by) // the stream ended at the deadline
+	switch {
+	case p.phase == hijacked:
+		p.why = why
+		return p.phase
+	case p.phase > hijacked && !reset:
+		return p.phase
+	}
+	if reset || !p.completeLocked() {
+		p.why = why // the client cannot get the whole response
+	}
+	p.phase = lost
+	return p.phase
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,23 +62,24 @@ func TestHurriedStream(t *testing.T) {
 		var handler sync.WaitGroup
 		handler.Go(func() {
 			_, _ = p.Write([]byte("x"))
-			_, _ = p.x.completeResponse(nil)
+			_, _ = p.x.resp.complete(nil)
 		})
 		<-s.entered
 		cancel(cause.ErrRequestTimeout)
 		if inTime {
 			close(s.letGo)
 		}
-		found, complete := p.x.takeResponse(cause.ErrRequestTimeout)
+		after := p.take(cause.ErrRequestTimeout)
 		handler.Wait()
+		complete := after == whole || after == lost && p.why == nil
 		reset := false
 		select {
 		case <-s.reset:
 			reset = true
 		default:
 		}
-		if complete == reset || reset && found != begun || !reset && (!inTime || found == open) {
-			t.Errorf("in time %t: found %v, complete %t, the stream reset %t", inTime, found, complete, reset)
+		if complete == reset || reset && after != lost || !reset && (!inTime || p.status == 0) {
+			t.Errorf("in time %t: phase %v, status %d, complete %t, the stream reset %t", inTime, after, p.status, complete, reset)
 		}
 	}
 }
@@ -93,12 +96,12 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			p.Header().Set("X-Writer", "handler")
 			_, wrote = io.WriteString(p, "handler")
-			_, ended = p.x.completeResponse(nil)
+			_, ended = p.x.resp.complete(nil)
 		})
-		var found phase
+		var replied bool
 		wg.Go(func() {
 			cancel(cause.ErrRequestTimeout)
-			if found, _ = p.x.takeResponse(cause.ErrRequestTimeout); found == open {
+			if replied = p.take(cause.ErrRequestTimeout) == lost && p.status == 0; replied {
 				p.x.err = cause.ErrRequestTimeout
 				p.x.reply(http.StatusRequestTimeout)
 			}
@@ -112,11 +115,11 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 			}
 			// It was refused because ctx had ended: the proxy answers, if need
 			// be after it has read what end gave.
-			if found == open && (rec.Code != 408 || !strings.Contains(got, "timed out")) || rec.Header().Get("X-Writer") != "" {
+			if replied && (rec.Code != 408 || !strings.Contains(got, "timed out")) || rec.Header().Get("X-Writer") != "" {
 				t.Fatalf("client saw %d %q, headers %v", rec.Code, got, rec.Header())
 			}
-		case rec.Code != 200 || got != "handler" || found == open:
-			t.Fatalf("client saw %d %q, the proxy found it %v", rec.Code, got, found)
+		case rec.Code != 200 || got != "handler" || replied:
+			t.Fatalf("client saw %d %q, the proxy replied: %t", rec.Code, got, replied)
 		}
 	}
 }
@@ -138,11 +141,28 @@ func TestNoBeginAfterTheEnd(t *testing.T) {
 	if err := p.FlushError(); err != cause.ErrShuttingDown {
 		t.Errorf("FlushError: %v, want ErrShuttingDown", err)
 	}
-	if _, err := p.x.completeResponse(errors.New("a consequence")); err != cause.ErrShuttingDown {
+	if _, err := p.x.resp.complete(errors.New("a consequence")); err != cause.ErrShuttingDown {
 		t.Errorf("returned: %v, want ErrShuttingDown", err)
 	}
 	if rec.Body.Len() > 0 || rec.Flushed {
 		t.Errorf("the client saw %q", rec.Body)
+	}
+}
+
+// TestHeadersAfterInformation: the headers of a 1xx response go, unless the handler keeps
+// them. The headers that the proxy has set stay.
+func TestHeadersAfterInformation(t *testing.T) {
+	rec := httptest.NewRecorder()
+	rec.Header().Set("Connection", "close")
+	p := prepared(t.Context(), rec, httptest.NewRequest("GET", "/", nil), "id", "/")
+	p.Header().Set("Link", "</style.css>")
+	p.Header().Set("X-Kept", "yes")
+	p.WriteHeader(http.StatusEarlyHints)
+	p.Header().Del("Link")
+	p.WriteHeader(http.StatusOK)
+	want := http.Header{"Connection": {"close"}, "X-Kept": {"yes"}, "X-Request-Id": {"id"}}
+	if !maps.EqualFunc(rec.Header(), want, slices.Equal) {
+		t.Errorf("headers %v, want %v", rec.Header(), want)
 	}
 }
 
@@ -182,22 +202,19 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 	c := &stuckConn{httptest.NewRecorder(), make(chan time.Time, 2)}
 	p := prepared(t.Context(), c, httptest.NewRequest("GET", "/", nil), "id", "/")
 	p.mu.Lock() // as a write does
-	found := make(chan phase, 1)
-	go func() {
-		f, _ := p.x.takeResponse(cause.ErrRequestTimeout)
-		found <- f
-	}()
+	after := make(chan phase, 1)
+	go func() { after <- p.take(cause.ErrRequestTimeout) }()
 	if hurry := <-c.deadlines; hurry.IsZero() {
 		t.Error("no deadline")
 	}
-	p.phase = ended
+	p.phase = whole
 	p.mu.Unlock()
-	if f := <-found; f != ended {
-		t.Errorf("found %v, want ended", f)
+	if at := <-after; at != whole {
+		t.Errorf("phase %v, want whole", at)
 	}
 	p.x.limitRest()
-	if after := <-c.deadlines; !after.IsZero() {
-		t.Errorf("deadline left at %v", after)
+	if left := <-c.deadlines; !left.IsZero() {
+		t.Errorf("deadline left at %v", left)
 	}
 }
 

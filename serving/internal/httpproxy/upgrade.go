@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/serving/internal/cause"
@@ -23,9 +22,6 @@ type upgrade struct {
 	outer     context.Context         // context of the request; the end of the socket does not end it
 	end       context.CancelCauseFunc // ends the handler's context, which is derived from outer
 	ended     chan struct{}           // closed when the socket is over
-
-	mu     sync.Mutex
-	socket *socket.Conn // nil until the handler has taken the connection over
 }
 
 // upgradeOf returns the upgrade that a request asks for, or nil. CONNECT counts as an
@@ -33,17 +29,16 @@ type upgrade struct {
 //
 // Source: https://www.rfc-editor.org/rfc/rfc9110#section-7.8
 func upgradeOf(r *http.Request) *upgrade {
-	if r.ProtoMajor != 1 {
-		return nil
-	}
 	to := r.Header["Upgrade"]
-	if len(to) == 0 || !hasToken(r.Header["Connection"], "upgrade") {
-		if r.Method == http.MethodConnect {
-			return &upgrade{ended: make(chan struct{})}
-		}
+	switch {
+	case r.ProtoMajor != 1:
 		return nil
+	case len(to) > 0 && hasToken(r.Header["Connection"], "upgrade"):
+		return &upgrade{webSocket: r.Method == http.MethodGet && hasToken(to, "websocket")}
+	case r.Method == http.MethodConnect:
+		return new(upgrade)
 	}
-	return &upgrade{ended: make(chan struct{}), webSocket: r.Method == http.MethodGet && hasToken(to, "websocket")}
+	return nil
 }
 
 // hasToken reports whether one of the lists has the token, in any case.
@@ -64,7 +59,7 @@ func (u *upgrade) handlerContext(ctx context.Context) context.Context {
 	if u == nil {
 		return ctx
 	}
-	u.outer = ctx
+	u.outer, u.ended = ctx, make(chan struct{})
 	ctx, u.end = context.WithCancelCause(ctx)
 	return ctx
 }
@@ -114,8 +109,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		Buffered:   buffered,
 		Stall:      p.x.proxy.stall,
 	})
-	p.phase = hijacked
-	p.upgrade.take(s)
+	p.phase, p.socket = hijacked, s
 	rw.Reader.Reset(s)
 	rw.Writer.Reset(s)
 	return s, rw, nil
@@ -136,32 +130,28 @@ func (u *upgrade) socketEnded(end socket.End) {
 	}
 }
 
-func (u *upgrade) take(s *socket.Conn) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.socket = s
-}
-
-// taken returns the connection that the handler has taken over, or nil.
-func (u *upgrade) taken() *socket.Conn {
-	if u == nil {
-		return nil
+// taken returns the connection that the handler has taken over, or nil. why is the reason
+// for which the request has ended, nil if it has not.
+func (p *response) taken() (s *socket.Conn, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if why = p.why; why == nil && p.x.ctx.Err() != nil {
+		why = cause.Of(p.x.ctx)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.socket
+	return p.socket, why
 }
 
-// awaitSocketEnd waits for the end of a socket that the handler has passed to its own
-// goroutines.
-func (u *upgrade) awaitSocketEnd() {
-	if u.taken() != nil {
-		<-u.ended
+// endSocket ends a socket, unless it has ended. err is the error with which its handler
+// returned, nil if the handler still runs. why is the reason for which the request has
+// ended, nil if it has not. endSocket returns the error that ended the socket.
+func endSocket(s *socket.Conn, err, why error) error {
+	first := err
+	if why != nil {
+		first = cause.Heavier(err, why)
 	}
+	s.Finish(closeFrameOf(first))
+	return socketResult(s, err, why)
 }
-
-// finishSocket ends the socket because of an error, unless it has ended.
-func finishSocket(s *socket.Conn, why error) { s.Finish(closeFrameOf(why)) }
 
 // closeFrameOf returns the close frame for a socket that an error ends. Code 0 means no
 // close frame: the client has left, or must not get a close frame.
