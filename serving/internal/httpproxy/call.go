@@ -11,17 +11,17 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// httpCall is an HTTP request that a replica runs.
+// httpCall passes an HTTP request to the handler of a replica.
 type httpCall struct {
 	x    *exchange
-	seen *http.Request         // the request as the handler sees it, with its context; nil before Invoke
-	err  atomic.Pointer[error] // the first error that was passed to Fail
+	seen *http.Request         // the request that the handler gets, with the handler's context; nil before Invoke
+	err  atomic.Pointer[error] // the first error that was passed to Fail; nil if there is none
 }
 
 var _ router.Call = (*httpCall)(nil)
 
-// Fail makes the request of the context ctx fail, unless it has failed before. It
-// returns false outside of handlers.
+// Fail makes err the error of the HTTP request that ctx belongs to, unless the request
+// already has an error. It returns false if ctx belongs to no HTTP request.
 func Fail(ctx context.Context, err error) bool {
 	in := scope.FromContext(ctx)
 	if in == nil {
@@ -58,8 +58,8 @@ func (c *httpCall) Invoke(ctx context.Context) error {
 
 // End implements [router.Call].
 func (c *httpCall) End(_ context.Context, err error) (spans.ReplicaResult, error) {
-	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up its own request only, not a copy
-		_ = c.seen.MultipartForm.RemoveAll() // an error leaves only temporary files
+	if c.seen != nil && c.seen.MultipartForm != nil { // net/http removes the files of its own request only, and seen is a copy
+		_ = c.seen.MultipartForm.RemoveAll() // after an error, only temporary files stay
 	}
 	status, err := c.x.resp.complete(err)
 	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: cause.ForSpan(err)}, err

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// eventStream is the state of a response of server-sent events.
+// eventStream is the state of a response that may carry server-sent events.
 type eventStream struct {
-	on   bool // the response is a stream of events
-	line bool // the bytes so far end with a whole line
+	on   bool // the response has the content type text/event-stream
+	line bool // the last written byte ended a line
 }
 
-// endsEvent reports whether b ends with the empty line that ends an event. Then b can be
-// sent without a Flush, because no client acts on an event before its end. line reports
-// whether the bytes before b ended a line. endsEvent sets it for b.
+// endsEvent reports whether b ends with the empty line that ends a server-sent event. The
+// caller then flushes b, so that the client gets the event at once. Before the call, *line
+// reports whether the bytes before b ended a line. endsEvent updates it for b.
 //
 // Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 func endsEvent[T string | []byte](b T, line *bool) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// exchange is one request and its response, as the proxy sees them. It decides when the
+// exchange is one request and its response on the side of the proxy. It decides when the
 // request ends, and responds if the handler did not.
 //
 // The proxy's goroutine calls the methods in this order:
@@ -29,7 +29,7 @@ import (
 // fields that change.
 type exchange struct {
 	proxy    *proxy
-	r        *http.Request // the request as it arrived
+	r        *http.Request // the request as it arrived, with the route's prefix in its path
 	identity identity.Request
 	resp     response
 	call     httpCall
@@ -40,10 +40,10 @@ type exchange struct {
 	ctx      context.Context   // context with the proxy span; nil without a route
 	span     trace.SpanContext // context of the proxy span; zero if the span does not record
 	route    *route            // nil if no route matched
-	status   int               // status of the client's response, or 499
+	status   int               // status of the response, or the close code of a web socket; 499 if the client left before
 	err      error             // error that ended the request; nil for an ordinary response
 	protocol spans.Protocol    // HTTP or WebSocket
-	cut      bool              // whether the connection or stream must be cut
+	cut      bool              // the response is incomplete, so the connection or stream must be cut
 }
 
 // prepare makes the response to r, the request as the app sees it.
@@ -53,13 +53,13 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) 
 	resp.pace.prepare(w, r, x.proxy.stall)
 }
 
-// await waits until the handler has returned, and returns its error. If the request must
-// end earlier, it returns the reason. A client that closes its side ends only the
-// handler's context. The client may still read, so the handler's answer is sent.
+// await waits until the handler has returned, and returns true and its error. If the request
+// must end earlier, it returns false and the reason. A client that closes its side does not
+// end the wait: it may still read, so the handler's answer is sent.
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	cutOff := x.assigned.CutOff()
 	if x.route.Timeout <= 0 && x.resp.upgrade == nil {
-		ctx = context.Background() // only cutOff ends the wait
+		ctx = context.Background() // without a timeout and a socket, ctx ends only when the client leaves
 	}
 	for {
 		select {
@@ -82,8 +82,8 @@ func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	}
 }
 
-// timeLeft returns a context that ends by the request's timeout, if it has one, but not
-// when the client leaves.
+// timeLeft returns a context that ends at the request's timeout, but not when the client
+// leaves. Without a timeout it does not end.
 func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 	if x.route.Timeout <= 0 {
 		return context.Background(), func() {}
@@ -91,8 +91,9 @@ func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(context.Background(), x.arrived.Add(x.route.Timeout), cause.ErrRequestTimeout)
 }
 
-// endEarly ends the request because of why, unless the handler has returned meanwhile. It
-// returns the error that ended the request; nil for an ordinary response.
+// endEarly ends the request for the reason why, unless the handler has returned in the
+// meantime. It returns the error that ended the request; nil if the client gets the handler's
+// whole response.
 func (x *exchange) endEarly(why error) error {
 	resp := &x.resp
 	switch resp.take(why) {
@@ -105,12 +106,12 @@ func (x *exchange) endEarly(why error) error {
 		}
 		return resp.why
 	}
-	<-x.assigned.Done() // the handler has returned, and its end is under way
+	<-x.assigned.Done() // comes soon, because the handler has returned
 	return x.assigned.Err()
 }
 
 // conclude responds if the handler did not. It returns the status of the response, and
-// whether the connection must be cut. The handler writes no more.
+// whether the connection must be cut. Call it when the handler cannot write any more.
 func (x *exchange) conclude() (status int, cut bool) {
 	resp := &x.resp
 	if resp.socket != nil {
@@ -123,20 +124,19 @@ func (x *exchange) conclude() (status int, cut bool) {
 		return cmp.Or(resp.status, statusClientGone), false
 	case resp.status != 0:
 		if !errors.Is(x.err, cause.ErrClientGone) {
-			resp.pace.flushLast() // the client sees the beginning before its connection is cut
+			resp.pace.flushLast() // the client gets the beginning of the response before its connection is cut
 		}
 		return resp.status, true
 	case cause.IsAbort(x.err):
-		return http.StatusInternalServerError, true // the client gets no status
+		return http.StatusInternalServerError, true // for the span and the log; the client gets no status
 	}
 	status = statusOf(x.err)
 	x.reply(status)
 	return status, false
 }
 
-// reply responds instead of the handler. The handler has returned, was not started, or has
-// lost the response before it began. If the client has closed its side but still reads, the
-// response shows that its request was given up.
+// reply responds instead of the handler, which has not begun a response and no longer can. A
+// client that has closed its side may still read, so it gets status 503 with a text.
 func (x *exchange) reply(status int) {
 	h := x.resp.conn.Header()
 	if x.spoilt() {
@@ -155,8 +155,9 @@ func (x *exchange) reply(status int) {
 // have set deadlines on it. An HTTP/2 stream has deadlines of its own.
 func (x *exchange) spoilt() bool { return x.resp.phase == lost && !x.resp.pace.http2 }
 
-// limitRest bounds the time in which net/http completes the exchange after the proxy has
-// returned. A connection that was cut or hijacked needs no limit.
+// limitRest bounds the time in which net/http reads the end of the request and sends the end
+// of the response after the proxy has returned. A connection that was cut or hijacked needs
+// no limit.
 func (x *exchange) limitRest() {
 	if !x.cut && x.resp.socket == nil {
 		x.resp.pace.finish(x.resp.phase)

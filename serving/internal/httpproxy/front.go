@@ -14,15 +14,15 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/inflight"
 )
 
-// Front is the HTTP side of a server: net/http's server in front of the proxy, and its
-// connections. Its methods are safe for concurrent use.
+// Front is the HTTP side of a server: net/http's server, which passes requests to the
+// proxy, and the open connections. Its methods are safe for concurrent use.
 type Front struct {
 	http    *http.Server
 	conns   *conns
 	serving sync.WaitGroup // the goroutines of Serve
 }
 
-// New returns a Front with a proxy. It does not listen.
+// New returns a Front with a proxy. It accepts no connections before Serve.
 func New(c Config) *Front {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -45,8 +45,8 @@ func New(c Config) *Front {
 	}
 }
 
-// Serve serves the connections of l in the background until Stop, and then calls end: with
-// the listener's error, or with nil after Stop.
+// Serve serves the connections of l in the background. When that ends, it calls end: with
+// nil after Stop, otherwise with the error of l.
 func (f *Front) Serve(l net.Listener, end func(error)) {
 	f.serving.Go(func() {
 		err := f.http.Serve(l)
@@ -58,30 +58,31 @@ func (f *Front) Serve(l net.Listener, end func(error)) {
 	})
 }
 
-// Drain closes each connection after its response. Call it only when requests are already
-// refused, because it also closes an idle connection from which net/http has just read a
-// request.
+// Drain closes each connection after its current response, and idle connections at once. Call
+// it only when the proxy refuses requests, because net/http may drop a request that arrives
+// on an idle connection in that moment.
 func (f *Front) Drain() { f.http.SetKeepAlivesEnabled(false) }
 
-// finishGrace bounds the time that net/http needs to finish responses after their
-// handlers have returned. In that time it reads the end of an unread body, and writes
-// the last few KiB to the kernel.
+// finishGrace bounds the time in which net/http finishes responses after their handlers
+// have returned. In that time net/http reads the end of an unread request body, and writes
+// the last few KiB of a response to the kernel.
 const finishGrace = time.Second
 
-// Stop closes the listener and the connections, and waits for the end of Serve.
+// Stop closes the listener and the connections, and waits until Serve has called end. If ctx
+// ends, or the connections are not closed after finishGrace, it sets short deadlines on them.
 func (f *Front) Stop(ctx context.Context) {
 	f.conns.closeFresh()
 	if !f.closes(ctx, finishGrace) {
 		f.conns.hurry()
 		if !f.closes(context.WithoutCancel(ctx), inflight.CloseGrace) {
-			_ = f.http.Close() // all remaining connections have had their time
+			_ = f.http.Close() // the deadlines of the remaining connections have passed
 		}
 	}
 	f.serving.Wait()
 }
 
-// closes closes the listener and waits until the connections are closed. It returns false
-// if ctx or grace ends before.
+// closes closes the listener, and waits until the connections are closed. It returns false
+// if ctx ends or the time grace passes before that.
 func (f *Front) closes(ctx context.Context, grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

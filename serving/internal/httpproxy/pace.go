@@ -27,9 +27,9 @@ type pace struct {
 	http2      bool                    // the request came by HTTP/2, so a passed deadline ends its stream
 	limit      time.Duration           // the stall limit; no limit if not positive
 	peer       *connection             // connection of an HTTP/2 request; nil for HTTP/1
-	writes     stall.Deadline
-	body       *requestBody // nil if the request has no body
-	stalled    atomic.Bool  // the client has delayed a read or a write beyond the limit
+	writes     stall.Deadline          // deadline of writes to the client
+	body       *requestBody            // nil if the request has no body
+	stalled    atomic.Bool             // the client has delayed a read or a write beyond the limit
 
 	duplex  bool  // the handler reads the body while it writes
 	broken  bool  // a write has failed
@@ -146,15 +146,15 @@ func (p *pace) release() {
 // requestBody is the body of a request for its handler. The proxy can end it while the
 // handler reads.
 type requestBody struct {
-	body    io.ReadCloser // the body that net/http gave
-	http2   bool          // the request came by HTTP/2
-	reads   stall.Deadline
-	stalled *atomic.Bool          // set if the client has delayed a read beyond the limit
-	ending  atomic.Pointer[error] // reason for which the proxy ends the body; nil until then
-	read    atomic.Bool           // the body was read to its end; from then on net/http watches the connection
+	body    io.ReadCloser         // the body that net/http gave
+	http2   bool                  // the request came by HTTP/2
+	reads   stall.Deadline        // deadline of reads from the client
+	stalled *atomic.Bool          // pace.stalled; set if the client delays a read beyond the limit
+	ending  atomic.Pointer[error] // reason for which the proxy ends the body; nil until failReads
+	read    atomic.Bool           // the body was read to its end, so net/http reads the connection itself
 
 	mu  sync.Mutex
-	err error // error of later reads; nil before the body has ended
+	err error // error of all later reads; nil while reads go to net/http
 }
 
 // Read implements [io.Reader].
@@ -169,8 +169,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, b.wasReadLocked(err)
 }
 
-// Close implements [io.Closer]. As with net/http alone, over HTTP/2 it ends a
-// concurrent Read, and over HTTP/1 it waits for a concurrent Read.
+// Close implements [io.Closer]. As in net/http, Close ends a concurrent Read over HTTP/2,
+// and waits for a concurrent Read over HTTP/1.
 func (b *requestBody) Close() error {
 	if b.http2 {
 		return b.body.Close()

@@ -16,14 +16,14 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Config describes a proxy and its server.
+// Config describes a proxy and net/http's server in front of it.
 type Config struct {
 	Shared    *router.Shared
 	Component *identity.Component
 	Routes    []Route
-	NotReady  func() string // reason for which a deployment takes no requests; empty if all take requests
+	NotReady  func() string // returns the reason for which a deployment takes no requests, or "" if all deployments take requests
 
-	StallTimeout      time.Duration // time for which a client may delay a read or a write; no limit if not positive
+	StallTimeout      time.Duration // longest time for which a client may delay a read or a write; no limit if not positive
 	ReadHeaderTimeout time.Duration
 	IdleTimeout       time.Duration
 	MaxHeaderBytes    int
@@ -33,11 +33,11 @@ type Config struct {
 type proxy struct {
 	shared    *router.Shared
 	routes    routeTable
-	listing   []byte // the body of /-/routes
+	listing   []byte // the response body for /-/routes
 	notReady  func() string
-	stall     time.Duration
+	stall     time.Duration // see Config.StallTimeout
 	counts    *metrics.Proxy
-	unrouted  *metrics.Ingress // counts of requests that matched no route
+	unrouted  *metrics.Ingress // counts the requests that matched no route
 	component *identity.Component
 }
 
@@ -59,7 +59,8 @@ func newProxy(c Config) *proxy {
 	return p
 }
 
-// Texts of responses. They are Ray's, which scripts may search for, unless marked.
+// Texts of responses. Except for the marked lines they are equal to Ray's, because scripts
+// may search for them.
 const (
 	textHealthy  = "success"
 	textDraining = "This node is being drained."
@@ -69,13 +70,13 @@ const (
 	textGone     = "Request %s was given up because its client has closed the connection." // not Ray's
 )
 
-// headerRequestID is the header of a request's id, in the request and in the response. It
-// is in canonical form, so that it can be a key of an http.Header.
+// headerRequestID is the header with the id of a request, in the request and in the response.
+// It is in the canonical form of keys of an http.Header.
 const headerRequestID = "X-Request-Id"
 
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "" && r.Method != http.MethodConnect { // CONNECT has a host and no path
+	if r.URL.Path == "" && r.Method != http.MethodConnect { // a CONNECT request has a host and no path
 		r = withPath(r, "/", "") // https://www.rfc-editor.org/rfc/rfc9110#section-4.2.3
 	}
 	switch r.URL.Path {
@@ -98,14 +99,14 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	defer p.recordAndCut(x)
 	if !p.shared.Counter.Admit() {
 		x.status = http.StatusServiceUnavailable
-		w.Header().Set("Connection", "close") // so that the client's next request goes to another process
+		w.Header().Set("Connection", "close") // the client must send its next request to another process
 		writeText(w, x.status, x.identity.ID, textDraining)
 		return
 	}
 	defer p.shared.Counter.RequestDone()
 	defer x.resp.pace.release()
 	if p.shared.Counter.Leaving() {
-		w.Header().Set("Connection", "close") // closes the connection after this response; for HTTP/2 net/http sends GOAWAY
+		w.Header().Set("Connection", "close") // closes the connection after this response; over HTTP/2, net/http sends GOAWAY instead
 	}
 	rt, path, rawPath, ok := p.routes.match(r.URL)
 	if !ok {
@@ -119,8 +120,8 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x.limitRest()
 }
 
-// recordAndCut counts and logs the request, after its response. It cuts the connection if
-// the response must be cut.
+// recordAndCut counts and logs the request after its response. It cuts the connection if
+// the response is incomplete.
 func (p *proxy) recordAndCut(x *exchange) {
 	p.record(x)
 	if x.cut {
@@ -128,21 +129,21 @@ func (p *proxy) recordAndCut(x *exchange) {
 	}
 }
 
-// limitOwnResponse limits two times: in which net/http reads the rest of the request, and
-// in which it sends a response that the proxy itself has made.
+// limitOwnResponse sets the deadlines of an HTTP/1 request to which the proxy itself has
+// responded. After that, net/http reads the end of the request and sends the response.
 func (p *proxy) limitOwnResponse(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
 	}
 	c, now := http.NewResponseController(w), time.Now()
-	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // fails if there is no connection
+	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // covers the read below, too; fails only without a connection, in tests
 	if r.Body != nil && r.Body != http.NoBody {
-		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http first reads the rest of the request
+		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads the end of the body before it sends the response
 	}
 }
 
-// health responds with body. If the server is about to stop, or fault returns a reason,
-// it responds with 503 and the reason.
+// health responds with body. If the server is about to stop, or fault returns a text, it
+// responds with 503 and the reason.
 func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, fault func() string) {
 	reason := ""
 	if p.shared.Counter.Leaving() {
@@ -158,8 +159,8 @@ func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, f
 	_, _ = w.Write(body) // the client may have left
 }
 
-// serve answers a request that matched a route, and sets the fields of x. r is the request
-// as the app sees it.
+// serve answers a request that matched a route, and sets the fields of x for the access log.
+// r is the request as the app sees it, without the route's prefix in its path.
 func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.identity.App, x.identity.Deployment = x.route.Deployment.App, x.route.Deployment.Name
 	x.identity.Route, x.identity.ModelID = x.route.name(r), modelIDOf(r.Header)
@@ -189,8 +190,8 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 // error that ended the request, nil for an ordinary response.
 //
 // The handler has its own goroutine, so that a client does not wait for a handler that
-// runs longer than the request may take. The slot stays taken until the handler has
-// returned.
+// runs longer than the request may take. Such a handler counts as one of the replica's
+// requests until it has returned.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
 		Protocol:  x.protocol,
@@ -198,8 +199,8 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 		Unsampled: !x.span.IsValid(),
 	})
 	if err != nil {
-		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // it is the same value
-			return cause.Of(ctx) // so that a client that has left is named as the cause
+		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // Assign returns the cause itself
+			return cause.Of(ctx) // if the client has left, err is only context.Canceled
 		}
 		return err
 	}
@@ -213,14 +214,15 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	return x.endEarly(err)
 }
 
-// recovered logs a panic around a handler. It must be deferred.
+// recovered recovers from a panic of user code other than the handler, and logs it. It must
+// be deferred.
 func (p *proxy) recovered(ctx context.Context) {
 	if v := recover(); v != nil {
 		_ = p.shared.Log.Recovered(ctx, v)
 	}
 }
 
-// withPath returns r with the path that the app sees.
+// withPath returns r if it has the path, otherwise a copy of r with path and rawPath.
 func withPath(r *http.Request, path, rawPath string) *http.Request {
 	if path == r.URL.Path {
 		return r

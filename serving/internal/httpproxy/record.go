@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
 
-// record counts a request that has ended, and writes its line of the access log.
+// record counts a request that has ended, and writes its line in the access log.
 func (p *proxy) record(x *exchange) {
 	defer p.recovered(x.r.Context()) // a panic of a user's log handler must not harm the client
 	took := time.Since(x.arrived)
@@ -54,8 +54,8 @@ func (p *proxy) record(x *exchange) {
 }
 
 // level returns the level of the access log line. It is error if the handler failed. It
-// is warning if the runtime cut off a response that had begun, because the status of the
-// response does not show the cut. Otherwise it is info, also for a refused request.
+// is warning if the runtime ended a request whose response had begun, because the status of
+// the response does not show that. Otherwise it is info, also for a refused request.
 func (x *exchange) level() slog.Level {
 	switch {
 	case x.err == nil, errors.Is(x.err, cause.ErrClientGone):

@@ -16,58 +16,58 @@ import (
 
 // phase is the state of a response. It only moves forward, in this order:
 //
-//	phase     writer of the response        status and headers were sent by
-//	open      the handler                   no writer yet
-//	begun     the handler                   the handler
-//	hijacked  the handler, to the socket    the handler, through the socket if not before
-//	whole     net/http, the last bytes      the handler, or complete with status 200
-//	failed    the proxy replies or cuts     the handler if status is not 0
-//	lost      the proxy replies or cuts     the handler if status is not 0
+//	phase     set by       handler   writer of the response
+//	open                   runs      the handler, which has sent nothing
+//	begun     beginLocked  runs      the handler, which has sent status and headers
+//	hijacked  Hijack       runs      the handler, on the socket
+//	whole     complete     returned  net/http, from its buffer
+//	failed    complete     returned  the proxy, if status is 0; otherwise it cuts the connection
+//	lost      take         may run   the proxy, if status is 0; otherwise it cuts the connection
 //
-// The handler has returned in the phases whole and failed. In the phase lost it may still
-// run. The methods that change the phase are beginLocked, Hijack, complete and take.
+// A lost response whose last byte the handler had written is not cut: see take. The handler
+// of a hijacked connection may also have returned.
 type phase uint8
 
 const (
 	open     phase = iota // the response has not begun
 	begun                 // the handler has sent status and headers
 	hijacked              // the handler has taken the connection over
-	whole                 // the handler has returned, and net/http completes its response
+	whole                 // the handler has returned, and net/http sends the end of its response
 	failed                // the handler has returned, and its response is missing or incomplete
-	lost                  // the proxy has taken the response from the handler
+	lost                  // the proxy has taken the response from a handler that had not returned
 )
 
 // response is the http.ResponseWriter that a handler sees. Both the handler and the proxy
 // may try to respond, the proxy for example at a timeout. Only the first response is
 // sent. After the runtime has ended the request's context, the handler cannot begin a
-// response, so the result does not depend on the scheduler. A client that closes its side
-// ends the context too, but the handler can still answer, because the client may read on.
+// response. If the client closes its side, that ends the context too, but the handler can
+// still respond, because the client may read on.
 //
-// Nothing is buffered here. net/http holds up to some 4 KiB until a Flush, except for
+// A response has no buffer. net/http holds up to some 4 KiB until a Flush, except for
 // server-sent events: each event is sent when it is whole. A response implements Flusher,
 // the deadlines and EnableFullDuplex of http.ResponseController, and io.StringWriter. It
 // implements Hijacker for requests that ask for another protocol: see upgrade.go. It has
 // no Unwrap, because a handler could then write without the lock.
 //
 // The handler uses the exported methods, and its goroutine calls complete at the end. The
-// proxy's goroutine calls take. After complete or take, it reads the fields without the
-// lock, because they no longer change.
+// proxy's goroutine calls take. After complete or take, the proxy's goroutine reads the
+// fields without the lock, because they no longer change.
 type response struct {
-	x       *exchange           // only its facts about the request are used, which do not change
+	x       *exchange           // response reads only its facts about the request, which do not change
 	conn    http.ResponseWriter // net/http's response; guarded by mu once the handler runs
-	request *http.Request       // the request as the app sees it
-	upgrade *upgrade            // the change of protocol that the request asks for, or nil
+	request *http.Request       // the request as the app sees it, without the route's prefix
+	upgrade *upgrade            // the change of protocol that the request asks for; nil if it asks for none
 
 	mu     sync.Mutex
 	pace   pace
 	phase  phase
-	events eventStream  // the state of a response that is a stream of events
-	header http.Header  // the handler's own headers, copied to conn when the response begins
-	status int          // status of the handler's response; 0 until it begins
-	length int64        // length of the body, as far as it is known when the response begins; else -1
+	events eventStream  // whether the response is a stream of server-sent events
+	header http.Header  // headers that the handler sets; copied to conn when the response begins
+	status int          // status of the handler's response; 0 until the response begins
+	length int64        // number of bytes that the body will have; -1 if the handler has not declared it
 	late   bool         // the handler has written after the client closed its side
-	socket *socket.Conn // connection that the handler has taken over; nil in all phases but hijacked
-	why    error        // reason for which the proxy took the response, or ended the socket
+	socket *socket.Conn // connection that the handler has taken over; nil except in the phase hijacked
+	why    error        // reason for which the request ended before its response; nil before take
 }
 
 var (
@@ -84,15 +84,17 @@ func (p *response) Header() http.Header {
 	return p.header
 }
 
-// WriteHeader implements [http.ResponseWriter]. It sends a 1xx at once.
+// WriteHeader implements [http.ResponseWriter]. It sends a response with a status 1xx at
+// once.
 func (p *response) WriteHeader(status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.phase == begun:
-		p.conn.WriteHeader(status) // net/http logs that the call is superfluous
+		p.conn.WriteHeader(status) // net/http does not send this second status, and logs it
 	case p.phase != open || p.checkRequestLocked() != nil:
-		// The proxy responds, or has responded. The next Write returns the error.
+		// The handler can no longer respond. WriteHeader has no result, so the next Write
+		// returns the reason.
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		h := p.conn.Header()
 		maps.Copy(h, p.header)
@@ -100,18 +102,18 @@ func (p *response) WriteHeader(status int) {
 		p.conn.WriteHeader(status)
 		_ = p.pace.endWrite(nil) // WriteHeader returns no error
 		for key := range p.header {
-			delete(h, key) // the handler may remove it before the response begins
+			delete(h, key) // the handler may remove it from its headers before the response begins
 		}
 	default:
 		p.beginLocked(status)
 		if p.events.on {
-			_ = p.pace.flush() // the client must get the beginning at once; Write returns the error
+			_ = p.pace.flush() // the client of an event stream waits for the headers; the next Write returns the error
 		}
 	}
 }
 
-// Write implements [http.ResponseWriter]. It fails with the context's cause after the
-// request was ended.
+// Write implements [http.ResponseWriter]. After the runtime has ended the request, it fails
+// with the cause of the request's context.
 func (p *response) Write(b []byte) (int, error) {
 	return writeSteps(p, b, func(w io.Writer, b []byte) (int, error) { return w.Write(b) })
 }
@@ -119,11 +121,11 @@ func (p *response) Write(b []byte) (int, error) {
 // WriteString implements [io.StringWriter].
 func (p *response) WriteString(s string) (int, error) { return writeSteps(p, s, io.WriteString) }
 
-// stepBytes is the number of bytes in one write. A client must read them within the stall
-// timeout.
+// stepBytes is the largest number of bytes in one write to net/http. The client must read
+// these bytes within the stall limit.
 const stepBytes = 64 << 10
 
-// writeSteps writes b step by step.
+// writeSteps writes b in pieces of stepBytes by write.
 func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (int, error)) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +188,8 @@ func (p *response) EnableFullDuplex() error {
 	})
 }
 
-// setting calls set with the lock held, unless the response no longer belongs to the
-// handler.
+// setting calls set with the lock held, or returns an error if the handler no longer has the
+// response.
 func (p *response) setting(set func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,8 +199,8 @@ func (p *response) setting(set func() error) error {
 	return set()
 }
 
-// claimLocked gives the response to the handler, with status 200 if it has not begun. If
-// that is no longer possible, it returns the reason.
+// claimLocked must be called before a write of the handler. It begins the response with
+// status 200 if it has not begun. If the handler may no longer write, it returns the reason.
 func (p *response) claimLocked() error {
 	if p.phase > begun {
 		return p.takenLocked()
@@ -213,7 +215,8 @@ func (p *response) claimLocked() error {
 }
 
 // checkRequestLocked returns the reason for which the runtime has ended the request, or
-// nil. If a client has only closed its side, the handler may write on, and is late.
+// nil. If the client has only closed its side, the handler may still write, and
+// checkRequestLocked sets late.
 func (p *response) checkRequestLocked() error {
 	if p.x.ctx.Err() == nil {
 		return nil
@@ -226,7 +229,8 @@ func (p *response) checkRequestLocked() error {
 	return why
 }
 
-// takenLocked returns the error for a handler to which the response no longer belongs.
+// takenLocked returns the error for a handler that uses the response after it was hijacked,
+// completed or taken away.
 func (p *response) takenLocked() error {
 	if p.phase == hijacked {
 		return http.ErrHijacked
@@ -237,17 +241,17 @@ func (p *response) takenLocked() error {
 	return http.ErrHandlerTimeout // the handler writes after it has returned
 }
 
-// beginLocked sends status and the handler's headers.
+// beginLocked sends the status and the handler's headers to net/http.
 func (p *response) beginLocked(status int) {
 	h := p.conn.Header()
 	maps.Copy(h, p.header)
-	h[headerRequestID] = []string{p.x.identity.ID} // the handler cannot change it
+	h[headerRequestID] = []string{p.x.identity.ID} // replaces a header that the handler has set
 	if prefix := p.x.route.Prefix; prefix != "/" && status >= 300 && status <= 399 {
 		if to, ok := rebase(h.Get("Location"), prefix, p.request.URL.Path); ok {
 			h.Set("Location", to)
 		}
 	}
-	p.conn.WriteHeader(status) // panics for an invalid status, and then nothing has begun
+	p.conn.WriteHeader(status) // panics for an invalid status, and then the phase stays open
 	p.phase, p.status, p.events.on = begun, status, isEventStream(p.header)
 	p.length = declaredLength(p.header)
 	if p.request.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified {
@@ -255,11 +259,11 @@ func (p *response) beginLocked(status int) {
 	}
 }
 
-// declaredLength returns the Content-Length, or -1.
+// declaredLength returns the value of Content-Length, or -1 if there is no valid value.
 func declaredLength(h http.Header) int64 {
 	declared := h.Get("Content-Length")
 	if declared == "" {
-		return -1 // ParseInt would allocate an error
+		return -1 // for the empty text, ParseInt would allocate an error
 	}
 	n, err := strconv.ParseInt(declared, 10, 64)
 	if err != nil || n < 0 {
@@ -269,8 +273,8 @@ func declaredLength(h http.Header) int64 {
 }
 
 // completeLocked reports whether the handler has written all bytes of the declared
-// Content-Length, or the response has no body. In both cases, a client that leaves misses
-// nothing.
+// Content-Length, or the response has no body. In both cases, the client can have the whole
+// response although the handler runs on.
 func (p *response) completeLocked() bool {
 	return p.phase == begun && p.length >= 0 && p.pace.wrote >= p.length
 }
@@ -278,8 +282,8 @@ func (p *response) completeLocked() bool {
 // complete ends the response of a handler that has returned with err. The handler's
 // goroutine calls it once. It returns the status that the handler has sent, or 0, and the
 // error that ended the request; nil for an ordinary response. A panic of the handler takes
-// precedence over the context's end, and the context's end over other errors, because the
-// end causes these errors.
+// precedence over the end of the context. The end of the context takes precedence over other
+// errors, because it mostly causes them.
 func (p *response) complete(err error) (status int, _ error) {
 	if s, why := p.taken(); s != nil {
 		err = endSocket(s, err, why)
@@ -295,11 +299,11 @@ func (p *response) complete(err error) (status int, _ error) {
 	if ordinary && p.phase == open {
 		p.beginLocked(http.StatusOK) // as net/http would
 		if why != nil {
-			p.status = 0 // the client has left, so this response does not count as an answer
+			p.status = 0 // the client left before the response, which therefore counts as not sent
 		}
 	}
 	if ordinary && len(p.header) > 0 {
-		maps.Copy(p.conn.Header(), p.header) // the trailers; net/http reads no other headers at this point
+		maps.Copy(p.conn.Header(), p.header) // net/http sends the trailers among these headers, and ignores the others
 	}
 	p.phase = failed
 	if ordinary {
@@ -311,10 +315,12 @@ func (p *response) complete(err error) (status int, _ error) {
 	return p.status, err
 }
 
-// earlyEndLocked returns the reason for which the request ended early, or nil if the handler
-// has answered. err is the error with which the handler returned. If the client has closed
-// its side, a handler without an error or a failed write has answered in two cases: it
-// wrote after the close, or nothing of its response was sent before it returned.
+// earlyEndLocked returns the reason for which the request ended before the handler, or nil if
+// the handler has answered in time. err is the error with which the handler returned.
+//
+// After the client has closed its side, a handler without an error and without a failed
+// write still counts as having answered in two cases: it has written since, or no part of
+// its response was flushed, so that net/http sends the whole response now.
 func (p *response) earlyEndLocked(err error) error {
 	stalled := p.pace.stalled.Load()
 	switch {
@@ -330,27 +336,27 @@ func (p *response) earlyEndLocked(err error) error {
 	switch {
 	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
 		return nil
-	case errors.Is(why, cause.ErrClientGone) && stalled: // a failed read ends the context, too
+	case errors.Is(why, cause.ErrClientGone) && stalled: // net/http ends the context after a read that failed by a stall
 		return cause.ErrClientStalled
 	}
 	return why
 }
 
 // take takes the response away from a handler that may still run, because the request has
-// ended; why is the cause. It returns the phase after that:
+// ended for the reason why. It returns the phase of the response after that:
 //
-//   - lost: the response belongs to the proxy. No write is under way, and the handler
-//     cannot write. p.why is nil if the handler had already written its whole response.
-//   - whole or failed: the handler has returned.
+//   - lost: the proxy has the response. No write is under way, and later writes of the
+//     handler fail. The field why is nil if the handler had written its whole response.
+//   - whole or failed: the handler has returned in the meantime.
 //   - hijacked: the connection is a socket, which the caller must end.
 func (p *response) take(why error) phase {
 	hurried, by := false, time.Now().Add(inflight.CutGrace)
 	if !p.mu.TryLock() { // the handler is in a write, and may be stuck there
-		hurried = p.pace.hurry(by)
+		hurried = p.pace.hurry(by) // ends that write
 		p.mu.Lock()
 	}
 	defer p.mu.Unlock()
-	reset := hurried && p.pace.http2 && !time.Now().Before(by) // the stream ended at the deadline
+	reset := hurried && p.pace.http2 && !time.Now().Before(by) // the deadline has passed, which ends an HTTP/2 stream
 	switch {
 	case p.phase == hijacked:
 		p.why = why

@@ -15,19 +15,19 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Route is a path prefix and the handler of the requests under it.
+// Route is a path prefix, and the handler for the requests whose paths have it.
 type Route struct {
 	Deployment *router.Deployment // the app's ingress, which runs the handler
 	Handler    http.Handler
 	Prefix     string
-	Timeout    time.Duration // bounds the time of a request; no limit if not positive
+	Timeout    time.Duration // longest time from a request to its response; no limit if not positive
 }
 
 // route is a Route with the data that the proxy needs for it.
 type route struct {
 	Route
 
-	pattern func(*http.Request) string // nil if the handler has no patterns
+	pattern func(*http.Request) string // returns the handler's own pattern for a request; nil if the handler has no patterns
 	ingress *metrics.Ingress
 }
 
@@ -43,8 +43,8 @@ func newRouteTable(routes []Route, counts *metrics.Proxy) routeTable {
 	return table
 }
 
-// match finds the route of u and the path that its app sees. A table has a
-// handful of prefixes, for which a scan is faster than a tree.
+// match finds the route of u. It also returns the path without the route's prefix, decoded
+// and encoded. A table has a handful of prefixes, for which a scan is faster than a tree.
 func (t routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool) {
 	for _, rt := range t {
 		if path, rawPath, ok := cutPrefix(u.Path, u.RawPath, rt.Prefix); ok {
@@ -54,13 +54,13 @@ func (t routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool)
 	return nil, "", "", false
 }
 
-// cutPrefix removes prefix from path, if prefix ends where a segment of path ends. It
-// also removes prefix from rawPath, the encoded path, which is empty if path has its
-// usual encoding. An encoded slash (%2F) belongs to a segment and does not end it.
-// Otherwise /api%2Fx would reach the app at /api.
+// cutPrefix removes prefix from path, if prefix ends at the end of a segment of path. It also
+// removes prefix from rawPath, the encoded path, which is empty if path has its usual
+// encoding. An encoded slash (%2F) does not end a segment. Otherwise a request for
+// /api%2Fx would reach the app at /api.
 func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool) {
 	if prefix == "/" {
-		return path, rawPath, path == "" || path[0] == '/' // the path of CONNECT is empty
+		return path, rawPath, path == "" || path[0] == '/' // the path of a CONNECT request is empty
 	}
 	rest, found := strings.CutPrefix(path, prefix)
 	if !found || rest != "" && rest[0] != '/' {
@@ -78,8 +78,9 @@ func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool)
 	return rest, restRaw, true
 }
 
-// cutEncoded removes n decoded bytes from the start of raw. It fails if one of them is an
-// encoded slash, or if the rest does not begin with a plain slash.
+// cutEncoded removes the first n bytes of an encoded path, of which each %XX counts as one
+// byte. It fails if it would remove an encoded slash. It also fails if bytes remain and
+// they do not begin with a plain slash.
 func cutEncoded(raw string, n int) (rest string, ok bool) {
 	for ; n > 0; n-- {
 		switch {
@@ -97,12 +98,13 @@ func cutEncoded(raw string, n int) (rest string, ok bool) {
 	return raw, raw == "" || raw[0] == '/'
 }
 
-// patterned is a handler that names its own routes.
+// patterned is a handler that returns the pattern of its own that a request matches.
 type patterned interface {
 	RoutePattern(*http.Request) string
 }
 
-// patternOf returns the function that names h's routes, or nil.
+// patternOf returns the function that finds the pattern of h for a request. It returns nil
+// if h has no patterns.
 func patternOf(h http.Handler) func(*http.Request) string {
 	switch h := h.(type) {
 	case patterned:
@@ -113,8 +115,9 @@ func patternOf(h http.Handler) func(*http.Request) string {
 	return nil
 }
 
-// muxPattern returns the path of the pattern that mux matches. For CONNECT it is "",
-// because the mux may return the client's own path, a new route name for every request.
+// muxPattern returns the path of the pattern of mux that r matches. For CONNECT it is "",
+// because the mux may return the client's own path, which would be a new route name for
+// each request.
 func muxPattern(mux *http.ServeMux, r *http.Request) string {
 	if r.Method == http.MethodConnect {
 		return ""
@@ -123,8 +126,8 @@ func muxPattern(mux *http.ServeMux, r *http.Request) string {
 	return trimPattern(pattern)
 }
 
-// trimPattern returns the path of a ServeMux pattern "[METHOD ][HOST]/[PATH]", without
-// the closing {$} of an exact match.
+// trimPattern returns the path of a ServeMux pattern "[METHOD ][HOST]/[PATH]". It removes
+// the {$} at the end, which marks an exact match.
 func trimPattern(pattern string) string {
 	slash := strings.IndexByte(pattern, '/')
 	if slash < 0 {
@@ -133,8 +136,8 @@ func trimPattern(pattern string) string {
 	return strings.TrimSuffix(pattern[slash:], "{$}")
 }
 
-// name returns the route for spans. If the app has a pattern for r, the route is the
-// prefix with that pattern, otherwise the prefix. r is the request as the app gets it.
+// name returns the name of the route in spans: the prefix, followed by the app's own pattern
+// for r if there is one. r is the request as the app sees it.
 func (rt *route) name(r *http.Request) string {
 	if rt.pattern == nil {
 		return rt.Prefix
@@ -149,8 +152,8 @@ func (rt *route) name(r *http.Request) string {
 	return rt.Prefix + "/" + strings.TrimPrefix(pattern, "/")
 }
 
-// remainder returns the part of a matched path below the prefix; empty if the path is the
-// prefix.
+// remainder returns the part of a matched path after the prefix. It is empty if the path
+// equals the prefix.
 func (rt *route) remainder(path string) string {
 	if rt.Prefix == "/" {
 		return path
@@ -158,9 +161,10 @@ func (rt *route) remainder(path string) string {
 	return strings.TrimPrefix(path, rt.Prefix)
 }
 
-// rebase adds the prefix to a Location with another form of the path that the app sees. A
-// ServeMux redirects /sub to /sub/, and /a//b to /a/b, and does not know the prefix.
-// Other locations stay unchanged.
+// rebase adds the route's prefix to the Location of a redirect to another form of the same
+// path. A ServeMux redirects /sub to /sub/, and /a//b to /a/b, and does not know the prefix.
+// For other locations rebase returns false. path is the path of the request that the app
+// sees.
 func rebase(location, prefix, path string) (string, bool) {
 	if !strings.HasPrefix(location, "/") {
 		return "", false
@@ -175,7 +179,8 @@ func rebase(location, prefix, path string) (string, bool) {
 	return prefix + location, true
 }
 
-// tidy returns p without double slashes, dots and a slash at its end.
+// tidy returns the shortest form of the path p: without double slashes, without the segments
+// "." and "..", and without a slash at the end.
 func tidy(p string) string { return path.Clean("/" + p) }
 
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {

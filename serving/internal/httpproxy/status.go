@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// statusClientGone is nginx's code for a client that left. It appears in spans and logs
-// only.
+// statusClientGone is nginx's status for a client that left before the response. It appears
+// only in spans, metrics and logs.
 const statusClientGone = 499
 
 // statusOf translates an error that ended a request before its response began into the
@@ -35,9 +35,9 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// replicaStatus returns the status of the handler's response, or the status for its
-// error. It returns 0 if the runtime or an abort of the handler ended the request before
-// a response began.
+// replicaStatus returns the status for the replica span: the status that the handler sent,
+// or the status for its error err if it sent none. It returns 0 if the runtime ended the
+// request before a response began, or the handler panicked with http.ErrAbortHandler.
 func replicaStatus(sent int, err error) int {
 	if sent != 0 || err == nil || cause.IsAbort(err) || cause.IsCancellation(err) {
 		return sent
@@ -45,7 +45,8 @@ func replicaStatus(sent int, err error) int {
 	return statusOf(err)
 }
 
-// retryAfter returns the value of the header Retry-After in a response for err, or "".
+// retryAfter returns the value of the header Retry-After in a response for err, in seconds.
+// It returns "" if the response has no such header.
 func retryAfter(err error) string {
 	full, is := errors.AsType[*cause.QueueFullError](err)
 	if !is || full.RetryAfter <= 0 {
@@ -55,8 +56,8 @@ func retryAfter(err error) string {
 	return strconv.FormatInt(int64(seconds), 10)
 }
 
-// text returns the body of the proxy's response. It does not contain errors of
-// handlers.
+// text returns the body of a response that the proxy makes. It never contains the text of a
+// handler's error, because clients must not see that text.
 func (x *exchange) text(status int) string {
 	if full, ok := errors.AsType[*cause.QueueFullError](x.err); ok {
 		return full.Error()
@@ -79,7 +80,7 @@ func (x *exchange) text(status int) string {
 	return http.StatusText(status)
 }
 
-// writeText sends a plain text that the proxy made.
+// writeText responds with a status and a plain text. requestID may be empty.
 func writeText(w http.ResponseWriter, status int, requestID, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -15,17 +15,17 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// upgrade is a request to change the protocol, and its result. Web sockets are watched;
-// other protocols are passed through.
+// upgrade is the wish of a request to change the protocol, and the contexts for that. The
+// frames of a web socket are watched; bytes of other protocols are not.
 type upgrade struct {
-	webSocket bool
+	webSocket bool                    // the request asks for a web socket
 	outer     context.Context         // context of the request; the end of the socket does not end it
 	end       context.CancelCauseFunc // ends the handler's context, which is derived from outer
-	ended     chan struct{}           // closed when the socket is over
+	ended     chan struct{}           // closed when the socket has ended
 }
 
-// upgradeOf returns the upgrade that a request asks for, or nil. CONNECT counts as an
-// upgrade. Only HTTP/1.1 has upgrades: for HTTP/2, net/http offers none.
+// upgradeOf returns the upgrade that a request asks for, or nil. The method CONNECT counts as
+// an upgrade. A request of HTTP/2 has none, because net/http offers no hijacking there.
 //
 // Source: https://www.rfc-editor.org/rfc/rfc9110#section-7.8
 func upgradeOf(r *http.Request) *upgrade {
@@ -41,7 +41,8 @@ func upgradeOf(r *http.Request) *upgrade {
 	return nil
 }
 
-// hasToken reports whether one of the lists has the token, in any case.
+// hasToken reports whether one of the comma-separated lists has the token. Case does not
+// matter.
 func hasToken(lists []string, token string) bool {
 	for _, list := range lists {
 		for part := range strings.SplitSeq(list, ",") {
@@ -53,8 +54,8 @@ func hasToken(lists []string, token string) bool {
 	return false
 }
 
-// handlerContext returns the context for the handler. It ends with ctx, or when the
-// socket ends.
+// handlerContext returns the context for the handler. It ends when ctx or the socket ends. If
+// the request asks for no upgrade, it is ctx.
 func (u *upgrade) handlerContext(ctx context.Context) context.Context {
 	if u == nil {
 		return ctx
@@ -78,8 +79,8 @@ func (u *upgrade) protocol() spans.Protocol {
 	return spans.HTTP
 }
 
-// Hijack implements [http.Hijacker] for requests that ask for another protocol.
-// A web socket's connection is watched: see package socket.
+// Hijack implements [http.Hijacker] for requests that ask for another protocol. The
+// connection that it returns watches the frames of a web socket: see package socket.
 func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +89,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, p.takenLocked()
 	case p.upgrade == nil:
 		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
-	case p.checkRequestLocked() != nil: // a client that has closed its side may still read
+	case p.checkRequestLocked() != nil: // the runtime has ended the request
 		return nil, nil, cause.Of(p.x.ctx)
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
@@ -153,8 +154,9 @@ func endSocket(s *socket.Conn, err, why error) error {
 	return socketResult(s, err, why)
 }
 
-// closeFrameOf returns the close frame for a socket that an error ends. Code 0 means no
-// close frame: the client has left, or must not get a close frame.
+// closeFrameOf returns the code and the reason of the close frame for a socket that the error
+// why ends. Code 0 means no close frame, because the client has left, or the handler
+// returned nil or panicked with http.ErrAbortHandler.
 func closeFrameOf(why error) (code int, reason string) {
 	if why == nil || cause.IsAbort(why) || errors.Is(why, cause.ErrClientGone) {
 		return 0, ""
@@ -162,8 +164,8 @@ func closeFrameOf(why error) (code int, reason string) {
 	return closeCodeOf(why)
 }
 
-// closeCodeOf translates an error that ended a request into a web socket's
-// close code and the reason in the close frame.
+// closeCodeOf translates an error that ended a request into the code and the reason of a web
+// socket's close frame.
 func closeCodeOf(err error) (code int, reason string) {
 	switch {
 	case errors.Is(err, cause.ErrShuttingDown):
@@ -179,10 +181,9 @@ func closeCodeOf(err error) (code int, reason string) {
 }
 
 // socketResult returns the error that ended a socket. It returns nil if a close frame, or
-// a handler without an error, ended the socket. why is the cause for the end of the
-// handler's context, nil if the context has not ended. If the client is gone, or the
-// runtime has ended the request, socketResult returns why, because why causes the
-// handler's error.
+// a handler without an error, ended the socket. err and why are as in endSocket. If the
+// client is gone, or the runtime has ended the request, it returns why instead of err,
+// because the handler's error is only a consequence.
 func socketResult(s *socket.Conn, err, why error) error {
 	switch {
 	case cause.IsPanic(err):
@@ -197,7 +198,9 @@ func socketResult(s *socket.Conn, err, why error) error {
 	return why
 }
 
-// status returns a web socket's close code, or the status of another response.
+// status returns the status of a hijacked request for the span and the log: the close code
+// of a web socket, otherwise the status of the response that the handler wrote. err is the
+// error that ended the socket.
 func (u *upgrade) status(s *socket.Conn, err error) int {
 	status := s.Status()
 	switch {
@@ -208,5 +211,5 @@ func (u *upgrade) status(s *socket.Conn, err error) int {
 	case err != nil:
 		return statusOf(err)
 	}
-	return http.StatusInternalServerError // the client saw nothing, or no HTTP response
+	return http.StatusInternalServerError // the handler closed the connection without an HTTP response
 }
