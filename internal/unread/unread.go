@@ -1,12 +1,13 @@
-// Package unread warns of environment variables that look like settings although nothing
-// reads them. Most of them are misspelt.
+// Package unread warns of environment variables that look like settings, but that neither
+// the process nor its plugins read. Most of them are misspelt.
 //
 //  1. Start finds the variables that the process itself does not read.
 //  2. It waits in the background until each plugin has been ready, because a plugin may
 //     declare any variable.
-//  3. It logs a warning for each variable that no plugin has got.
+//  3. It logs a warning for each variable that no plugin uses.
 //
-// Package settings has the rules. This package has one file, unread.go.
+// Package settings decides which variables look like settings. This package has one file,
+// unread.go.
 package unread
 
 import (
@@ -21,15 +22,16 @@ import (
 	"github.com/servetrace/servetrace/internal/settings"
 )
 
-// Watch describes the process whose variables are checked.
+// Watch describes a process whose environment variables are checked.
 type Watch struct {
 	// Environ is the environment, in the form of os.Environ.
 	Environ []string
-	// Load reads all settings of the process through getenv.
+	// Load reads all settings of the process by getenv. A variable that it does not ask for is
+	// not a setting of the process.
 	Load func(getenv func(string) string)
 	// Process is the noun for the process in the warnings, such as "service".
 	Process string
-	// Host runs the plugins. Config has the settings of Host.
+	// Host runs the plugins, and Config has its settings.
 	Host   *host.Host
 	Config host.Config
 	Log    *slog.Logger
@@ -38,14 +40,16 @@ type Watch struct {
 const (
 	// describePause is the interval at which awaitPlugins checks the plugins.
 	describePause = 50 * time.Millisecond
-	// stopGrace bounds the wait for a configuration that never ends, such as a pipe.
+	// stopGrace bounds the time for which stop blocks. The check may hang, for example if a
+	// configuration file is a pipe.
 	stopGrace = time.Second
 )
 
-// Start checks the variables in the background. It waits until each plugin has been ready,
-// or its start timeout has passed. If there is nothing to warn of, it starts no goroutine.
+// Start checks the variables in the background, when each plugin has been ready or the start
+// timeout of plugins has passed. If the process reads all variables, it starts no goroutine.
+//
 // stop ends the check. It blocks until the check has ended, at most for a second. It must
-// be called once.
+// be called exactly once.
 func (w Watch) Start() (stop func()) {
 	variables := settings.Unread(w.Environ, w.Load, w.Config.PluginEnv)
 	if len(variables) == 0 {
@@ -53,7 +57,7 @@ func (w Watch) Start() (stop func()) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(w.Config.StartTimeout, host.DefaultStartTimeout))
 	stopping, done := make(chan struct{}), make(chan struct{})
-	go func() { // ends with stop
+	go func() { // ends after the check, or when stop is called
 		defer close(done)
 		w.awaitPlugins(ctx)
 		used := w.usedByPlugins()
@@ -77,7 +81,7 @@ func (w Watch) Start() (stop func()) {
 	}
 }
 
-// awaitPlugins returns when each plugin has been ready once, or ctx ends.
+// awaitPlugins waits until each plugin has been ready at least once, or ctx ends.
 func (w Watch) awaitPlugins(ctx context.Context) {
 	pause := time.NewTicker(describePause)
 	defer pause.Stop()
@@ -91,13 +95,13 @@ func (w Watch) awaitPlugins(ctx context.Context) {
 	}
 }
 
-// usedByPlugins returns the variables that plugins were granted, and the variables that
-// their configurations refer to.
+// usedByPlugins returns the names of the variables that plugins were granted, and of the
+// variables that their configurations contain as ${env:NAME}.
 func (w Watch) usedByPlugins() []string {
 	var names []string
 	for _, x := range w.Host.Stats().Plugins() {
 		names = append(names, x.Granted...)
-		references, _ := w.Config.References(x.Name) // the host reports a configuration that cannot be read
+		references, _ := w.Config.References(x.Name) // the host itself reports a configuration that cannot be read
 		for _, r := range references {
 			names = append(names, strings.TrimSuffix(strings.TrimPrefix(r.Text, "${env:"), "}"))
 		}

@@ -1,12 +1,12 @@
-// Package accesslog writes the access log. Each request of a proxy has a line, at a level
-// that depends on its end. Each call by handle has a line at debug. A line has the ids of
-// trace and span, so that a reader finds the line of a span, and the span of a line. A
-// request has no line of its own in the replica: the line of the proxy names the replica.
+// Package accesslog writes the access log. Each request of a proxy has a line, whose level
+// depends on its result. Each call by handle has a line at level debug. A line has the ids
+// of trace and span, so that operators find the line of a span, and the span of a line. A
+// replica writes no line for a request, because the line of the proxy names the replica.
 //
-// The package also writes to the user's log at places where a panic of that log would
-// end the process, see [Log.Recovered].
+// A panic of the user's log handler on a goroutine of the runtime would end the process.
+// [Log.Recovered] and [Unbreakable] recover from such panics.
 //
-// The proxies choose the level and the text of each line. Open accesslog.go first.
+// The proxies choose the level of each line. Open accesslog.go first.
 package accesslog
 
 import (
@@ -20,42 +20,44 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Log is a server's log.
+// Log is the log of a server, which also has the access lines.
 type Log struct {
 	*slog.Logger
-	// Quiet leaves out access lines below the level of warnings.
+	// Quiet leaves out the access lines below level warn.
 	Quiet bool
 }
 
-// Wants reports whether lines of a level are written.
+// Wants reports whether access lines of a level are written.
 func (l Log) Wants(ctx context.Context, level slog.Level) bool {
 	return (!l.Quiet || level >= slog.LevelWarn) && l.Enabled(ctx, level)
 }
 
-// Entry is a line of the log. Empty fields are omitted, except the first four.
+// Entry is a line of the access log. Empty fields are omitted, except Method, Status and Took.
 type Entry struct {
-	Method    string // verb, WS, full method of gRPC, or CALL
-	Status    int    // status of HTTP, or close code of a web socket
-	Code      string // code of a gRPC call or a call by handle; if it is set, Status is not written
+	Method    string // HTTP verb, WS for a web socket, full method of gRPC, or CALL for a call by handle
+	Status    int    // status of an HTTP response, or close code of a web socket; not written if Code is set
+	Code      string // code of a gRPC call or a call by handle
 	Took      time.Duration
 	RequestID string
 
 	Client          string
-	Path            string // path of a request without a route
+	Path            string // path of the request if it matched no route
 	Route           string
 	App, Deployment string
-	CallMethod      string // for calls by handle only
-	Replica         string // unique id
+	CallMethod      string // name of the function that a call by handle calls
+	Replica         string // unique id of the replica
 	Err             error
 }
 
-// MostPath bounds texts that clients choose, and mostError error texts, in bytes.
+// MostPath is the largest length of a text that a client chose, and mostError the largest
+// length of an error text, in bytes.
 const (
 	MostPath  = 512
 	mostError = 4096
 )
 
-// Write writes an entry, with the ids of trace and span of ctx.
+// Write writes an entry with the message msg. It adds the ids of the trace and the span that
+// ctx has.
 func (l Log) Write(ctx context.Context, level slog.Level, msg string, e Entry) {
 	attrs := make([]slog.Attr, 0, 14)
 	attrs = append(attrs, slog.String("method", Cut(e.Method)))
@@ -81,7 +83,7 @@ func (l Log) Write(ctx context.Context, level slog.Level, msg string, e Entry) {
 	}
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		attrs = append(attrs, slog.String(tracing.LogTraceID, sc.TraceID().String()))
-		if sc.IsSampled() { // otherwise the span is the caller's, or was not recorded
+		if sc.IsSampled() { // otherwise no recorded span has this id
 			attrs = append(attrs, slog.String(tracing.LogSpanID, sc.SpanID().String()))
 		}
 	}

@@ -18,9 +18,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// answerTimeout bounds the wait for the answer to an offer. A process answers at once.
-// Without an answer, the process is frozen, overloaded or disconnected, and the call goes
-// to another process.
+// answerTimeout bounds the wait for the answer to an offer. A process that works answers at
+// once. If there is no answer in time, the router sends the call to another process.
 const answerTimeout = 2 * time.Second
 
 var errNoAnswer = errors.New("no answer in time")
@@ -32,7 +31,7 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.AcceptedCall, 
 	late := time.AfterFunc(answerTimeout, func() { x.stream.cancel(errNoAnswer) })
 	err := x.begin(o)
 	if !late.Stop() {
-		x.stream.cancel(errNoAnswer) // the timer also cancels the stream, but maybe later
+		x.stream.cancel(errNoAnswer) // the function of the timer has started, and may not have cancelled the stream yet
 		if err == nil {
 			err = &router.RefusedError{Err: errNoAnswer}
 		}
@@ -44,18 +43,19 @@ func (p *peer) Offer(ctx context.Context, o router.Offer) (router.AcceptedCall, 
 	return x, nil
 }
 
-// remoteCall is a call at a process.
+// remoteCall is a call that another process runs.
 type remoteCall struct {
 	peer   *peer
 	caller context.Context // context of the caller
-	forget func() bool     // stops the AfterFunc that cuts the stream when caller ends
+	forget func() bool     // stops the AfterFunc that cancels the stream when the context caller ends
 	stream *stream
-	whole  bool // the whole argument is sent
-	over   bool // the last result is received
-	closed bool
+	whole  bool // the whole argument was sent
+	over   bool // the last result was received
+	closed bool // Close was called
 }
 
-// begin sends an offer, and waits for the answer.
+// begin sends an offer to the process, and waits for the answer. It returns nil if the
+// process has accepted the call.
 func (x *remoteCall) begin(o router.Offer) error {
 	if err := x.stream.open(x.peer.conn.calls); err != nil {
 		return x.offerError(err)
@@ -72,15 +72,15 @@ func (x *remoteCall) begin(o router.Offer) error {
 		return x.offerError(err)
 	}
 	if no := answer.GetRefused(); no != nil {
-		x.whole, x.over = true, true // nothing of the call follows
+		x.whole, x.over = true, true // no message of this call follows, so the stream can be used again
 		return x.peer.refusal(no)
 	}
 	return nil
 }
 
-// start returns the start of a call for the request of ctx.
+// start returns the first message of a call, which has the trace and the request of ctx.
 func (p *peer) start(ctx context.Context, o router.Offer) *servev1.CallStart {
-	r := identity.RequestFromContext(ctx) // every call by handle has one
+	r := identity.RequestFromContext(ctx) // not nil, because each call by handle belongs to a request
 	start := &servev1.CallStart{
 		App: p.set.app, Deployment: p.set.name, Method: o.Method, ModelId: o.ModelID, Codec: o.Codec, Streaming: o.Streaming,
 		RequestId: r.ID, Route: r.Route, RpcMethod: r.RPCMethod, TimeoutNs: 0, Propagated: nil,
@@ -107,7 +107,7 @@ func present(value []byte) []byte {
 	return value
 }
 
-// refusal returns the error of an offer that the process has refused.
+// refusal returns the error of an offer for the refusal that the process has sent.
 func (p *peer) refusal(no *servev1.Refused) error {
 	switch no.GetReason() {
 	case servev1.Refused_REASON_FULL:
@@ -120,11 +120,12 @@ func (p *peer) refusal(no *servev1.Refused) error {
 	return p.failure("%s; both processes must be of the same version, and SERVE_DEPLOYMENTS there must have it", no.GetText())
 }
 
-// offerError returns the error of an offer whose stream ended with err, without an answer.
+// offerError returns the error of an offer whose stream failed with err before the answer. If
+// the process may be lost, it is a RefusedError, so that the router tries another process.
 func (x *remoteCall) offerError(err error) error {
 	why := x.streamError(err)
 	if errors.Is(why, cause.ErrReplicaLost) {
-		if context.Cause(x.stream.ctx) == errNoAnswer { //nolint:errorlint // it is the same value
+		if context.Cause(x.stream.ctx) == errNoAnswer { //nolint:errorlint // Offer cancels with this very value
 			why = errNoAnswer
 		}
 		return &router.RefusedError{Err: why}
@@ -132,12 +133,13 @@ func (x *remoteCall) offerError(err error) error {
 	return why
 }
 
-// final reports whether a code means that the same call would fail at any process.
+// final reports whether a code means that the same call would fail in any process.
 func final(c codes.Code) bool {
 	return c == codes.ResourceExhausted || c == codes.InvalidArgument || c == codes.PermissionDenied || c == codes.Unimplemented
 }
 
-// failure returns an error of a call at the process.
+// failure returns an error with the names of the deployment and the process, and the text of
+// format and args.
 func (p *peer) failure(format string, args ...any) error {
 	return fmt.Errorf("call deployment %q at %s: %w", p.set.name, p.addr, fmt.Errorf(format, args...))
 }
@@ -150,8 +152,8 @@ func (x *remoteCall) Send(value []byte, whole bool) error {
 	return x.sendError(x.stream.Send(&servev1.CallRequest{Start: nil, Value: present(value), Error: nil, Whole: whole}))
 }
 
-// sendError returns the error of a send. After io.EOF the stream has ended, and Recv returns the
-// reason.
+// sendError returns the error of Send or CloseSend for an error of the stream. It returns
+// io.EOF unchanged. The caller then gets the reason from Recv.
 func (x *remoteCall) sendError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -189,7 +191,7 @@ func (x *remoteCall) Recv() ([]byte, error) {
 	return m.GetValue(), nil
 }
 
-// streamError returns the error for a stream that ended before its call.
+// streamError returns the error of a call whose stream failed with err before the call ended.
 func (x *remoteCall) streamError(err error) error {
 	if why := context.Cause(x.caller); why != nil {
 		return why
@@ -198,7 +200,7 @@ func (x *remoteCall) streamError(err error) error {
 	end, limited := x.caller.Deadline()
 	switch {
 	case st.Code() == codes.DeadlineExceeded && limited && !time.Now().Before(end):
-		return context.DeadlineExceeded // the caller's timer is late
+		return context.DeadlineExceeded // the deadline has passed, and the timer of the context caller has not fired yet
 	case st.Code() == codes.ResourceExhausted:
 		return x.peer.failure("%s"+callwire.TooLarge, st.Message())
 	case final(st.Code()):
@@ -207,7 +209,7 @@ func (x *remoteCall) streamError(err error) error {
 	return x.peer.failure("%w: %s", cause.ErrReplicaLost, st.Message())
 }
 
-// cut ends the stream.
+// cut ends the stream, and so the call in the other process.
 func (x *remoteCall) cut() { x.stream.cancel(nil) }
 
 // Close implements [router.AcceptedCall].

@@ -2,18 +2,18 @@
 //
 // The life of a [Set], which has the processes of one deployment:
 //
-//  1. Start watches a source of package discovery. Each process has a goroutine that
-//     watches the state of the deployment there, and lists the process at the router
-//     while the process takes calls.
-//  2. The router chooses a process, and Offer asks it to run a call. See package router
-//     for refusals.
+//  1. Start watches a source of package discovery. Each process has a goroutine, which
+//     watches the state of the deployment in that process. While the process takes calls,
+//     the router of this process may choose it.
+//  2. The router chooses a process, and Offer asks it to run a call. If the process refuses
+//     the call, the router tries another process.
 //  3. Stop ends the watches. Wait waits until the goroutines and connections are gone.
 //
-// All sets of a server share a [Pool], so that a process has one connection however many
-// of its deployments are called.
+// All sets of a server share a [Pool], so that there is one connection to each process, even
+// if several of its deployments are called.
 //
-// The package runs no user code. Package callserver is the other side. Open client.go
-// first, then set.go and call.go.
+// The package runs no user code. Package callserver is the side that runs the calls. Open
+// client.go first, then set.go and call.go.
 package callclient
 
 import (
@@ -31,15 +31,15 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/callwire"
 )
 
-// Settings are the operator's settings. MaxMessageBytes is not zero.
+// Settings are the operator's settings.
 type Settings struct {
-	MaxMessageBytes int
-	// Credentials are for TLS. nil: no TLS.
+	MaxMessageBytes int // largest size of a message, in both directions; not zero
+	// Credentials are the credentials for TLS. If they are nil, connections have no TLS.
 	Credentials credentials.TransportCredentials
 }
 
-// Pool has the connections to other processes, one for each address. Its methods are
-// safe for concurrent use.
+// Pool has one connection for each address of another process. Its methods are safe for
+// concurrent use.
 type Pool struct {
 	settings Settings
 
@@ -47,12 +47,12 @@ type Pool struct {
 	conns map[string]*conn // by address
 }
 
-// conn is a connection with the number of its users. The pool's mu guards users.
+// conn is a connection to another process, and its idle streams.
 type conn struct {
 	*grpc.ClientConn
 
 	calls servev1.CallsClient
-	users int
+	users int // number of calls of open without release; guarded by the pool's mu
 
 	streams
 }
@@ -65,13 +65,15 @@ func NewPool(s Settings) *Pool {
 	return &Pool{settings: s, conns: map[string]*conn{}}
 }
 
-// connectTimeout is the least time that the client waits for a connection.
+// connectTimeout is the time after which grpc gives up an attempt to connect, unless the
+// backoff is longer.
 const connectTimeout = 2 * time.Second
 
-// reconnect makes grpc dial a lost process again soon, but not too often.
+// reconnect is the backoff with which grpc connects again to a process that was lost.
 var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
-// open returns the connection to an address. The caller must call release.
+// open returns the connection to an address, and counts the caller as a user. The caller must
+// call release.
 func (p *Pool) open(addr string) (*conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +81,8 @@ func (p *Pool) open(addr string) (*conn, error) {
 		c.users++
 		return c, nil
 	}
-	// The client connects later. It needs no resolver and no balancer, because addr is a
-	// single address.
+	// NewClient does not connect yet. The scheme passthrough uses no resolver, because addr
+	// is a single address.
 	client, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(p.settings.Credentials),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTimeout}),
@@ -91,7 +93,7 @@ func (p *Pool) open(addr string) (*conn, error) {
 		),
 		grpc.WithStaticStreamWindowSize(callwire.WindowBytes),
 		grpc.WithStaticConnWindowSize(callwire.WindowBytes),
-		grpc.WithDisableRetry(), // the router decides where a call goes
+		grpc.WithDisableRetry(), // the router tries other processes
 		grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(),
 	)
@@ -103,7 +105,8 @@ func (p *Pool) open(addr string) (*conn, error) {
 	return c, nil
 }
 
-// release closes a connection after its last user.
+// release ends a use of a connection that open returned, and closes the connection after its
+// last use.
 func (p *Pool) release(addr string, c *conn) {
 	p.mu.Lock()
 	c.users--
@@ -113,6 +116,6 @@ func (p *Pool) release(addr string, c *conn) {
 	}
 	p.mu.Unlock()
 	if last {
-		_ = c.Close() // the connection carries no call
+		_ = c.Close() // an error has no effect, because the connection carries no call
 	}
 }

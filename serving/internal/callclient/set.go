@@ -22,44 +22,45 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Config describes a set.
+// Config describes a Set.
 type Config struct {
 	Pool       *Pool
 	Deployment *router.Deployment
-	Target     string // the target of Source, for messages
-	Source     discovery.Source
-	Provider   *tracing.Provider
-	Errors     *callwire.Errors
+	Target     string            // the text from which Source was made, for messages
+	Source     discovery.Source  // finds the processes
+	Provider   *tracing.Provider // propagates the trace of a call
+	Errors     *callwire.Errors  // encodes and decodes errors
 	Log        *slog.Logger
-	// Settings are the settings of the deployment. The other processes decide the number of
-	// their replicas and calls.
+	// Settings are the settings of the deployment. Of these only MaxQueued has an effect,
+	// because the other processes decide the numbers of their replicas and calls.
 	Settings router.Settings
-	// Changed is called after a change, without a lock.
+	// Changed is called after the state of a process has changed. No lock is held.
 	Changed func()
 }
 
-// Set has the processes that run a deployment. Its methods are safe for concurrent use.
+// Set has the other processes that run a deployment. Its methods are safe for concurrent
+// use.
 type Set struct {
 	cfg       Config
 	app, name string
 
-	ctx  context.Context // context of the goroutines
-	stop context.CancelFunc
-	runs sync.WaitGroup
-	over chan struct{} // closed when the set has stopped and all its goroutines have ended
+	ctx  context.Context    // context of the goroutines
+	stop context.CancelFunc // ends ctx
+	runs sync.WaitGroup     // waits for the goroutines
+	over chan struct{}      // closed when the set has stopped and all its goroutines have ended
 
 	mu       sync.Mutex
-	started  bool
-	stopping bool
-	everRan  bool // a process has taken calls at some time
-	settings router.Settings
-	peers    map[string]*peer // by address
+	started  bool             // Start was called
+	stopping bool             // Stop was called
+	everRan  bool             // some process has taken calls since Start
+	settings router.Settings  // the settings of the deployment
+	peers    map[string]*peer // the processes, by address
 	fault    error            // error of the last search for processes; nil after a success
 }
 
 var _ router.Replicas = (*Set)(nil)
 
-// New returns a set that watches nothing yet.
+// New returns a Set without processes. Start makes it look for them.
 func New(c Config) *Set {
 	s := &Set{
 		cfg: c, app: c.Deployment.App, name: c.Deployment.Name,
@@ -85,8 +86,8 @@ func (s *Set) Start() {
 	})
 }
 
-// update replaces the processes of the set by the endpoints of the list. If no process is
-// ready, it takes the processes that still answer calls.
+// update replaces the processes of the set by the endpoints of list that are ready. If no
+// endpoint is ready, it takes the endpoints that still answer calls while they terminate.
 func (s *Set) update(list []discovery.Endpoint) {
 	ready := slices.ContainsFunc(list, func(e discovery.Endpoint) bool { return e.Ready })
 	s.mu.Lock()
@@ -130,7 +131,7 @@ func (s *Set) Stop() {
 	}
 	s.stopping = true
 	s.stop()
-	go func() { // ends after the other goroutines of the set
+	go func() { // ends when the other goroutines of the set have ended
 		s.runs.Wait()
 		close(s.over)
 	}()
@@ -146,7 +147,8 @@ func (s *Set) Wait(_, late context.Context) error {
 	}
 }
 
-// Declare implements [router.Replicas]. Only the limit of the queue concerns this process.
+// Declare implements [router.Replicas]. It applies only the limit of the queue, because the
+// queue is in this process and the replicas are not.
 func (s *Set) Declare(_ context.Context, next router.Settings) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,8 +162,9 @@ var errElsewhere = errors.New("other processes run the deployment; reconfigure i
 // Reconfigure implements [router.Replicas].
 func (s *Set) Reconfigure(context.Context, string) error { return errElsewhere }
 
-// Unready implements [router.Replicas]. Once a process was ready, the set counts as ready.
-// Otherwise a pod would leave its Service whenever the pods that it calls are replaced.
+// Unready implements [router.Replicas]. After some process has taken calls, the set counts as
+// ready for good. Otherwise a pod would be removed from its Service whenever the pods that
+// it calls are replaced.
 func (s *Set) Unready() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +174,7 @@ func (s *Set) Unready() string {
 	return fmt.Sprintf("Deployment(name='%s', app='%s') has no process at %s that takes requests yet.", s.name, s.app, s.cfg.Target)
 }
 
-// Status implements [router.Replicas]. The replicas in the status are the processes, with
+// Status implements [router.Replicas]. Its list of replicas has the processes instead, with
 // their addresses as ids.
 func (s *Set) Status() router.DeploymentStatus {
 	s.mu.Lock()
@@ -216,7 +219,8 @@ func (s *Set) Status() router.DeploymentStatus {
 	return d
 }
 
-// goneLocked returns the error of a deployment that is unavailable in all processes.
+// goneLocked returns the error of the deployment if it is unavailable in all processes,
+// otherwise nil.
 func (s *Set) goneLocked() error {
 	var gone error
 	for _, p := range s.peers {
@@ -228,8 +232,8 @@ func (s *Set) goneLocked() error {
 	return gone
 }
 
-// changedLocked makes the deployment refuse calls while it is unavailable in all
-// processes. It must be called after each change of a process.
+// changedLocked makes the deployment in this process refuse calls while it is unavailable in
+// all other processes. It must be called after each change of a process's state.
 func (s *Set) changedLocked() {
 	s.cfg.Deployment.Fail(s.goneLocked())
 }
@@ -238,18 +242,18 @@ func (s *Set) changedLocked() {
 type peer struct {
 	set    *Set
 	addr   string
-	conn   *conn
-	ctx    context.Context // context of run
-	stop   context.CancelFunc
-	member *router.Membership // nil while the process is not listed
+	conn   *conn              // the connection from the pool; set by run
+	ctx    context.Context    // ends when run must end
+	stop   context.CancelFunc // ends ctx
+	member *router.Membership // the process as the router sees it; nil before the first report
 
 	// The set's mu guards the fields below.
 	state       router.ReplicaState
-	since       time.Time
-	capacity    int
-	models      []string
-	unavailable error // reason for which the replicas of the process do not start
-	fault       error // reason for which the process cannot be reached
+	since       time.Time // time of the last change of state
+	capacity    int       // number of calls that the process runs at the same time; 0 if it takes none
+	models      []string  // ids of the multiplexed models that the process has loaded
+	unavailable error     // reason for which the replicas of the process do not start; nil if they do
+	fault       error     // reason for which the process cannot be reached; nil if it can
 }
 
 func newPeer(s *Set, addr string) *peer {
@@ -266,14 +270,15 @@ func (p *peer) statusLocked() router.ReplicaStatus {
 	return r
 }
 
-// The bounds on pauses between two watches.
+// The bounds of the pause between two watches of a process, which doubles after each watch
+// without a report.
 const (
 	leastPause = 100 * time.Millisecond
 	mostPause  = 2 * time.Second
 )
 
-// run keeps the process in the router's list while the process takes calls. After stop,
-// it waits for the last calls.
+// run watches the process, and keeps its state at the router up to date. After stop it
+// removes the process from the router, and waits for the calls that are under way.
 func (p *peer) run() {
 	defer p.stop()
 	var err error
@@ -303,8 +308,8 @@ func (p *peer) run() {
 	}
 }
 
-// watch applies the states that the process reports, until the process ends or cannot be
-// reached.
+// watch applies the states that the process reports. It returns when the stream of reports
+// ends or fails. seen is true if there was a report.
 func (p *peer) watch() (seen bool, err error) {
 	stream, err := p.conn.calls.Watch(p.ctx, &servev1.WatchRequest{App: p.set.app, Deployment: p.set.name}, grpc.WaitForReady(false))
 	if err != nil {
@@ -349,13 +354,14 @@ func (p *peer) apply(m *servev1.WatchResponse) {
 	s.changedLocked()
 }
 
-// failed removes the process from the router until it reports a state again.
+// failed makes the router send no calls to the process until the process reports a state
+// again. err is the error of the watch.
 func (p *peer) failed(err error) {
 	if p.conn != nil {
 		p.conn.end(false)
 	}
 	s := p.set
-	if s.cfg.Pool.settings.Credentials.Info().SecurityProtocol == "insecure" && strings.Contains(fmt.Sprint(err), "preface") { // a server with TLS closes the connection
+	if s.cfg.Pool.settings.Credentials.Info().SecurityProtocol == "insecure" && strings.Contains(fmt.Sprint(err), "preface") { // a server with TLS does not send the preface of HTTP/2
 		err = status.Error(status.Code(err), status.Convert(err).Message()+
 			"; if the process uses TLS, set SERVE_CALL_TLS_CERT, SERVE_CALL_TLS_KEY and SERVE_CALL_TLS_CA here, too")
 	}
@@ -379,7 +385,7 @@ func (p *peer) failed(err error) {
 	s.changedLocked()
 }
 
-// enterLocked changes the state of the process.
+// enterLocked changes the state of the process, and logs the change.
 func (p *peer) enterLocked(state router.ReplicaState) {
 	if p.state == state {
 		return

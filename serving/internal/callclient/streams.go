@@ -9,16 +9,17 @@ import (
 	servev1 "github.com/servetrace/servetrace/internal/gen/servetrace/serve/v1"
 )
 
-// stream carries calls, one after another, because a new stream for each call would cost
-// more than twice as much as a call on an existing stream.
+// stream is a gRPC stream that carries several calls, one after another. A new stream for
+// each call would cost more than twice as much.
 type stream struct {
 	grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse] // nil until open
 
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	ctx    context.Context         // context of the gRPC stream
+	cancel context.CancelCauseFunc // ends ctx
 }
 
-// open opens the stream for its first call. s.cancel ends the wait for the connection.
+// open opens the gRPC stream if this is the first call. It may wait for the connection, until
+// s.cancel is called.
 func (s *stream) open(calls servev1.CallsClient) (err error) {
 	if s.BidiStreamingClient == nil {
 		s.BidiStreamingClient, err = calls.Call(s.ctx)
@@ -26,17 +27,17 @@ func (s *stream) open(calls servev1.CallsClient) (err error) {
 	return err
 }
 
-// mostIdle bounds the idle streams of a connection.
+// mostIdle is the largest number of idle streams that a connection keeps.
 const mostIdle = 64
 
-// streams are the idle streams of a connection. The methods are safe for concurrent use.
+// streams has the idle streams of a connection. Its methods are safe for concurrent use.
 type streams struct {
 	mu      sync.Mutex
-	idle    []*stream
-	leaving bool // no stream is kept
+	idle    []*stream // the last stream was used most recently
+	leaving bool      // the other process is about to stop, so no stream is kept
 }
 
-// take returns a stream for a call: the one that was used last, or a new one.
+// take returns a stream for a call: the idle stream that was used last, or a new stream.
 func (c *streams) take() *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +51,8 @@ func (c *streams) take() *stream {
 	return s
 }
 
-// put keeps a stream for the next call, unless the stream has ended.
+// put keeps a stream for a later call. It ends the stream instead if enough streams are idle
+// or the other process is about to stop.
 func (c *streams) put(s *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +63,8 @@ func (c *streams) put(s *stream) {
 	c.idle = append(c.idle, s)
 }
 
-// end ends the idle streams. If leaving is true, put keeps no streams from now on,
-// because the other process is about to stop and waits for their end.
+// end ends the idle streams. leaving reports that the other process is about to stop, and
+// waits for the end of its streams. Then put keeps no streams.
 func (c *streams) end(leaving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,14 +23,14 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Call implements [servev1.CallsServer]. The calls of a stream run on a goroutine of the
-// stream. The stream ends with the goroutine, or at the deadline of a call. Then a Send or
-// Recv that waits for the caller fails. Call never waits for user code after the end of the
-// stream.
+// Call implements [servev1.CallsServer]. The calls of a stream run on another goroutine.
+// Call returns when that goroutine ends, a call has reached its deadline, or the caller has
+// left. A Send or Recv that waits for the caller then fails. Call does not wait for user
+// code that still runs.
 func (s *Server) Call(stream servev1.Calls_CallServer) error {
-	ended := make(chan error, 2) // the ends of the goroutine and of a call
+	ended := make(chan error, 2) // gets at most two errors: of the goroutine, and of a call at its deadline
 	go func() {
-		err := status.Error(codes.Aborted, cause.ErrGoexit.Error()) // unless calls returns
+		err := status.Error(codes.Aborted, cause.ErrGoexit.Error()) // stays if user code ends the goroutine
 		defer func() { ended <- err }()
 		err = s.calls(stream, ended)
 	}()
@@ -42,11 +42,11 @@ func (s *Server) Call(stream servev1.Calls_CallServer) error {
 	}
 }
 
-// calls runs the calls of a stream, one after another. late gets an error at the deadline
-// of a call.
+// calls runs the calls of a stream, one after another. If a call reaches its deadline, late
+// gets an error.
 func (s *Server) calls(stream servev1.Calls_CallServer, late chan<- error) (err error) {
 	defer func() {
-		if v := recover(); v != nil { // grpc does not recover
+		if v := recover(); v != nil { // grpc does not recover from panics
 			err = status.Error(codes.Internal, s.cfg.Shared.Log.Recovered(stream.Context(), v).Error())
 		}
 	}()
@@ -76,7 +76,7 @@ func (s *Server) call(stream servev1.Calls_CallServer, first *servev1.CallReques
 	}
 	defer s.cfg.Shared.Counter.HandlerDone()
 	ctx, end := s.contextOf(stream.Context(), start, late)
-	defer func() { next = end() && next }()
+	defer func() { next = end() && next }() // after the deadline the stream ends
 	assigned, err := f.Deployment.Accept(ctx, start.GetModelId())
 	if err != nil {
 		return refuse(stream, refusalOf(err))
@@ -115,9 +115,9 @@ func (s *Server) find(start *servev1.CallStart) (f Function, fault string) {
 }
 
 // contextOf returns the context of a call. It has the trace and the request of the call,
-// and ends when the server ends. At the deadline of the call, late gets an error. end
-// ends the context. It returns false if the call has a deadline and the context has ended
-// before, because the stream then ends, too.
+// and ends with the stream, with the server, or at the deadline of the call. At that
+// deadline, late gets an error. The caller must call end after the call. end returns false
+// if the call had a deadline and its context ended before, because the stream then ends.
 func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart, late chan<- error) (_ context.Context, end func() bool) {
 	provider := s.cfg.Shared.Tracer.Provider
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -157,14 +157,14 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart, late c
 	}
 }
 
-// refuse refuses a call. The stream can carry another call, unless the refusal cannot be
-// sent.
+// refuse sends the refusal of a call. next reports whether the stream can carry another call,
+// which is false only if the refusal could not be sent.
 func refuse(stream servev1.Calls_CallServer, no *servev1.Refused) (next bool, err error) {
 	err = stream.Send(&servev1.CallResponse{Value: nil, Error: nil, Replica: "", Refused: no, Last: false})
 	return err == nil, err
 }
 
-// refusalOf returns the refusal for an error of Accept.
+// refusalOf returns the refusal for an error of Deployment.Accept.
 func refusalOf(err error) *servev1.Refused {
 	no := &servev1.Refused{Reason: servev1.Refused_REASON_FULL, Text: err.Error(), Unavailable: nil}
 	if gone, is := errors.AsType[*cause.DeploymentUnavailableError](err); is {
@@ -173,18 +173,18 @@ func refusalOf(err error) *servev1.Refused {
 	return no
 }
 
-// Exchange is the argument and the results of an accepted call. Recv and Send may run at
-// the same time.
+// Exchange receives the argument of an accepted call, and sends its results. Recv and Send
+// may run at the same time.
 type Exchange struct {
-	ctx    context.Context // of the call
+	ctx    context.Context // context of the call
 	stream servev1.Calls_CallServer
 	first  *servev1.CallRequest // first message of the call; nil once Recv has read it
-	errors *callwire.Errors
+	errors *callwire.Errors     // encodes and decodes errors of user code
 
-	ended    error // error of the call
-	returned bool  // the call has returned
-	whole    bool  // the whole argument is received
-	last     bool  // the last result is sent
+	ended    error // error of the call; nil for success
+	returned bool  // Function.Serve has returned
+	whole    bool  // the whole argument was received; always false for a stream of arguments
+	last     bool  // the last result was sent
 }
 
 // run confirms to the caller that the call is accepted, and runs f on the replica of a. It
@@ -223,8 +223,8 @@ func (x *Exchange) Recv() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// endOf returns the error for the end of the caller's side. If the stream was cancelled, it
-// is the error of the context instead of grpc's error.
+// endOf returns the error of Recv for an error of the stream. If the stream was cancelled, it
+// returns the error of the call's context instead of grpc's error.
 func (x *Exchange) endOf(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF
@@ -236,19 +236,19 @@ func (x *Exchange) endOf(err error) error {
 	return bounded(err)
 }
 
-// Send sends a result, or its next item. last reports that no other follows. It blocks while
-// the caller does not read.
+// Send sends a result, or the next item of a stream of results. last reports that no other
+// result follows. Send blocks while the caller does not read.
 func (x *Exchange) Send(value []byte, last bool) error {
 	if value == nil {
-		value = []byte{} // nil means that there is no value
+		value = []byte{} // in a message, nil means that there is no value
 	}
 	err := bounded(x.stream.Send(&servev1.CallResponse{Value: value, Error: nil, Replica: "", Refused: nil, Last: last}))
 	x.last = last && err == nil
 	return err
 }
 
-// bounded returns err. If a message was too large, the error names the setting that bounds
-// it.
+// bounded adds the name of the setting SERVE_CALL_MAX_MESSAGE_BYTES to the error of a message
+// that was too large. It returns other errors unchanged.
 func bounded(err error) error {
 	if status.Code(err) == codes.ResourceExhausted {
 		return errors.New(status.Convert(err).Message() + callwire.TooLarge)
@@ -256,9 +256,9 @@ func bounded(err error) error {
 	return err
 }
 
-// end ends the results, and reports whether the stream can carry another call. It cannot
-// if user code has ended the goroutine. Nor can it if the argument is a stream, which
-// ends only with the caller's side of the gRPC stream.
+// end sends the end of the results, or the error of the call. It reports whether the gRPC
+// stream can carry another call. It cannot if user code has ended the goroutine, or if the
+// argument was a stream, because only the end of the gRPC stream ends such an argument.
 func (x *Exchange) end() (next bool) {
 	if !x.returned {
 		x.ended = cause.ErrGoexit
@@ -272,7 +272,8 @@ func (x *Exchange) end() (next bool) {
 	return x.returned && x.whole
 }
 
-// Watch implements [servev1.CallsServer].
+// Watch implements [servev1.CallsServer]. It sends the state of a deployment at each change,
+// until the caller leaves or Stop is called.
 func (s *Server) Watch(r *servev1.WatchRequest, stream grpc.ServerStreamingServer[servev1.WatchResponse]) error {
 	d := s.watched[Key{App: r.GetApp(), Deployment: r.GetDeployment()}]
 	if d == nil {
@@ -302,7 +303,7 @@ func (s *Server) Watch(r *servev1.WatchRequest, stream grpc.ServerStreamingServe
 	}
 }
 
-// stateOf returns the state of a deployment for its callers.
+// stateOf returns the state of a deployment in the form for Watch.
 func (s *Server) stateOf(d *router.Deployment) *servev1.WatchResponse {
 	load := d.Load()
 	now := &servev1.WatchResponse{Capacity: int64(load.Capacity), Models: load.Models, Stopping: s.leaving.Err() != nil, Unavailable: nil}

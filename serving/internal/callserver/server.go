@@ -1,20 +1,20 @@
-// Package callserver takes calls of deployments from other processes, and has their
-// replicas in this process run them.
+// Package callserver takes calls by handle from other processes, and has replicas in this
+// process run them.
 //
 // The life of a call:
 //
 //  1. The caller sends the start of the call on a stream of Calls/Call.
-//  2. Deployment.Accept reserves a slot, or the call is refused. A call never waits here:
-//     it waits in the queue of the caller's process.
-//  3. The caller learns that the call is accepted, and sends the argument. The replica runs
-//     the function, whose span is a child of the caller's router span.
-//  4. The results, or the error, are the next messages. Then the stream can carry another
+//  2. Deployment.Accept reserves a slot of a replica, or the call is refused. A call never
+//     waits in this process. It waits in the queue of the caller's process.
+//  3. The caller gets the answer that the call is accepted, and sends the argument. The
+//     replica runs the function. Its span is a child of the caller's router span.
+//  4. The results or the error are sent to the caller. Then the stream can carry another
 //     call.
 //
 // The life of a [Server]: New, Start, Leave and Stop.
 //
-// The package knows no types of users: a [Function] decodes arguments and encodes results.
-// Package callclient is the other side. Open server.go first, then call.go.
+// The package does not know the types of arguments and results: a [Function] decodes and
+// encodes them. Package callclient is the caller's side. Open server.go first, then call.go.
 package callserver
 
 import (
@@ -40,31 +40,31 @@ import (
 // Config describes a server.
 type Config struct {
 	Shared      *router.Shared
-	Deployments []*router.Deployment // deployments that this process runs
+	Deployments []*router.Deployment // the deployments that this process runs
 	Functions   map[Key]Function
 	Failed      func(error) // called if the listener fails
 	Settings    Settings
 }
 
-// Settings are the operator's settings. No field is zero, except as noted.
+// Settings are the operator's settings. No field is zero, except Credentials.
 type Settings struct {
-	MaxMessageBytes int
-	MaxStreams      int
-	// Credentials are for TLS. nil: no TLS.
+	MaxMessageBytes int // largest size of a message, in both directions
+	MaxStreams      int // largest number of streams of calls on a connection
+	// Credentials are the credentials for TLS. If they are nil, connections have no TLS.
 	Credentials credentials.TransportCredentials
 }
 
-// Key names a function. An empty Method is __call__.
+// Key identifies a function. An empty Method means __call__.
 type Key struct{ App, Deployment, Method string }
 
-// Function is a function of a deployment.
+// Function is a function of a deployment that other processes may call.
 type Function struct {
 	Deployment *router.Deployment
-	Codec      string
-	Streaming  bool
-	Errors     *callwire.Errors
+	Codec      string           // name of the codec of the argument and the results
+	Streaming  bool             // the function returns a stream of results
+	Errors     *callwire.Errors // encodes and decodes errors
 	// Serve receives the argument of a call, runs or abandons the assignment, and sends the
-	// results. It returns the error of the call for the caller.
+	// results. It returns the error of the call, which is sent to the caller.
 	Serve func(a *router.Assignment, x *Exchange) error
 }
 
@@ -73,22 +73,23 @@ type Server struct {
 	servev1.UnimplementedCallsServer
 
 	cfg     Config
-	watched map[Key]*router.Deployment // deployments, by keys without a method
+	watched map[Key]*router.Deployment // the deployments of Config, by keys without a method
 	grpc    *grpc.Server
 	serving sync.WaitGroup
 
-	leaving  context.Context // ends by Leave
-	leave    context.CancelFunc
-	over     context.Context // ends when Watch streams must end
-	finish   context.CancelFunc
-	listener net.Listener // nil until Start
+	leaving  context.Context    // ends when Leave is called
+	leave    context.CancelFunc // ends leaving
+	over     context.Context    // ends when Stop is called
+	finish   context.CancelFunc // ends over
+	listener net.Listener       // nil until Start
 }
 
-// keepaliveMinTime is the shortest time between pings of a caller. It is less than
-// callwire.KeepaliveTime.
+// keepaliveMinTime is the shortest time that is allowed between two pings of a caller. It is
+// less than callwire.KeepaliveTime, so that late or early pings are no fault.
 const keepaliveMinTime = 5 * time.Second
 
-// maxHeaderBytes bounds the metadata of a stream. Calls do not use metadata.
+// maxHeaderBytes is the largest size of a stream's metadata. Calls need no metadata, so the
+// bound is small.
 const maxHeaderBytes = 64 << 10
 
 // connectionTimeout bounds the handshake of a connection.
@@ -110,7 +111,7 @@ func New(c Config) *Server {
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(c.Settings.MaxMessageBytes),
 		grpc.MaxSendMsgSize(c.Settings.MaxMessageBytes),
-		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams+len(s.watched), math.MaxInt32))), // a watch is no call
+		grpc.MaxConcurrentStreams(uint32(min(c.Settings.MaxStreams+len(s.watched), math.MaxInt32))), // watches are streams, too
 		grpc.StaticStreamWindowSize(callwire.WindowBytes),
 		grpc.StaticConnWindowSize(callwire.WindowBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -140,11 +141,11 @@ func (s *Server) Addr() net.Addr {
 	return s.listener.Addr()
 }
 
-// Leave tells the callers to send their calls elsewhere. Calls are accepted until the
-// server's counter drains.
+// Leave reports to the callers that this process is about to stop, so that they send their
+// calls to other processes. Calls are accepted until the server's counter drains.
 func (s *Server) Leave() { s.leave() }
 
-// finishGrace bounds the time to send the last results.
+// finishGrace bounds the time in which grpc sends the last results.
 const finishGrace = time.Second
 
 // Stop closes the listener and the connections. All calls must have ended before, unless

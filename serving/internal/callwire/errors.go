@@ -21,23 +21,24 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Errors are the errors of user code that keep their identity in another process. The
-// zero value has none. An Errors does not change once a server uses it.
+// Errors lists the errors of user code that errors.Is and errors.As also find in another
+// process. The zero value lists none. An Errors does not change after a server uses it.
 type Errors struct {
-	// Known are errors that callers find with errors.Is, identified by their texts.
+	// Known are the errors that callers find with errors.Is. Messages contain their texts as
+	// names.
 	Known []error
-	// Types are types of errors that callers find with errors.As.
+	// Types are the types of errors that callers find with errors.As.
 	Types []ErrorType
 }
 
 // ErrorType is a type of errors that are sent to other processes as JSON.
 type ErrorType struct {
-	Name   string
-	Find   func(error) (found any)
-	Decode func(data []byte) (error, error)
+	Name   string                           // name of the type in messages
+	Find   func(error) (found any)          // returns the error of this type that an error is or wraps, or nil
+	Decode func(data []byte) (error, error) // returns the error that the JSON data encodes
 }
 
-// TypeOf returns the ErrorType of E.
+// TypeOf returns the ErrorType for the errors of type E.
 func TypeOf[E error]() ErrorType {
 	return ErrorType{
 		Name: reflect.TypeFor[E]().String(),
@@ -57,8 +58,8 @@ func TypeOf[E error]() ErrorType {
 	}
 }
 
-// wellKnown are the errors of the runtime and the standard library that keep their
-// identity in another process, each with its name in messages.
+// wellKnown are the errors of the runtime and the standard library that errors.Is also finds
+// in another process. name is the name of the error in messages.
 var wellKnown = []struct {
 	name string
 	err  error
@@ -76,10 +77,11 @@ var wellKnown = []struct {
 	{"serving.ErrShuttingDown", cause.ErrShuttingDown},
 }
 
-// ofUser is the prefix of the name of a user's known error in messages.
+// ofUser is the prefix of the names of Errors.Known in messages, so that these names differ
+// from the names of wellKnown.
 const ofUser = "user:"
 
-// Encode returns the message for an error, nil for nil.
+// Encode returns the message for an error. It returns nil if err is nil.
 func (e *Errors) Encode(err error) *servev1.CallError {
 	if err == nil {
 		return nil
@@ -106,7 +108,7 @@ func (e *Errors) Encode(err error) *servev1.CallError {
 		if found == nil {
 			continue
 		}
-		if data, err := json.Marshal(found); err == nil { // otherwise only the text is sent
+		if data, err := json.Marshal(found); err == nil { // without JSON, the caller gets only the text and the type's name
 			m.Values = append(m.Values, &servev1.ErrorValue{Type: t.Name, Json: data})
 		}
 	}
@@ -122,7 +124,8 @@ func (e *Errors) Encode(err error) *servev1.CallError {
 	return m
 }
 
-// statusOf returns the encoded status that err wraps, or nil.
+// statusOf returns the gRPC status that err is or wraps, as bytes. It returns nil if there is
+// none.
 func statusOf(err error) []byte {
 	has, is := errors.AsType[interface {
 		error
@@ -135,7 +138,7 @@ func statusOf(err error) []byte {
 	return data
 }
 
-// EncodeUnavailable returns the message for an error.
+// EncodeUnavailable returns the message for a DeploymentUnavailableError.
 func EncodeUnavailable(err *cause.DeploymentUnavailableError) *servev1.Unavailable {
 	m := &servev1.Unavailable{App: err.App, Deployment: err.Deployment, Tries: int64(err.Tries), Reason: ""}
 	if err.Reason != nil {
@@ -144,21 +147,22 @@ func EncodeUnavailable(err *cause.DeploymentUnavailableError) *servev1.Unavailab
 	return m
 }
 
-// DecodeUnavailable returns the error of EncodeUnavailable.
+// DecodeUnavailable returns the error from a message of EncodeUnavailable.
 func DecodeUnavailable(m *servev1.Unavailable) *cause.DeploymentUnavailableError {
 	return &cause.DeploymentUnavailableError{
 		App: m.GetApp(), Deployment: m.GetDeployment(), Tries: int(m.GetTries()), Reason: errors.New(m.GetReason()),
 	}
 }
 
-// Decode returns the error of a message, nil for nil. If the whole error was sent, it
-// returns that error, otherwise a *cause.RemoteError.
+// Decode returns the error from a message of Encode. It returns nil if m is nil. If an error
+// that could be decoded has the whole text, Decode returns it. Otherwise it returns a
+// *cause.RemoteError, which wraps the errors that could be decoded.
 func (e *Errors) Decode(m *servev1.CallError) error {
 	if m == nil {
 		return nil
 	}
 	wrapped := e.wrapped(m)
-	for _, inner := range slices.Backward(wrapped) { // the well-known errors come first, and have the lowest priority
+	for _, inner := range slices.Backward(wrapped) { // from the most specific error to the wellKnown errors
 		if inner.Error() == m.GetText() {
 			return inner
 		}
@@ -166,7 +170,7 @@ func (e *Errors) Decode(m *servev1.CallError) error {
 	return &cause.RemoteError{Text: m.GetText(), Type: m.GetType(), Wrapped: wrapped}
 }
 
-// wrapped returns the errors that the error of m wraps.
+// wrapped returns the errors that could be decoded from m, the wellKnown errors first.
 func (e *Errors) wrapped(m *servev1.CallError) []error {
 	var list []error
 	for _, known := range wellKnown {

@@ -20,18 +20,19 @@ import (
 	"github.com/servetrace/servetrace/internal/reread"
 )
 
-// TLS describes mutual TLS between the processes of an app. Each process is client and
-// server with the same certificate.
+// TLS describes mutual TLS between the processes of an app. A process uses the same
+// certificate as a client and as a server.
 type TLS struct {
 	// Cert, Key and CA are files in PEM form: the certificate of this process, its key, and
 	// the authorities of the other processes.
 	Cert, Key, CA string
-	// IDs are the SPIFFE ids of the other processes. An id that ends in "/*" stands for all
-	// ids below it. Empty: any certificate of the authorities is accepted.
+	// IDs are the SPIFFE ids that other processes may have. An id that ends in "/*" allows all
+	// ids with that prefix. If the list is empty, any certificate of the authorities is
+	// accepted.
 	IDs []string
 }
 
-// identity is the content of the files.
+// identity is the content of the files Cert, Key and CA.
 type identity struct {
 	cert        tls.Certificate
 	authorities *x509.CertPool
@@ -52,11 +53,11 @@ func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, er
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &files.Get().cert, nil
 		},
-		// VerifyConnection verifies both sides. Processes have addresses, and no names
-		// that a certificate could contain. It reads the authorities for each connection,
-		// because they may change.
+		// VerifyConnection verifies the certificates of clients and servers, in place of
+		// package tls. It checks no host name, because processes have only addresses. It
+		// gets the authorities for each connection, because their file may change.
 		ClientAuth:         tls.RequireAnyClientCert,
-		InsecureSkipVerify: true, //nolint:gosec // see above
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate
 		VerifyConnection: func(c tls.ConnectionState) error {
 			return t.verify(c, files.Get().authorities)
 		},
@@ -64,7 +65,8 @@ func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, er
 	return logged{creds, &refusals{log: log}}, nil
 }
 
-// logged writes refused callers to the log. A refused callee is an error of the client.
+// logged logs the handshakes of callers that a server has refused. On the side of a client, a
+// failed handshake is the error of its call, so it is not logged here.
 type logged struct {
 	credentials.TransportCredentials
 	refusals *refusals
@@ -73,7 +75,7 @@ type logged struct {
 // ServerHandshake implements [credentials.TransportCredentials].
 func (l logged) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := l.TransportCredentials.ServerHandshake(raw)
-	if err != nil && !errors.Is(err, io.EOF) { // a probe of the port closes it at once
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF comes from health checks, which connect and close at once
 		l.refusals.note(raw.RemoteAddr(), err)
 	}
 	return conn, info, err
@@ -84,12 +86,12 @@ func (l logged) Clone() credentials.TransportCredentials {
 	return logged{l.TransportCredentials.Clone(), l.refusals}
 }
 
-// refusals writes refused processes to the log, at most one in a second. The other side
-// does not see the reason in TLS 1.3.
+// refusals logs refused processes, at most one in a second. The log is needed because TLS 1.3
+// does not report the reason to the refused process.
 type refusals struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	last time.Time
+	last time.Time // time of the last line in the log
 }
 
 func (r *refusals) note(addr net.Addr, err error) {
@@ -104,7 +106,7 @@ func (r *refusals) note(addr net.Addr, err error) {
 	}
 }
 
-// read reads the files.
+// read returns the content of the files Cert, Key and CA.
 func (t TLS) read() (*identity, error) {
 	cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 	if err != nil {
@@ -121,7 +123,8 @@ func (t TLS) read() (*identity, error) {
 	return &identity{cert, authorities}, nil
 }
 
-// verify returns the reason for which the other side is not a process of the app, or nil.
+// verify returns nil if the certificate of the other side belongs to a process of the app,
+// otherwise the reason for which it does not.
 func (t TLS) verify(c tls.ConnectionState, authorities *x509.CertPool) error {
 	if len(c.PeerCertificates) == 0 {
 		return errors.New("the other process has no certificate")
@@ -143,7 +146,7 @@ func (t TLS) verify(c tls.ConnectionState, authorities *x509.CertPool) error {
 	return nil
 }
 
-// allows reports whether an id is among the IDs.
+// allows reports whether IDs has the SPIFFE id, or a "/*" prefix of it.
 func (t TLS) allows(id *url.URL) bool {
 	text := id.String()
 	return slices.ContainsFunc(t.IDs, func(want string) bool {

@@ -8,8 +8,9 @@ var ErrReplicaLost = errors.New("the process that had accepted the call is lost"
 // RemoteError is documented in package serving.
 type RemoteError struct {
 	Text string
-	Type string // the Go type in the other process
-	// Wrapped are the errors that the error wraps there, as far as they were sent.
+	Type string // name of the error's Go type in the other process
+	// Wrapped are the errors that this error wraps in the other process. Errors that could
+	// not be sent are missing.
 	Wrapped []error
 }
 
@@ -19,5 +20,5 @@ func (e *RemoteError) Error() string { return e.Text }
 // Unwrap returns Wrapped.
 func (e *RemoteError) Unwrap() []error { return e.Wrapped }
 
-// ErrorType returns Type, for spans.
+// ErrorType returns the type's name in spans, which is Type.
 func (e *RemoteError) ErrorType() string { return e.Type }

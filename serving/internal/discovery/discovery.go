@@ -2,15 +2,17 @@
 //
 // The life of a source:
 //
-//  1. Parse makes it of a target such as dns:///model.default.svc:9100.
+//  1. Parse makes it from a target such as dns:///model.default.svc:9100.
 //  2. Watch reports the whole list of endpoints at each change, until its context ends.
-//     A failure keeps the last list, is reported each time, and is logged once.
+//     After a failure the last list stays valid. Each failure is reported, and the first
+//     failure is logged.
 //
-// There are three sources: a fixed list, the DNS name of a headless Service, and the
-// EndpointSlices of a Service, which are read from the Kubernetes API with net/http.
+// There are three kinds of sources: a fixed list, a DNS name such as the name of a headless
+// Service, and the EndpointSlices of a Service. These are read from the Kubernetes API with
+// net/http.
 //
-// The package opens no connection to an endpoint and chooses none: the router does so.
-// Open discovery.go first.
+// The package does not connect to endpoints: package callclient does. It does not choose an
+// endpoint for a call: package router does. Open discovery.go first.
 package discovery
 
 import (
@@ -29,12 +31,12 @@ import (
 type Endpoint struct {
 	// Addr is host:port. No two endpoints of a list have the same Addr.
 	Addr string
-	// Serving reports whether the process answers calls. It may be set while the process
+	// Serving reports whether the process answers calls. It may be true while the process
 	// terminates.
 	Serving bool
-	// Ready is Serving, except that it is unset as soon as the process begins to terminate.
+	// Ready reports whether the process answers calls and does not terminate.
 	Ready bool
-	// Name is the name of the pod, "" if it is unknown.
+	// Name is the name of the pod. It is "" if the name is unknown.
 	Name string
 }
 
@@ -42,7 +44,7 @@ type Endpoint struct {
 type Source interface {
 	// Watch calls update with the whole list, sorted by Addr, at each change. The first
 	// call comes as soon as the list is known, and update owns the list. Watch returns nil
-	// when ctx ends, and nothing else ends it: it repeats a request that failed, and logs
+	// when ctx ends, and does not return before. It repeats a request that failed, and logs
 	// the first failure and the first success after it. Watch calls failed with the error of
 	// each failed request, and with nil after a success. Calls of update and failed do not
 	// overlap.
@@ -52,33 +54,34 @@ type Source interface {
 // Config holds the log and the Kubernetes access of sources. The zero value is for a pod of
 // Kubernetes.
 type Config struct {
-	// Log receives changes between failure and success. Nil: no log.
+	// Log gets a line when a source begins to fail, and when it works again. If it is nil,
+	// there are no lines.
 	Log *slog.Logger
-	// KubernetesAPI is the host:port of the API for k8s targets. "":
+	// KubernetesAPI is the host:port of the API for k8s targets. "" means
 	// kubernetes.default.svc:443.
 	KubernetesAPI string
-	// ServiceAccount is the folder with the files token, ca.crt and namespace. "": the
+	// ServiceAccount is the folder with the files token, ca.crt and namespace. "" means the
 	// folder that the kubelet mounts, /var/run/secrets/kubernetes.io/serviceaccount.
 	ServiceAccount string
 }
 
-// hostName is the form of the names that a DNS server may know.
+// hostName matches texts of the characters that names of hosts have.
 var hostName = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
 
-// The forms of a target, for errors.
+// forms is the text about the forms of a target in errors.
 const forms = "static:///host:port,host:port or dns:///host:port or k8s:///[namespace/]service:port"
 
 // Parse returns the source of a target, in one of these forms:
 //
 //	static:///10.0.0.7:9100,10.0.0.8:9100   a fixed list
-//	dns:///model.default.svc:9100           the addresses of a name, asked for each second
-//	dns://10.0.0.10:53/model:9100           the same, by a DNS server of its own
+//	dns:///model.default.svc:9100           the addresses of a name, looked up each second
+//	dns://10.0.0.10:53/model:9100           the same, but asks this DNS server
 //	k8s:///default/model:9100               the EndpointSlices of a Service
 //
-// The namespace of a k8s target is the namespace of the pod by default. Its port is the name
-// of a port of the Service, or the number of a port of the pods. An error names the target,
-// the fault and the form. For a k8s target, Parse checks that the files of the service
-// account exist.
+// A k8s target without a namespace means the namespace of the pod. Its port is the name of
+// a port of the Service, or the number of a port of the pods. An error has the target, the
+// fault and the right form. For a k8s target, Parse fails if the files of the service
+// account do not exist.
 func Parse(target string, cfg Config) (Source, error) {
 	scheme, rest, ok := strings.Cut(target, "://")
 	if !ok {
@@ -113,8 +116,8 @@ func Parse(target string, cfg Config) (Source, error) {
 	return source, nil
 }
 
-// splitHostPort returns the host and the port of s in their usual form: an IP address in
-// its shortest text, and the port as a decimal number without leading zeros.
+// splitHostPort returns the host and the port of s. It brings an IP address and the port into
+// their usual form, so that texts of the same endpoint become equal.
 func splitHostPort(s string) (host, port string, err error) {
 	host, port, err = net.SplitHostPort(s)
 	switch {
@@ -135,7 +138,7 @@ func splitHostPort(s string) (host, port string, err error) {
 	return host, strconv.FormatUint(n, 10), nil
 }
 
-// staticSource is a fixed list.
+// staticSource is the Source of a fixed list.
 type staticSource []Endpoint
 
 var _ Source = staticSource(nil)
@@ -158,12 +161,12 @@ func parseStatic(list string) (Source, error) {
 	return source, nil
 }
 
-// Watch reports the list once.
+// Watch implements [Source]. It reports the list once.
 func (s staticSource) Watch(ctx context.Context, update func([]Endpoint), _ func(error)) error {
 	update(slices.Clone(s))
 	<-ctx.Done()
 	return nil
 }
 
-// byAddr orders endpoints by their address.
+// byAddr compares endpoints by Addr, for sorting.
 func byAddr(a, b Endpoint) int { return strings.Compare(a.Addr, b.Addr) }

@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// lookupEvery is the pause between two lookups. It is shorter than the time to live
-	// of a cluster's records, which the resolver of Go does not cache.
+	// lookupEvery is the interval of lookups. Each lookup asks the DNS server, because Go's
+	// resolver has no cache.
 	lookupEvery = time.Second
 	// lookupTimeout bounds a lookup. By default a resolver repeats a query after 5 seconds,
-	// so a lookup survives one lost answer.
+	// so a lookup can still succeed after one lost answer.
 	lookupTimeout = 8 * time.Second
 )
 
-// dnsSource looks up a name each second. The name of a headless Service has the addresses of
-// the pods that are ready.
+// dnsSource is the Source that looks up a DNS name each second. For the name of a headless
+// Service, Kubernetes answers with the addresses of the pods that are ready.
 type dnsSource struct {
 	host, port string
-	server     string // the host:port of the DNS server; "" for the servers of the system
+	server     string // host:port of the DNS server; "" means the DNS servers of the system
 	resolver   *net.Resolver
 	log        *slog.Logger
-	// every and timeout are lookupEvery and lookupTimeout, except in tests.
+	// every is lookupEvery, and timeout is lookupTimeout. Tests set shorter times.
 	every, timeout time.Duration
 }
 
 var _ Source = (*dnsSource)(nil)
 
-// parseDNS returns the source of host:port. server is the host:port of the DNS server, or ""
-// for the servers of the system.
+// parseDNS returns the source of target, which is host:port. server is the host:port of the
+// DNS server, or "" for the DNS servers of the system.
 func parseDNS(server, target string, cfg Config) (Source, error) {
 	if strings.Contains(target, ",") {
 		return nil, fmt.Errorf("dns takes one name, not %q: for a list, write static:///%s", target, target)
@@ -55,7 +55,8 @@ func parseDNS(server, target string, cfg Config) (Source, error) {
 	return &dnsSource{host: host, port: port, server: server, resolver: resolver, log: cfg.Log.With("name", host), every: lookupEvery, timeout: lookupTimeout}, nil
 }
 
-// Watch reports the list after the first lookup that succeeds, and at each change.
+// Watch implements [Source]. It reports the list after the first lookup that succeeds, and
+// after each lookup with another result.
 func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error {
 	var last []Endpoint
 	state := state{log: s.log}
@@ -80,14 +81,14 @@ func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint), failed f
 	}
 }
 
-// lookup returns the endpoints of the name. It returns an error for a name without
-// addresses, because DNS servers also give this answer while they start.
+// lookup returns the endpoints of the name. If the name has no addresses, it returns an
+// error, so that the last list stays in use: DNS servers also answer so while they start.
 func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	addrs, err := s.resolver.LookupNetIP(ctx, "ip", s.host)
 	if fault, is := errors.AsType[*net.DNSError](err); is && s.server != "" {
-		with := *fault // the resolver names a server of the system, which it did not ask
+		with := *fault // the error of the resolver has a server of the system, which was not asked
 		with.Server = s.server
 		return nil, &with
 	}
@@ -102,14 +103,15 @@ func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
 	return slices.Compact(list), nil
 }
 
-// state logs changes between failure and success.
+// state logs when a source begins to fail, and when it works again.
 type state struct {
 	log    *slog.Logger
-	failed bool
+	failed bool // the last request has failed
 }
 
-// report logs err if the last report was a success, and logs the recovery if err is nil and
-// the last report was a failure.
+// report must be called after each request of a source, with its error. It logs the first
+// failure, and the first success after a failure. known is the number of endpoints that the
+// source has found before.
 func (s *state) report(err error, known int) {
 	switch failed := err != nil; {
 	case failed && !s.failed && known == 0:

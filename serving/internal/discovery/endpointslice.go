@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// sliceView has the current EndpointSlices of a Service, by their names.
+// sliceView has the current EndpointSlices of a Service. It reports the endpoints in them.
 type sliceView struct {
-	port   string
-	update func([]Endpoint)
-	slices map[string]endpointSlice
-	last   []Endpoint
-	known  bool
+	port   string                   // name or number of the port of the endpoints
+	update func([]Endpoint)         // called by report; see Source
+	slices map[string]endpointSlice // by the name of the EndpointSlice
+	last   []Endpoint               // the list of the last report
+	known  bool                     // there was a report
 }
 
-// replace replaces the slices, and calls report.
+// replace replaces all slices, and calls report.
 func (v *sliceView) replace(items []endpointSlice) {
 	clear(v.slices)
 	for _, item := range items {
@@ -26,7 +26,7 @@ func (v *sliceView) replace(items []endpointSlice) {
 	v.report()
 }
 
-// report reports the endpoints, unless the list is the same as in the last report.
+// report calls update with the endpoints, unless the list is the same as in the last call.
 func (v *sliceView) report() {
 	list := v.endpoints()
 	if v.known && slices.Equal(list, v.last) {
@@ -36,9 +36,9 @@ func (v *sliceView) report() {
 	v.update(slices.Clone(list))
 }
 
-// endpoints returns the endpoints of the slices. While Kubernetes moves an endpoint, it is
-// in two slices, and the endpoint that is ready counts. A pod with addresses of both
-// families is one process, and its IPv4 address counts.
+// endpoints returns the endpoints of all slices, without duplicates. While Kubernetes moves
+// an endpoint to another slice, it is in two slices, and the result has the endpoint that is
+// ready. If a pod has an IPv4 and an IPv6 address, the result has its IPv4 address.
 func (v *sliceView) endpoints() []Endpoint {
 	var all []Endpoint
 	for _, slice := range v.slices {
@@ -63,7 +63,7 @@ func (v *sliceView) endpoints() []Endpoint {
 // isIPv6 reports whether the host of host:port is an IPv6 address.
 func isIPv6(addr string) bool { return strings.HasPrefix(addr, "[") }
 
-// boolOrder orders false before true.
+// boolOrder compares a and b, for sorting false before true.
 func boolOrder(a, b bool) int {
 	switch {
 	case a == b:
@@ -79,8 +79,8 @@ type metadata struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// endpointSlice has the fields of a discovery.k8s.io/v1 EndpointSlice that this package
-// reads. Fields that may be absent are pointers.
+// endpointSlice has the fields that this package reads of an EndpointSlice of the API
+// discovery.k8s.io/v1. Fields that may be absent are pointers.
 type endpointSlice struct {
 	Metadata    metadata `json:"metadata"`
 	AddressType string   `json:"addressType"`
@@ -102,8 +102,8 @@ type endpointSlice struct {
 	} `json:"endpoints"`
 }
 
-// endpoints returns the endpoints of a slice. Port is the name of a port of the slice, or a
-// number.
+// endpoints returns the endpoints of a slice with a port. port is the name of a port of the
+// slice, or a number. If the slice has no port of that name, there are no endpoints.
 func (s endpointSlice) endpoints(port string) (list []Endpoint) {
 	if s.AddressType == "FQDN" {
 		return nil
@@ -117,8 +117,9 @@ func (s endpointSlice) endpoints(port string) (list []Endpoint) {
 		if len(e.Addresses) == 0 {
 			continue
 		}
-		// The addresses of an endpoint are interchangeable. An absent condition stands for
-		// its usual value.
+		// The first address stands for all, because they belong to the same pod. If the
+		// condition ready is absent, the endpoint is ready. If serving is absent, it is
+		// equal to ready.
 		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
 		endpoint := Endpoint{Addr: net.JoinHostPort(e.Addresses[0], port), Ready: ready, Serving: ready}
 		if e.Conditions.Serving != nil {
@@ -132,7 +133,7 @@ func (s endpointSlice) endpoints(port string) (list []Endpoint) {
 	return list
 }
 
-// number returns the number of the TCP port with this name, "" if there is none.
+// number returns the number of the TCP port with a name, or "" if the slice has no such port.
 func (s endpointSlice) number(name string) string {
 	for _, p := range s.Ports {
 		if p.Name == name && p.Port != nil && (p.Protocol == nil || *p.Protocol == "TCP") {

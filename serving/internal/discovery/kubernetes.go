@@ -26,45 +26,47 @@ const (
 	defaultAPI            = "kubernetes.default.svc:443"
 	defaultServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-	// listTimeout bounds the time for a list. listLimit bounds the size of a list, in
-	// bytes. An EndpointSlice has at most 1,000 endpoints of some hundred bytes each.
+	// listTimeout bounds the time of a request for a list. listLimit is the largest size of
+	// its answer, in bytes. An EndpointSlice has at most 1,000 endpoints of some hundred
+	// bytes each.
 	listTimeout = 30 * time.Second
 	listLimit   = 64 << 20
-	// watchTime is the time after which the API ends a watch. The client ends a watch
-	// itself after watchRoom more, because the API might not end it.
+	// watchTime is the time after which the API is asked to end a watch. If the API does not
+	// end it, the client does so watchRoom later.
 	watchTime = 5 * time.Minute
 	watchRoom = 30 * time.Second
-	// pingAfter and pingTimeout find a connection whose other end is gone.
+	// The client pings a connection after a silence of pingAfter. If there is no answer
+	// within pingTimeout, it closes the connection, because the other end is lost.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
-	// firstPause and longestPause bound the pause after a failure, which doubles.
+	// The pause after a failure begins with firstPause, and doubles up to longestPause.
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
-	// watchEvery is the shortest time between two watches, because the API might end each
-	// watch at once.
+	// watchEvery is the shortest time between the starts of two watches. It bounds the
+	// requests if the API ends each watch at once.
 	watchEvery = time.Second
 )
 
-// errGone means that the API no longer knows the resource version of a watch, so that a new
-// list is needed. It is no failure.
+// errGone means that the resource version of a watch is too old for the API, so that a new
+// list is needed. This happens in ordinary operation, and is not logged.
 var errGone = errors.New("the resource version is too old")
 
-// dnsLabel is the form of names of namespaces, Services and ports.
+// dnsLabel matches the names of namespaces, Services and ports.
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// kubernetesSource follows the EndpointSlices of a Service.
+// kubernetesSource is the Source that watches the EndpointSlices of a Service.
 type kubernetesSource struct {
-	api, account string
-	namespace    string // "": the namespace of the pod
+	api, account string // see Config.KubernetesAPI and Config.ServiceAccount
+	namespace    string // "" means the namespace of the pod
 	service      string
 	port         string // name or number of the port
 	log          *slog.Logger
-	pause        time.Duration // the first pause
+	pause        time.Duration // pause after the first failure: firstPause, or less in tests
 }
 
 var _ Source = (*kubernetesSource)(nil)
 
-// parseKubernetes returns the source of [namespace/]service:port.
+// parseKubernetes returns the source of target, which is [namespace/]service:port.
 func parseKubernetes(target string, cfg Config) (Source, error) {
 	namespace, rest, ok := strings.Cut(target, "/")
 	if !ok {
@@ -90,7 +92,8 @@ func parseKubernetes(target string, cfg Config) (Source, error) {
 	return s, nil
 }
 
-// Watch lists the slices and then watches them, again and again.
+// Watch implements [Source]. It requests the list of slices and then watches for changes.
+// After a failure it starts again with the list.
 func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error {
 	view := &sliceView{port: s.port, update: update, slices: map[string]endpointSlice{}}
 	state := state{log: s.log}
@@ -108,8 +111,8 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), f
 			failed(err)
 			state.report(err, len(view.last))
 		}
-		// Half of the pause is random, so that the pods of an app do not all ask at the same
-		// time.
+		// Half of the pause is random, so that the pods of an app do not all send their
+		// requests at the same time.
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		case <-ctx.Done():
@@ -119,10 +122,11 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), f
 	}
 }
 
-// follow lists the slices and watches them until a request fails. It calls works for each
-// watch that the API accepts, and returns the error of the failed request.
+// follow requests the list of slices, and watches for changes until a request fails or ctx
+// ends. It calls works for each watch that the API accepts. It returns the error of the
+// request that failed.
 func (s *kubernetesSource) follow(ctx context.Context, view *sliceView, works func()) error {
-	// A new client for each list uses the present certificates.
+	// Each list has a new client, because the file with the authorities may have changed.
 	client, err := s.client()
 	if err != nil {
 		return err
@@ -145,7 +149,8 @@ func (s *kubernetesSource) follow(ctx context.Context, view *sliceView, works fu
 	}
 }
 
-// list replaces the slices of the view, and returns the resource version of the list.
+// list requests the list of slices, and replaces the slices of the view by it. It returns the
+// resource version of the list.
 func (s *kubernetesSource) list(ctx context.Context, client *http.Client, view *sliceView) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -165,8 +170,9 @@ func (s *kubernetesSource) list(ctx context.Context, client *http.Client, view *
 	return list.Metadata.ResourceVersion, nil
 }
 
-// watch applies changes after version to the view until the API ends the watch. It returns
-// the resource version of the last change.
+// watch requests the changes after the resource version, and applies them to the view until
+// the API ends the watch. It calls works when the API has accepted the watch. It returns the
+// resource version of the last change.
 func (s *kubernetesSource) watch(ctx context.Context, client *http.Client, view *sliceView, version string, works func()) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+watchRoom)
 	defer cancel()
@@ -208,9 +214,9 @@ func (s *kubernetesSource) watch(ctx context.Context, client *http.Client, view 
 	}
 }
 
-// get requests the slices of the Service, and returns the body of an answer with status
-// 200. It reads the token each time, because the kubelet replaces the token before it
-// expires.
+// get requests the slices of the Service with a query, and returns the body of an answer with
+// status 200. It reads the token for each request, because the kubelet replaces the token
+// before it expires.
 func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query url.Values) (io.ReadCloser, error) {
 	token, err := s.file("token")
 	if err != nil {
@@ -254,14 +260,14 @@ func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query u
 	return nil, statusError(text, resp.StatusCode)
 }
 
-// statusError returns the error in a Status of the API. If the Status has no code, the
-// argument code is used.
+// statusError returns the error for a Status of the API, which object has as JSON. If the
+// Status has no code, it uses the argument code.
 func statusError(object []byte, code int) error {
 	status := struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 	}{Code: code, Message: string(object)}
-	// A text that is not JSON, for example from a proxy, becomes the message.
+	// If object is not JSON, for example because a proxy made it, it becomes the message.
 	_ = json.Unmarshal(object, &status)
 	if status.Code == http.StatusGone {
 		return errGone
@@ -269,7 +275,7 @@ func statusError(object []byte, code int) error {
 	return fmt.Errorf("status %d of the Kubernetes API: %s", status.Code, status.Message)
 }
 
-// client returns a client that trusts the certificates of the service account.
+// client returns an HTTP client that trusts the authorities of the service account.
 func (s *kubernetesSource) client() (*http.Client, error) {
 	pem, err := s.file("ca.crt")
 	if err != nil {
@@ -288,7 +294,7 @@ func (s *kubernetesSource) client() (*http.Client, error) {
 	}}, nil
 }
 
-// file returns the text of a file of the service account.
+// file returns the text of a file of the service account, without spaces around it.
 func (s *kubernetesSource) file(name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(s.account, name))
 	return strings.TrimSpace(string(text)), err

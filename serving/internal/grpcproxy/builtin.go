@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/accesslog"
 )
 
-// builtinServices are the services of the proxy itself. Their calls have no span and
-// no line in the access log.
+// builtinServices are the services that the proxy implements itself, by name. Their calls
+// have no span and no line in the access log.
 var builtinServices = map[string]bool{
 	rayserve.RayServeAPIService_ServiceDesc.ServiceName:        true,
 	healthv1.Health_ServiceDesc.ServiceName:                    true,
@@ -32,17 +32,17 @@ var builtinServices = map[string]bool{
 type builtin struct {
 	proxy  *proxy
 	health *health.Server
-	names  []string // names of all apps, sorted
-	over   context.Context
-	v1     map[string]reflectionv1.ServerReflectionServer      // by app
-	alpha  map[string]reflectionv1alpha.ServerReflectionServer // by app
+	names  []string                                            // names of all apps, sorted
+	over   context.Context                                     // ends when the server stops
+	v1     map[string]reflectionv1.ServerReflectionServer      // by the name of the app
+	alpha  map[string]reflectionv1alpha.ServerReflectionServer // by the name of the app
 
 	mu   sync.Mutex
-	sent map[string]healthv1.HealthCheckResponse_ServingStatus // the last status that health got, by service
+	sent map[string]healthv1.HealthCheckResponse_ServingStatus // the status that health has now, by service
 }
 
-// newBuiltin returns the services of the proxy itself. Their long streams end with the
-// context over.
+// newBuiltin returns the services that the proxy implements itself. The watches of the
+// health service end when the context over ends.
 func newBuiltin(over context.Context, p *proxy) *builtin {
 	b := &builtin{
 		proxy:  p,
@@ -69,7 +69,7 @@ func newBuiltin(over context.Context, p *proxy) *builtin {
 // that offers it, all deployments take calls. The proxy and its own services are healthy
 // if all deployments of all apps take calls.
 func (b *builtin) refresh() {
-	b.mu.Lock() // so that statuses are set in the order in which they were determined
+	b.mu.Lock() // held to the end, so that a concurrent call cannot set an older status later
 	defer b.mu.Unlock()
 	all := healthv1.HealthCheckResponse_SERVING
 	services := make(map[string]healthv1.HealthCheckResponse_ServingStatus)
@@ -104,7 +104,7 @@ func (b *builtin) registerOn(s *grpc.Server) {
 	reflectionv1alpha.RegisterServerReflectionServer(s, reflectionAlpha{b})
 }
 
-// rayAPI is Ray Serve's own service.
+// rayAPI implements Ray Serve's own gRPC service.
 type rayAPI struct {
 	rayserve.UnimplementedRayServeAPIServiceServer
 
@@ -127,8 +127,8 @@ func (a rayAPI) ListApplications(context.Context, *rayserve.ListApplicationsRequ
 	return &rayserve.ListApplicationsResponse{ApplicationNames: a.b.names}, nil
 }
 
-// endingHealth is grpc's health service, except that its watches end when the server
-// stops. Otherwise a watching client would delay the stop.
+// endingHealth is grpc's health service, except that its watches end when the context over
+// ends. Otherwise a client with a watch would delay the server's stop.
 type endingHealth struct {
 	*health.Server
 
@@ -174,8 +174,8 @@ func (s servicesOf) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return infos
 }
 
-// reflected returns the app of a reflection call: the app that the call names, or the
-// only app with gRPC services.
+// reflected returns the app that a reflection call is about: the app that its metadata
+// names, or the only app with gRPC services.
 func (b *builtin) reflected(ctx context.Context) (app string, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	name := last(md, metaApplication)

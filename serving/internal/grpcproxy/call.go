@@ -15,25 +15,25 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// call is one call. The proxy's goroutine uses it, and the handler's goroutine, which runs
-// the user's code.
+// call is one gRPC call. The proxy's goroutine and the handler's goroutine use it. The
+// handler's goroutine runs the user's code.
 type call struct {
 	// Set before the handler's goroutine starts.
 	proxy    *proxy
 	full     string // the full method, as the client sent it
 	md       metadata.MD
-	app      *app    // nil: none matched
-	method   *method // nil: the method is not known
+	app      *app    // nil if the metadata names no app
+	method   *method // nil if the app has no such method
 	request  identity.Request
 	assigned *router.Assignment // nil until a replica has the call
 
 	stream callStream // used by both goroutines
 
-	// Used by the proxy, for the access log.
+	// Only the proxy's goroutine uses the fields below, for the access log.
 	ctx  context.Context   // context with the proxy span; nil without an app
 	span trace.SpanContext // context of the proxy span; zero if the span does not record
 	code codes.Code        // code of the answer to the client
-	err  error             // the reason for the end of the call, if it is not the handler's answer
+	err  error             // error that ended the call, of the handler or the runtime; nil for an ordinary answer
 }
 
 var _ router.Call = (*call)(nil)
@@ -50,18 +50,18 @@ func (c *call) Start() spans.ReplicaStart {
 // Invoke implements [router.Call].
 func (c *call) Invoke(ctx context.Context) (err error) {
 	c.stream.user = ctx
-	defer func() { _, _ = status.FromError(err) }() // a panic of the error's method GRPCStatus then counts as a panic of the handler
+	defer func() { _, _ = status.FromError(err) }() // calls err.GRPCStatus here, so that its panic counts as a panic of the handler
 	if len(c.method.stats) == 0 {
 		return c.method.run(&c.stream)
 	}
 	reporting := newStatsStream(c)
-	err = errNotReturned // stays after a panic or runtime.Goexit
+	err = errNotReturned // stays set if run panics or calls runtime.Goexit
 	defer func() { reporting.end(err) }()
 	return c.method.run(reporting)
 }
 
-// errNotReturned is the error for stats handlers and the client if a method ended
-// without a return.
+// errNotReturned is the error that stats handlers get if a method panicked or ended its
+// goroutine.
 var errNotReturned = status.Error(codes.Internal, textInternal)
 
 // End implements [router.Call]. A panic of the handler has priority over the end of the
@@ -74,7 +74,7 @@ func (c *call) End(_ context.Context, err error) (spans.ReplicaResult, error) {
 	return spans.ReplicaResult{Err: failure(err)}, err
 }
 
-// run runs the user's code for a call.
+// run runs the user's method, inside the user's interceptors.
 func (m *method) run(stream grpc.ServerStream) error {
 	if m.unary == nil {
 		if m.aroundStream == nil {

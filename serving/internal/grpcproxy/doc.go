@@ -3,14 +3,15 @@
 //
 // The life of a call:
 //
-//  1. The grpc.Server in front of the proxy knows none of the apps' services, so every
-//     call comes as a stream of an unknown service. The proxy finds app and method.
+//  1. The services of the apps are not registered at the grpc.Server in front of the
+//     proxy, so each call comes as a stream of an unknown service. The proxy finds the app
+//     and the method by the call's metadata and name.
 //  2. The proxy span starts. The router assigns a replica, and the method runs there on a
-//     goroutine of its own. The method decodes the messages itself, so that the bytes are
-//     neither copied nor sent a second time.
-//  3. The proxy waits for the method, or for the end of the call: a deadline, a client
-//     that left or stalled, a stop of the server or the replica. In the second case it
-//     takes the stream from the method, whose operations on the stream then fail.
+//     goroutine of its own. It reads messages from the client's stream itself, so that no
+//     message is copied or sent a second time.
+//  3. The proxy waits until the method returns. If a deadline passes, the client leaves or
+//     stalls, or the server or the replica stops before that, the proxy takes the stream
+//     from the method. Operations of the method on the stream then fail.
 //  4. The error becomes a status. The span ends, and the call is counted and logged.
 //
 // The package also serves the health service, reflection and Ray Serve's own service. It

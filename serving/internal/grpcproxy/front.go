@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress, as with gRPC's C core
+	_ "google.golang.org/grpc/encoding/gzip" // lets clients compress messages, as gRPC's C core does
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
@@ -19,12 +19,12 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Config describes a proxy and its server.
+// Config describes a proxy and the gRPC servers in front of it.
 type Config struct {
 	Shared    *router.Shared
 	Component *identity.Component
 	Apps      []App
-	NotReady  func() string // reason for which a deployment takes no calls; empty if all take calls
+	NotReady  func() string // returns the reason for which a deployment takes no calls, or "" if all deployments take calls
 	Failed    func(error)   // called if the listener fails
 	Settings  Settings
 }
@@ -41,29 +41,29 @@ type Settings struct {
 	KeepaliveMinTime  time.Duration
 }
 
-// Front is the gRPC side of a server: a listener and the servers behind it. There are
-// two, because a [grpc.Server] in a graceful stop accepts no more connections. When the
-// drain begins, the first server stops gracefully and finishes its calls. The second
-// server answers new connections, so that a health check gets the state of the drain,
-// and not a refused connection.
+// Front is the gRPC side of a server: a listener and two gRPC servers. There are two,
+// because a [grpc.Server] in a graceful stop accepts no more connections. When the drain
+// begins, the server serving stops gracefully and finishes its calls. The server draining
+// takes new connections, so that a health check gets the answer NOT_SERVING instead of a
+// refused connection.
 type Front struct {
 	proxy   *proxy
 	builtin *builtin
 	cfg     Config
-	finish  context.CancelFunc // ends the streams of builtin
+	finish  context.CancelFunc // ends the health watches of builtin
 
-	// Nil until Start.
-	listener net.Listener // listener of serving
-	later    net.Listener // the same socket, for the server draining
-	serving  *grpc.Server
-	draining *grpc.Server
+	// The four fields below are nil until Start.
+	listener net.Listener // listener of the server serving
+	later    net.Listener // a second listener on the same socket, for the server draining
+	serving  *grpc.Server // takes calls until the drain begins
+	draining *grpc.Server // takes the connections that come during the drain
 
-	accepting sync.WaitGroup // counts goroutines in which serving accepts connections
-	ends      sync.WaitGroup // the goroutines of Drain
-	drained   chan struct{}  // closed when the first server has no connection; Drain makes the channel
+	accepting sync.WaitGroup // waits for the goroutine in which serving accepts connections
+	ends      sync.WaitGroup // waits for the goroutines of Drain
+	drained   chan struct{}  // closed when serving has no connection; nil before Drain
 }
 
-// New returns nil if no app has gRPC services.
+// New returns a Front that does not listen yet. It returns nil if no app has gRPC services.
 func New(c Config) *Front {
 	if !slices.ContainsFunc(c.Apps, func(a App) bool { return a.Services.Any() }) {
 		return nil
@@ -80,8 +80,8 @@ func (f *Front) Refresh() { f.builtin.refresh() }
 // default.
 const keepaliveTimeout = 20 * time.Second
 
-// streamWorkers is the number of goroutines that grpc keeps for calls, because the stack
-// of a new goroutine must grow first. Each further call starts a goroutine.
+// streamWorkers is the number of goroutines that grpc keeps for calls. They save the growth
+// of a new goroutine's stack. If all are busy, a call starts a goroutine.
 const streamWorkers = 64
 
 func (f *Front) newServer(workers uint32) *grpc.Server {
@@ -106,7 +106,7 @@ func (f *Front) newServer(workers uint32) *grpc.Server {
 func (f *Front) Start(l net.Listener) error {
 	var err error
 	if f.later, err = sameSocket(l); err != nil {
-		_ = l.Close() // an error has no effect, because no request has arrived
+		_ = l.Close() // an error of Close harms no client, because no request has arrived
 		return fmt.Errorf("start gRPC server: %w", err)
 	}
 	f.listener = l
@@ -123,14 +123,14 @@ func (f *Front) Addr() net.Addr {
 	return f.listener.Addr()
 }
 
-// sameSocket returns another listener on l's socket. Connections are accepted until
-// both are closed.
+// sameSocket returns another listener on the socket of l. The socket accepts connections
+// until both listeners are closed.
 func sameSocket(l net.Listener) (net.Listener, error) {
 	file, err := l.(*net.TCPListener).File()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // the listener has a descriptor of its own
+	defer func() { _ = file.Close() }() // net.FileListener makes a descriptor of its own
 	return net.FileListener(file)
 }
 
@@ -141,17 +141,17 @@ func (f *Front) serve(s *grpc.Server, l net.Listener) {
 	}
 }
 
-// Leave sets the health to NOT_SERVING permanently.
+// Leave makes all health checks answer NOT_SERVING from now on. Calls are still accepted.
 func (f *Front) Leave() { f.builtin.health.Shutdown() }
 
-// Drain asks the clients to connect elsewhere. The second server accepts later
-// connections.
+// Drain asks the clients of open connections to connect elsewhere. The server draining
+// accepts later connections.
 func (f *Front) Drain() {
 	if f.listener == nil {
 		return
 	}
-	_ = f.listener.Close() // the listener accepts nothing more, even after an error
-	f.accepting.Wait()     // else the server would drop a connection that it has just accepted
+	_ = f.listener.Close() // even if Close fails, the listener accepts no more connections
+	f.accepting.Wait()     // a connection that was just accepted would otherwise be dropped by GracefulStop
 	f.drained = make(chan struct{})
 	f.ends.Go(func() { f.serve(f.draining, f.later) })
 	f.ends.Go(func() {
@@ -160,7 +160,7 @@ func (f *Front) Drain() {
 	})
 }
 
-// finishGrace bounds the time to send the answers of ended calls.
+// finishGrace bounds the time in which grpc sends the answers of calls that have ended.
 const finishGrace = time.Second
 
 // Stop closes the listener and the connections. It waits for the answers of ended calls
@@ -178,8 +178,8 @@ func (f *Front) Stop(ctx context.Context) {
 	f.ends.Wait()
 }
 
-// isDrained waits until the first server has no connection, at most until ctx ends or
-// for grace. It reports whether the server has none.
+// isDrained waits until the server serving has no connection, at most until ctx ends or the
+// time grace has passed. It returns true if the server has no connection.
 func (f *Front) isDrained(ctx context.Context, grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

@@ -26,19 +26,19 @@ import (
 type proxy struct {
 	shared    *router.Shared
 	apps      map[string]*app
-	only      *app // the only app; nil if there are several
-	timeout   time.Duration
-	stall     time.Duration // time for which a client may delay its call; no limit if not positive
-	notReady  func() string // reason for which a deployment takes no calls; empty if all take calls
+	only      *app          // the only app; nil if there are several
+	timeout   time.Duration // longest time of a call; no limit if not positive
+	stall     time.Duration // longest time for which a client may delay a message; no limit if not positive
+	notReady  func() string // see Config.NotReady
 	counts    *metrics.Proxy
-	unrouted  *metrics.Ingress // counts of calls that belong to no app
+	unrouted  *metrics.Ingress // counts the calls that belong to no app
 	component *identity.Component
 }
 
-// App is an app for gRPC calls.
+// App is an app that may have gRPC services.
 type App struct {
 	Ingress  *router.Deployment
-	Services *Services            // services of the ingress; there may be none
+	Services *Services            // gRPC services of the ingress; may be empty
 	All      []*router.Deployment // all deployments of the app, including the ingress
 }
 
@@ -83,8 +83,8 @@ const (
 	metaModelID     = "multiplexed_model_id"
 )
 
-// Texts for clients. If Ray Serve has the same case, the text is Ray's, unless it is
-// marked.
+// Texts for clients. A text is equal to Ray Serve's, unless it is marked or Ray Serve has no
+// such case.
 const (
 	textNoApplication      = "Application metadata not set. " + textListApplications
 	textApplicationUnknown = "Application '%s' not found. " + textListApplications
@@ -100,7 +100,8 @@ const (
 	textInternal           = "Internal server error."
 )
 
-// last returns the last value of a key, as Ray does, or "".
+// last returns the last value of a key, which counts in Ray too. It returns "" if the key has
+// no value.
 func last(md metadata.MD, key string) string {
 	if values := md[key]; len(values) > 0 {
 		return values[len(values)-1]
@@ -108,7 +109,7 @@ func last(md metadata.MD, key string) string {
 	return ""
 }
 
-// handle is the [grpc.StreamHandler] of every call for an app.
+// handle is the [grpc.StreamHandler] of each call, except calls of the builtinServices.
 func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	c := &call{proxy: p, stream: callStream{stream: stream, stall: p.stall, arrived: time.Now()}}
 	c.full, _ = grpc.MethodFromServerStream(stream)
@@ -127,15 +128,15 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	return st.Err()
 }
 
-// answer answers a call, and sets the fields of c. The span ends before the client gets
-// the status.
+// answer answers a call, and sets the fields of c for the access log. The proxy span ends
+// before the client gets the status.
 func (p *proxy) answer(c *call) *status.Status {
 	if !p.shared.Counter.Admit() {
 		return status.New(codes.Unavailable, textDraining)
 	}
 	defer p.shared.Counter.RequestDone()
 	name := last(c.md, metaApplication)
-	c.app = cmp.Or(p.only, p.apps[name]) // an only app gets all calls, also with another name, as in Ray
+	c.app = cmp.Or(p.only, p.apps[name]) // a single app gets all calls, even if the name is wrong, as in Ray
 	if c.app == nil {
 		if name == "" {
 			return status.New(codes.NotFound, textNoApplication)
@@ -179,12 +180,12 @@ func peerOf(ctx context.Context) net.Addr {
 	return nil
 }
 
-// dispatch assigns c to a replica and waits for the handler, at most until ctx ends. It
-// returns the error that ended the call, or nil.
+// dispatch assigns c to a replica and waits for the handler, at most until ctx or the
+// replica ends. It returns the error that ended the call, or nil.
 //
 // The handler has its own goroutine, so that a client does not wait for a handler that
-// runs longer than the call may take. The slot stays taken until the handler has
-// returned.
+// runs longer than the call may take. Such a handler counts as one of the replica's calls
+// until it has returned.
 func (p *proxy) dispatch(ctx context.Context, c *call) error {
 	assigned, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
 		Protocol:   spans.GRPC,
@@ -208,13 +209,13 @@ func (p *proxy) dispatch(ctx context.Context, c *call) error {
 	}
 	why := context.Cause(ctx)
 	if !c.stream.takeCall(why) {
-		<-assigned.Done() // the handler has returned
+		<-assigned.Done() // comes soon, because the handler has returned
 		return assigned.Err()
 	}
 	return why
 }
 
-// unready returns the reason why the proxy takes no calls, or "".
+// unready returns the reason for which a health check must fail, or "".
 func (p *proxy) unready() string {
 	if p.shared.Counter.Leaving() {
 		return textDraining

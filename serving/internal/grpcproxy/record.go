@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
 
-// record counts a call that has ended, and writes its line of the access log.
+// record counts a call that has ended, and writes its line in the access log.
 func (p *proxy) record(c *call) {
 	took := time.Since(c.stream.arrived)
 	p.counts.Done()
@@ -49,9 +49,9 @@ func (p *proxy) record(c *call) {
 	p.shared.Log.Write(ctx, level, "request", e)
 }
 
-// level returns the level of the access log line. It is error if the handler failed. It
-// is info if the client or the runtime ended the call, or the call was refused. It is also
-// info if the handler returned a status for a fault of the client.
+// level returns the level of the access log line. It is error if the handler failed. It is
+// info for an ordinary answer, for a call that was refused, for a call that the client or
+// the runtime ended, and for a status that means a fault of the client.
 func (c *call) level() slog.Level {
 	switch {
 	case failure(c.err) == nil, cause.IsCancellation(c.err):

@@ -12,10 +12,11 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// Services are the gRPC services of a deployment. They do not change once a proxy is
-// built for the deployment. The zero Services has none.
+// Services are the gRPC services of a deployment. They do not change after a proxy was
+// built for the deployment. The zero value has no services.
 type Services struct {
-	// Unary, Stream and Stats run around the methods; the first is the outermost.
+	// Unary and Stream are the interceptors of the methods, the outermost first. Stats are
+	// the stats handlers, which are called in this order.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
 	Stats  []stats.Handler
@@ -28,14 +29,14 @@ type Services struct {
 // method is one method of a service.
 type method struct {
 	full string // "/service/method"
-	name string // last part of the full name
-	impl any
+	name string // the part of full after the last slash
+	impl any    // the implementation of the service
 
 	unary  grpc.MethodHandler // nil for a method that streams
 	stream grpc.StreamHandler // nil for a unary method
 	info   grpc.StreamServerInfo
 
-	// The deployment's interceptors, chained; nil for none.
+	// The deployment's interceptors, joined to one function; nil if there are none.
 	aroundUnary  grpc.UnaryServerInterceptor
 	aroundStream grpc.StreamServerInterceptor
 	stats        []stats.Handler
@@ -44,7 +45,7 @@ type method struct {
 // Any reports whether there is a service.
 func (s *Services) Any() bool { return len(s.infos) > 0 }
 
-// Add adds a service, or records its faults.
+// Add adds a service. If the service has a fault, Add records it for Faults instead.
 func (s *Services) Add(desc *grpc.ServiceDesc, impl any) {
 	if desc == nil {
 		s.faults = append(s.faults, errors.New("gRPC service: no description"))
@@ -131,8 +132,9 @@ func checkMethods(desc *grpc.ServiceDesc) error {
 	return nil
 }
 
-// Faults returns all faults. A service outside of the ingress is a fault, because
-// external calls only reach the ingress.
+// Faults returns the faults of the services, the interceptors and the stats handlers.
+// ingress reports whether the deployment is the ingress of its app. In another deployment a
+// service is a fault, because clients can call only the ingress.
 func (s *Services) Faults(ingress bool) []error {
 	faults := slices.Clone(s.faults)
 	if !ingress && s.Any() {
@@ -150,8 +152,8 @@ func (s *Services) Faults(ingress bool) []error {
 	return faults
 }
 
-// chain sets the interceptors and stats handlers of each method. It is called once, when a
-// proxy is built.
+// chain copies the interceptors and the stats handlers to each method. It is called once,
+// when a proxy is built.
 func (s *Services) chain() {
 	unary, stream := chainUnary(s.Unary), chainStream(s.Stream)
 	for _, m := range s.methods {
@@ -159,7 +161,8 @@ func (s *Services) chain() {
 	}
 }
 
-// chainUnary joins several interceptors to one, nil for none.
+// chainUnary joins interceptors to one, of which all[0] is the outermost. It returns nil if
+// there are none.
 func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	if len(all) == 0 {
 		return nil
@@ -175,7 +178,8 @@ func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	}
 }
 
-// chainStream joins several interceptors to one, nil for none.
+// chainStream joins interceptors to one, of which all[0] is the outermost. It returns nil if
+// there are none.
 func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
 	if len(all) == 0 {
 		return nil

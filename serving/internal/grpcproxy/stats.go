@@ -11,20 +11,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// statsStream is the stream that a handler sees if there are stats handlers. It reports
-// to these handlers the events that grpc's own server would report.
+// statsStream is the stream that a method sees if its deployment has stats handlers. It
+// reports to the stats handlers the events that grpc's own server would report.
 type statsStream struct {
 	grpc.ServerStream
 
 	method *method
 	user   context.Context // has the values that the stats handlers have added
 	began  time.Time
-	headed bool // the stats handlers have got the headers; used by the sender only
+	headed bool // the stats handlers have got the event OutHeader; used only by the goroutine that sends
 }
 
 var _ grpc.ServerStream = (*statsStream)(nil)
 
-// newStatsStream reports the beginning of a call to the handlers.
+// newStatsStream returns the stream of a call, and reports the beginning of the call to the
+// stats handlers.
 func newStatsStream(c *call) *statsStream {
 	s := &statsStream{ServerStream: &c.stream, method: c.method, user: c.stream.user, began: time.Now()}
 	header := &stats.InHeader{FullMethod: c.method.full, Header: c.md}
@@ -99,7 +100,8 @@ func (s *statsStream) RecvMsg(m any) error {
 // frameHeader is the size of gRPC's header of each message, in bytes.
 const frameHeader = 5
 
-// messageSize returns the size of a message of Protocol Buffers, or 0.
+// messageSize returns the encoded size of a message of Protocol Buffers, in bytes. It returns
+// 0 for other messages.
 func messageSize(m any) int {
 	if p, ok := m.(proto.Message); ok {
 		return proto.Size(p)

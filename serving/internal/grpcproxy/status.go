@@ -14,9 +14,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// codeName returns the code's name in the gRPC specification, which spans, logs and
-// metrics use; [codes.Code.String] has other names. For a number that is no code it
-// returns UNKNOWN, as Ray does.
+// codeName returns the code's name in the gRPC specification, such as NOT_FOUND, for spans,
+// logs and metrics. [codes.Code.String] returns other names. For a number that is not a
+// code, codeName returns UNKNOWN, as Ray does.
 //
 // Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 func codeName(c codes.Code) string {
@@ -27,15 +27,16 @@ func codeName(c codes.Code) string {
 // refuse trailers beyond 8 KiB, and percent-encoding makes the message longer.
 const maxStatusText = 4 << 10
 
-// truncated is the end of a shortened message, as in Ray.
+// truncated is appended to a shortened status message, as in Ray.
 const truncated = "... [truncated]"
 
 // statusOf translates the error that ended a call into the status for its client. Nil is
 // OK.
 //
-// A status that the handler returned, or wrapped, is passed on with its code and its
-// details. An error of package context becomes its code. Any other error of a handler is
-// INTERNAL with its text, as in Ray; a panic is INTERNAL without the text of the panic.
+// If the handler returned or wrapped a status, the client gets its code and its details. An
+// error of package context becomes the code of the same meaning. Any other error of a
+// handler becomes INTERNAL with the text of the error, as in Ray. A panic becomes INTERNAL
+// without the text of the panic.
 func (p *proxy) statusOf(requestID string, err error) *status.Status {
 	switch {
 	case err == nil:
@@ -70,7 +71,7 @@ func (p *proxy) statusOf(requestID string, err error) *status.Status {
 		if st = status.FromContextError(err); st.Code() == codes.Unknown {
 			st = status.New(codes.Internal, err.Error())
 		}
-	case st.Code() == codes.OK: // an error cannot mean success
+	case st.Code() == codes.OK: // the handler wrapped a status OK in an error, which is no success
 		st = status.New(codes.Unknown, err.Error())
 	}
 	return shortened(st)
@@ -91,10 +92,9 @@ func shortened(st *status.Status) *status.Status {
 	return status.FromProto(p)
 }
 
-// failure returns err as spans and the log record it, or nil if err is no failure. It is no
-// failure if a handler returns a bare status with a code for a fault of the client, such as
-// NOT_FOUND. If a handler wraps a status in another error, or returns another error, it has
-// failed.
+// failure returns err as spans and the log record it, or nil if err is not a failure of the
+// handler. A status for a fault of the client, such as NOT_FOUND, is not a failure if the
+// handler returns it without wrapping it. All other errors are failures.
 func failure(err error) error {
 	bare, ok := err.(interface{ GRPCStatus() *status.Status })
 	if ok {

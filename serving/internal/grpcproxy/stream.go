@@ -15,50 +15,48 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// callStream is the [grpc.ServerStream] that the handler of one call sees, over
-// grpc's stream.
+// callStream is the [grpc.ServerStream] that the handler of one call sees. It passes
+// messages to grpc's own stream.
 //
 // The proxy can take the call from a handler that still runs. From then on the handler's
-// Send and Recv fail, and operations under way end with grpc's stream, which ends when
-// the proxy returns the status. Functions with the handler's context, such as
-// grpc.SetTrailer, use grpc's stream itself. After the proxy has taken the call, grpc's
-// stream refuses them.
+// sends and receives fail. Operations that are under way end when the proxy returns the
+// status, because that ends grpc's stream. Functions such as grpc.SetTrailer take grpc's
+// stream from the handler's context. They fail when grpc's stream has ended.
 type callStream struct {
 	stream  grpc.ServerStream // grpc's own stream
 	info    *grpc.StreamServerInfo
-	stall   time.Duration // time for which the client may delay one message; no limit if not positive
-	arrived time.Time
-	call    context.Context         // context of the call, see beginCall
-	endCall context.CancelCauseFunc // ends call
+	stall   time.Duration           // longest time for which the client may delay one message; no limit if not positive
+	arrived time.Time               // time at which the proxy got the call
+	call    context.Context         // context of the call, made by beginCall
+	endCall context.CancelCauseFunc // ends the context call
 
-	cancel context.CancelFunc // cancels the deadline of call; nil without a deadline
-	forget func() bool        // stops waiting for the end of grpc's stream
+	cancel context.CancelFunc // cancels the deadline of the context call; nil without a deadline
+	forget func() bool        // stops the AfterFunc that calls clientEnded at the end of grpc's stream
 
 	user     context.Context // the context that the handler sees; set before the handler runs
-	received bool            // the handler has received the message of a call without a client stream
+	received bool            // receiveOne has received the only message of the client
 
-	// passing is held for reading while grpc passes a message.
+	// passing is held for reading while grpc sends or receives a message.
 	passing sync.RWMutex
 
 	mu       sync.Mutex
 	returned bool  // the handler has returned
-	taken    error // reason for which the proxy took the call from the handler; nil if the handler still has the call
-	refused  error // a *messageError if grpc has ended the stream with its status
+	taken    error // reason for which the proxy took the call from the handler; nil before takeCall
+	refused  error // a *messageError if grpc failed to send or receive a message; nil otherwise
 }
 
 var _ grpc.ServerStream = (*callStream)(nil)
 
-// messageError ends a call because a message cannot be passed on, for example because
-// it is too large or cannot be decoded.
+// messageError is the error of a call that ended because a message could not be sent or
+// received, for example because it is too large or cannot be decoded.
 type messageError struct{ status error }
 
 func (e *messageError) Error() string { return e.status.Error() }
 func (e *messageError) Unwrap() error { return e.status }
 
-// beginCall makes the context of the call, which ends with a cause. The context of grpc's
-// stream ends without a cause. The new context ends with the stream, by endCall, at the
-// client's deadline, or after timeout if that is sooner. The caller must call
-// releaseContext when the call is over.
+// beginCall makes the context of the call. It ends with a cause, unlike the context of
+// grpc's stream: when grpc's stream ends, by endCall, at the client's deadline, or after
+// timeout if it is positive. The caller must call releaseContext when the call is over.
 func (s *callStream) beginCall(timeout time.Duration) {
 	client := s.stream.Context()
 	s.call, s.endCall = context.WithCancelCause(context.WithoutCancel(client))
@@ -77,8 +75,9 @@ func (s *callStream) releaseContext() {
 	s.endCall(nil)
 }
 
-// sooner returns the deadline of a call, and the cause for its end at the deadline. Without
-// a deadline the cause is nil.
+// sooner returns the earlier of two deadlines of a call: the deadline of the client, and the
+// end of timeout from now if timeout is positive. why is the cause for the end of the call
+// at the deadline, nil if there is no deadline.
 func sooner(client context.Context, timeout time.Duration) (deadline time.Time, why error) {
 	if at, limited := client.Deadline(); limited {
 		deadline, why = at, cause.ErrClientDeadline
@@ -92,9 +91,9 @@ func sooner(client context.Context, timeout time.Duration) (deadline time.Time, 
 	return deadline, why
 }
 
-// clientEnded ends the call because grpc's stream has ended. When a message cannot pass,
-// grpc ends the stream before the operation returns, so clientEnded waits for the
-// operations under way, which return now.
+// clientEnded ends the call because grpc's stream has ended, with the reason as the cause.
+// grpc also ends the stream if it cannot send or receive a message, before it returns the
+// error. So clientEnded waits for the operations that are under way, which set refused.
 //
 // The timer of a client starts before the timer here, so at the deadline the client's
 // reset mostly comes first. If a client resets the stream shortly before its deadline,
@@ -109,8 +108,8 @@ func (s *callStream) clientEnded() {
 	case refused != nil:
 		s.endCall(refused)
 	case limited && left <= 0:
-		// At the deadline grpc may cancel the stream before the timer of its context
-		// fires. Our timer fires too, and its cause is DeadlineExceeded.
+		// At the deadline grpc may cancel the stream before the timer of the context
+		// s.call fires. That timer fires now, and sets ErrClientDeadline as the cause.
 		<-s.call.Done()
 	case limited && left < early:
 		s.endCall(cause.ErrClientDeadline)
@@ -132,11 +131,11 @@ func (s *callStream) takeCall(why error) bool {
 }
 
 // completeCall records that the handler has returned. It returns the reason for the end of
-// the call, or nil if the handler's result counts. The end of a context has priority
-// over a message that cannot be passed on.
+// the call, or nil if the handler's result counts. If the context of the call has ended,
+// its cause has priority over a messageError.
 func (s *callStream) completeCall() error {
 	if s.stream.Context().Err() != nil {
-		s.clientEnded() // the handler may have seen the end first
+		s.clientEnded() // its AfterFunc may not have run yet, although the handler has seen the end
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +155,8 @@ func (s *callStream) refusal() error {
 	return s.refused
 }
 
-// open returns the error for operations after the call was taken from the handler, or
-// nil.
+// open returns nil if the handler may use the stream, and otherwise the error for its
+// operation.
 func (s *callStream) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +179,8 @@ func cancelCode(why error) codes.Code {
 	return codes.Canceled
 }
 
-// pass passes a message by f. If limited, the client must not delay it for longer than
-// the stall limit.
+// pass sends or receives the message m by f. If limited is true, the call ends if f takes
+// longer than the stall limit.
 func (s *callStream) pass(limited bool, f func(m any) error, m any) error {
 	if err := s.open(); err != nil {
 		return err
@@ -203,9 +202,9 @@ func (s *callStream) pass(limited bool, f func(m any) error, m any) error {
 	return err
 }
 
-// isEnd reports whether err is grpc's error for a stream that has ended, and then waits
-// for the end of the stream's context. grpc marks a stream as done a moment before: a
-// handler that returned err in that moment would seem to have answered itself.
+// isEnd reports whether err is grpc's error for a stream that has ended. If so, it waits for
+// the end of the stream's context, which comes a moment later. Without the wait, a handler
+// that returns err in that moment would seem to have answered the call itself.
 func (s *callStream) isEnd(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
@@ -232,7 +231,7 @@ func (s *callStream) SendHeader(md metadata.MD) error {
 		return err
 	}
 	err := s.stream.SendHeader(md)
-	_ = s.isEnd(err) // the handler may ignore err
+	_ = s.isEnd(err) // waits for the end of the context, as in pass
 	return err
 }
 
@@ -243,11 +242,13 @@ func (s *callStream) SetTrailer(md metadata.MD) {
 	}
 }
 
-// SendMsg implements [grpc.ServerStream].
+// SendMsg implements [grpc.ServerStream]. The stall limit bounds its wait for the client.
+// grpc waits only while unsent bytes of earlier messages fill its buffer. So the limit does
+// not bound the only message of a unary call.
 func (s *callStream) SendMsg(m any) error { return s.pass(true, s.stream.SendMsg, m) }
 
-// RecvMsg implements [grpc.ServerStream]. A stream of the client may pause without a
-// limit.
+// RecvMsg implements [grpc.ServerStream]. A client that sends a stream may pause between
+// messages without a limit.
 func (s *callStream) RecvMsg(m any) error {
 	if s.info.IsClientStream {
 		return s.pass(false, s.stream.RecvMsg, m)
@@ -255,8 +256,9 @@ func (s *callStream) RecvMsg(m any) error {
 	return s.pass(true, s.receiveOne, m)
 }
 
-// receiveOne receives the message of a unary call. To grpc every call is a stream,
-// because grpc knows none of the apps' methods.
+// receiveOne receives the message of a client that sends exactly one, and checks that no
+// second message follows. grpc does not check that, because it handles all calls of apps
+// as streams.
 func (s *callStream) receiveOne(m any) error {
 	err := s.stream.RecvMsg(m)
 	switch {

@@ -6,30 +6,28 @@ import (
 	"sync"
 )
 
-// Job is the work for a handler. Run must recover from panics.
+// Job is the work that a worker does for one request. Run must recover from panics.
 type Job interface{ Run() }
 
-// Workers are the goroutines of handlers. After its handler has returned, a worker waits
-// for the next handler. The stack of a fresh goroutine would grow several times on its
-// way into user code. Copying the stack costs more than all else that the runtime does
-// for a request.
+// Workers are goroutines that run handlers. After its handler has returned, a worker waits
+// for the next handler. A new goroutine for each handler would be slower: its stack would
+// grow several times, and each growth copies the stack.
 //
-// A handler that never returns, or that ends its goroutine with runtime.Goexit, keeps its
-// worker for good. Nothing else waits for that worker.
+// A handler that never returns, or that ends its goroutine with runtime.Goexit, never gives
+// its worker back. Other handlers do not wait for that worker, because they get new ones.
 //
 // The zero Workers is ready for use. Its methods are safe for concurrent use.
 type Workers struct {
 	mu     sync.Mutex
-	idle   []chan Job // channels of waiting workers; the last worker has worked most recently
+	idle   []chan Job // the channels of the workers that wait for a job; the last worker was busy most recently
 	closed bool
 }
 
-// mostIdle bounds the number of waiting workers, so that few workers stay after a burst
-// of requests. The stack of a waiting worker is a few KiB at most, because the garbage
-// collector shrinks it.
+// mostIdle is the largest number of workers that wait for a job. More workers end after
+// their job, so that few workers stay after a burst of requests.
 const mostIdle = 128
 
-// Start makes a worker run a job, and does not wait for the job.
+// Start makes a worker run the job j. It does not wait for the job.
 func (w *Workers) Start(j Job) {
 	w.mu.Lock()
 	if last := len(w.idle) - 1; last >= 0 {
@@ -43,20 +41,20 @@ func (w *Workers) Start(j Job) {
 	go w.live(j) // the worker ends after Close, when its job has returned
 }
 
-// live runs a worker, of which j is the first job.
+// live is the goroutine of a worker. It runs j and then the jobs from its channel.
 func (w *Workers) live(j Job) {
-	jobs := make(chan Job, 1) // the sender has removed the worker from the list, and must not wait
+	jobs := make(chan Job, 1) // buffered, so that Start does not wait for the worker
 	for ok := true; ok; j, ok = <-jobs {
 		j.Run()
-		pprof.SetGoroutineLabels(context.Background()) // the handler may have set labels
+		pprof.SetGoroutineLabels(context.Background()) // removes the labels that the handler may have set
 		if !w.wait(jobs) {
 			return
 		}
 	}
 }
 
-// wait adds a worker to the idle list. It returns false if the list is full, or after
-// Close.
+// wait adds the channel of a worker to the list idle. It returns false if the worker must
+// end, because the list is full or Close was called.
 func (w *Workers) wait(jobs chan Job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +65,7 @@ func (w *Workers) wait(jobs chan Job) bool {
 	return true
 }
 
-// Close ends the workers: waiting workers at once, other workers after their job.
+// Close ends the workers that wait for a job. The other workers end after their job.
 func (w *Workers) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

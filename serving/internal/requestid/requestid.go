@@ -1,5 +1,5 @@
-// Package requestid makes request ids, and decides which ids of clients the proxies
-// repeat. It has a single file, requestid.go.
+// Package requestid makes request ids. It also decides which ids of clients the proxies
+// use in responses, spans and logs. It has a single file, requestid.go.
 package requestid
 
 import (
@@ -10,12 +10,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxLen bounds the length of a client's id, which is repeated in every span and log line.
-// A UUID has 36 characters. The longest ids in common use have about 100.
+// maxLen is the largest length of a client's id, in bytes. The bound is needed because each
+// span and log line of the request has the id. The longest ids in common use have about
+// 100 bytes.
 const maxLen = 128
 
-// Fit returns a client's id if it may be repeated in headers, logs and file names,
-// otherwise a new UUIDv4. An empty id is replaced, too.
+// Fit returns the id of a client if it is safe in headers, logs and file names. Otherwise, and
+// for an empty id, it returns a new UUIDv4.
 func Fit(id string) string {
 	if id != "" && len(id) <= maxLen && !strings.ContainsFunc(id, unfit) {
 		return id
@@ -23,8 +24,8 @@ func Fit(id string) string {
 	return New()
 }
 
-// New returns a random UUIDv4. Request ids are no secrets, so the fast random generator is
-// sufficient.
+// New returns a random UUIDv4. The numbers are not cryptographically random, because request
+// ids are not secret.
 func New() string {
 	var id uuid.UUID
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
@@ -34,10 +35,10 @@ func New() string {
 	return id.String()
 }
 
-// unfit reports whether a request id must not contain r. Allowed are the characters of
-// UUIDs, ULIDs, base64 and the ids of common load balancers
-// (Root=1-67891233-abcdef012345678912345678). Characters that could end a header, a quoted
-// string or a list are not allowed.
+// unfit reports whether a request id must not contain the character r. Ids may contain the
+// characters of UUIDs, ULIDs, base64 and the ids of common load balancers, such as
+// Root=1-67891233-abcdef012345678912345678. They must not contain characters that could end
+// a header, a quoted string or a list.
 func unfit(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':

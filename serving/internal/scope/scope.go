@@ -1,15 +1,17 @@
-// Package scope gives the parts of the runtime that run inside user code access to
-// their replica and their call. Package router makes a [Replica] for each replica and
-// a [Call] for each call. Packages batching and multiplexing find both in the context of
-// the call.
+// Package scope gives batching and multiplexing access to the replica and the call in which
+// user code calls them. Package router makes a [Replica] for each replica and a [Call] for
+// each call. The context of the call has both.
 //
-// The life of a Call: the router's replica makes it when a call starts, and puts it into
-// the context of the user's code. The replica ends it by [Call.End] after that code has
-// returned. Work for several calls, or after a call, makes a Call of its own by
-// [NewCall]. The life of a Replica: package router makes it together with its own replica,
-// and ends it by [Replica.Stop] after the last call.
+// The life of a [Call]:
 //
-// The package knows neither routers nor protocols. Open scope.go first.
+//  1. The router's replica makes it when a call starts, and puts it into the context of
+//     the user's code. Work for several calls, or after a call, makes a Call by [NewCall].
+//  2. The maker ends it by [Call.End] after the user's code has returned.
+//
+// The life of a [Replica]: package router makes it together with its own replica, and ends
+// it by [Replica.Stop] after the last call.
+//
+// The package does not know routers or protocols. Open scope.go first.
 package scope
 
 import (
@@ -26,44 +28,45 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Replica is the part of a replica that code inside it uses. Its fields do not change after
-// the first call has started. Its methods are safe for concurrent use.
+// Replica is the part of a replica that batching and multiplexing use. Its fields do not
+// change after the first call has started. Its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
-	// Runner is the *router.Replica.
+	// Runner is the *router.Replica to which this Replica belongs.
 	Runner any
 	// Component names the replica in spans and log lines.
 	Component *identity.Component
-	// MaxOngoing is the highest number of calls at a time.
+	// MaxOngoing is the largest number of calls that the replica runs at the same time.
 	MaxOngoing int
-	// Server is a comparable value. Replicas of the same server have equal values.
+	// Server identifies the server of the replica. It is a comparable value, and equal for
+	// all replicas of the same server.
 	Server  any
-	Tracing *spans.Tracer    // makes the spans
+	Tracing *spans.Tracer    // starts the spans of batches and model loads
 	Log     *slog.Logger     // the server's logger
 	Metrics *metrics.Replica // metrics of the replica
-	// SetModels reports to the router the ids of the models that the replica has from now
-	// on. It does not block, and does not keep the slice. The router uses the ids for the
-	// next call after SetModels returns.
+	// SetModels reports to the router the ids of the models that the replica has loaded. It
+	// does not block, and does not keep the slice. The router uses the ids from the next call
+	// on.
 	SetModels func(ids []string)
 
-	values sync.Map // key → *value
+	values sync.Map // the values of method Value: *value by key
 
 	mu      sync.Mutex
-	onStop  []func(context.Context)
-	stopped context.Context // the context of Stop; nil before the call of Stop
+	onStop  []func(context.Context) // the functions that were passed to OnStop; nil after Stop
+	stopped context.Context         // the context that was passed to Stop; nil before
 }
 
-// value is a value of a replica. It is constructed when it is first used.
+// value is a value of a replica, which its first use makes.
 type value struct {
-	mu   sync.Mutex // held while v is made
-	made bool
+	mu   sync.Mutex // held while construct runs
+	made bool       // v was made
 	v    any
 }
 
-// Value returns the value of key in this replica. The first use makes it by
-// construct. Keys are compared like keys of a context: use a pointer, or a type of
-// your own. Uses of the same key wait while construct runs. If construct panics, the
-// next use tries again.
+// Value returns the value of key in this replica. The first call for a key makes the value
+// by construct. Use a pointer or a type of your own as the key, as for context.WithValue.
+// Calls for the same key wait while construct runs. If construct panics, the next call
+// runs it again.
 func (r *Replica) Value(key any, construct func() any) any {
 	found, ok := r.values.Load(key)
 	if !ok {
@@ -79,10 +82,10 @@ func (r *Replica) Value(key any, construct func() any) any {
 	return v.v
 }
 
-// OnStop registers f, which [Replica.Stop] calls: after the replica's last call, or
-// with an ended context if there is no more time to wait for that call. The function
-// registered last is called first. f must return when its context ends. If the replica
-// has stopped before, OnStop calls f at once.
+// OnStop registers f, which [Replica.Stop] calls when the replica stops. The function that
+// was registered last is called first. f must return when its context ends. If that context
+// has already ended, calls of the replica may still run. If Stop was called before, OnStop
+// calls f at once.
 func (r *Replica) OnStop(f func(context.Context)) {
 	r.mu.Lock()
 	stopped := r.stopped
@@ -95,8 +98,8 @@ func (r *Replica) OnStop(f func(context.Context)) {
 	}
 }
 
-// Stop calls the functions of OnStop, and returns after the last of them has returned.
-// Later calls do nothing.
+// Stop calls the functions that were registered by OnStop with ctx, one after another. Later
+// calls of Stop do nothing.
 func (r *Replica) Stop(ctx context.Context) {
 	r.mu.Lock()
 	funcs := r.onStop
@@ -110,9 +113,10 @@ func (r *Replica) Stop(ctx context.Context) {
 	}
 }
 
-// Panicked logs a panic v of user code as msg, and returns it as an error with the
-// stack of the goroutine. Call it in the function that recovered v. The attributes of
-// the log line are owner, which names the code, then the replica, then more.
+// Panicked logs a panic of user code with the message msg, and returns it as an error with
+// the stack of the goroutine. v is the value of the panic. Call Panicked in the deferred
+// function that recovered v. The log line has the attributes owner, which names the user
+// code, the replica's, and more.
 func (r *Replica) Panicked(ctx context.Context, msg string, v any, owner slog.Attr, more ...slog.Attr) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 	attrs := []slog.Attr{
@@ -130,14 +134,14 @@ func (r *Replica) Panicked(ctx context.Context, msg string, v any, owner slog.At
 // Call is one call in a replica. Its methods are safe for concurrent use.
 type Call struct {
 	Replica *Replica
-	// Task is the router.Call; nil for the work of NewCall. It does not change after the
-	// user's code has started.
+	// Task is the router.Call; nil for a Call of NewCall. It does not change after the user's
+	// code has started.
 	Task any
 
-	onEnd atomic.Pointer[ending] // the newest first; &over after the end of the call
+	onEnd atomic.Pointer[ending] // list of the functions that were passed to OnEnd, the newest first; &over after End
 }
 
-// ending is a function to call at the end of a call.
+// ending is an entry in the list of functions that End calls.
 type ending struct {
 	f    func()
 	next *ending
@@ -146,32 +150,33 @@ type ending struct {
 var over ending
 
 // NewCall returns a Call for work that does not belong to a single call, such as a batch.
-// Such work may last longer than the calls that caused it. The caller must end it by
-// [Call.End].
+// Such work may run longer than the calls that caused it. When the work is done, the caller
+// must call [Call.End].
 func NewCall(r *Replica) *Call { return &Call{Replica: r} }
 
-// String implements [fmt.Stringer]. Without it, a handler that prints its context
-// would read all fields of the call while they change.
+// String implements [fmt.Stringer]. Without this method, printing a context would read all
+// fields of its call by reflection, which is a data race.
 func (c *Call) String() string {
 	return "call in " + c.Replica.App + "#" + c.Replica.Deployment + "#" + c.Replica.UniqueID
 }
 
-// Key is the key of a context's *Call.
+// Key is the key under which a context has its *Call.
 type Key struct{}
 
-// ContextWithCall returns a context that belongs to c.
+// ContextWithCall returns a copy of ctx for which FromContext returns c.
 func ContextWithCall(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, Key{}, c)
 }
 
-// FromContext returns the call that ctx belongs to; nil outside of a replica.
+// FromContext returns the call that ctx belongs to. It returns nil if ctx is not the context
+// of user code in a replica.
 func FromContext(ctx context.Context) *Call {
 	c, _ := ctx.Value(Key{}).(*Call)
 	return c
 }
 
 // OnEnd registers f, which [Call.End] calls after the user's code has returned or
-// panicked. The function registered last is called first. If the call has ended
+// panicked. The function that was registered last is called first. If End was called
 // before, OnEnd calls f at once. f must not block.
 func (c *Call) OnEnd(f func()) {
 	e := &ending{f: f}
@@ -187,10 +192,10 @@ func (c *Call) OnEnd(f func()) {
 	}
 }
 
-// Ended reports whether the user's code has returned.
+// Ended reports whether End was called, because the user's code has returned.
 func (c *Call) Ended() bool { return c.onEnd.Load() == &over }
 
-// End calls the functions of OnEnd. The maker of the call calls it once.
+// End calls the functions that were registered by OnEnd. The maker of the call calls it once.
 func (c *Call) End() {
 	for e := c.onEnd.Swap(&over); e != nil; e = e.next {
 		e.f()

@@ -8,33 +8,33 @@ import (
 )
 
 // answerTime is the time that the handler has to answer the client's close frame. After
-// the end of the connection, the handler has this time for each read of remaining bytes.
+// the end of the connection, the handler has this time between two reads of buffered bytes.
 // When the time has passed, the handler's context ends.
 const answerTime = 100 * time.Millisecond
 
-// closing records the end of a socket: a close frame of either side, the end of the
-// connection, or a call of finish. Its methods are safe for concurrent use.
+// closing records how a socket ends: by a close frame of either side, the end of the
+// connection, or a call of Conn.finish. Its methods are safe for concurrent use.
 type closing struct {
-	over func(End)
+	over func(End) // called once, when the socket has ended
 
 	mu          sync.Mutex
-	sent        int         // the code of the close frame of this side; 0 for none
-	received    int         // the code of the client's close frame; 0 for none
-	clientFirst bool        // the client's close frame came first
+	sent        int         // code of the close frame that the server has sent; 0 if it has sent none
+	received    int         // code of the close frame that the client has sent; 0 if it has sent none
+	clientFirst bool        // the client's close frame came before the server's
 	reported    bool        // over has been called
-	timer       *time.Timer // calls report; nil until soon is called
-	why         error       // error of the handler's reads and writes; nil before finish
+	timer       *time.Timer // calls report at the end of answerTime; nil before the first call of soon
+	why         error       // error of the handler's reads and writes; nil before begin
 }
 
-// noteSent notes the close frame of this side. It is called before the write of the
-// frame, because the client's answer may be read before the write returns.
+// noteSent records the code of a close frame that the server sends. It is called before the
+// write of the frame, because the client's answer may come before the write returns.
 func (c *closing) noteSent(code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = code
 }
 
-// noteUnsent undoes noteSent after a failed write.
+// noteUnsent undoes noteSent, because the write of the close frame has failed.
 func (c *closing) noteUnsent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,8 @@ func (c *closing) noteReceived(code int) {
 	c.received, c.clientFirst = code, c.sent == 0
 }
 
-// code returns the code of the close frame that came first.
+// code returns the code of the first close frame of either side. Without a close frame it is
+// wsframe.CodeAbnormal.
 func (c *closing) code() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,14 +61,15 @@ func (c *closing) code() int {
 	return wsframe.CodeAbnormal
 }
 
-// byClient reports whether the client's close frame came first.
+// byClient reports whether the client's close frame came before the server's.
 func (c *closing) byClient() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.clientFirst
 }
 
-// soon calls report after answerTime. Another call of soon starts the time again.
+// soon makes a timer call report after answerTime. A later call of soon starts the timer
+// again.
 func (c *closing) soon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +82,7 @@ func (c *closing) soon() {
 	}
 }
 
-// report calls over, once, with the end that was recorded.
+// report calls over with the recorded end of the socket, unless over was called before.
 func (c *closing) report() {
 	c.mu.Lock()
 	end := Closed
@@ -94,7 +96,7 @@ func (c *closing) report() {
 	c.reportEnd(end)
 }
 
-// reportEnd calls over, once.
+// reportEnd calls over with end, unless over was called before.
 func (c *closing) reportEnd(end End) {
 	c.mu.Lock()
 	reported := c.reported
@@ -105,9 +107,9 @@ func (c *closing) reportEnd(end End) {
 	}
 }
 
-// begin begins the end by finish: the handler's calls fail with why from now on. It
-// returns the code of the client's close frame, 0 for none, and whether this call is the
-// first.
+// begin records that Conn.finish ends the socket. From now on, the handler's reads and writes
+// fail with why. begin returns the code of the client's close frame, 0 if there is none. It
+// returns false if it was called before.
 func (c *closing) begin(why error) (received int, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +123,7 @@ func (c *closing) begin(why error) (received int, first bool) {
 	return c.received, true
 }
 
-// ended returns the error for the handler's calls after begin, nil before begin.
+// ended returns the error for the handler's reads and writes. It is nil before begin.
 func (c *closing) ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,22 +5,24 @@ import (
 	"strconv"
 )
 
-// maxHeadBytes bounds the head of a response that a handler writes.
+// maxHeadBytes is the largest size of a head that a handler writes. A longer text is passed
+// on unchanged.
 const maxHeadBytes = 64 << 10
 
 const protocolName = "HTTP/"
 
 var lineEnd, headEnd = []byte("\r\n"), []byte("\r\n\r\n")
 
-// head gathers the head of the response that a handler writes, to set a header in it.
+// head collects the head of the response that a handler writes: the status line and the
+// headers. It adds a header to it.
 type head struct {
-	name, value string
-	b           []byte
+	name, value string // the header to add
+	b           []byte // the bytes of the head so far
 }
 
-// add adds bytes that the handler has written. Once the head is whole, add returns it,
-// with the header set, and the bytes that follow it. Bytes that are no head of HTTP/1, or
-// too long for a head, are returned as they are.
+// add adds bytes that the handler has written. When the head is whole, add returns true, the
+// head with the added header, and the bytes that follow the head. If the bytes are not a
+// head of HTTP/1, or are too long, add returns true and the bytes unchanged.
 func (h *head) add(p []byte) (first, rest []byte, whole bool) {
 	h.b = append(h.b, p...)
 	n := min(len(h.b), len(protocolName))
@@ -35,7 +37,7 @@ func (h *head) add(p []byte) (first, rest []byte, whole bool) {
 	return h.set(h.b[:i]), h.b[i:], true
 }
 
-// set returns a whole head with the header set. It replaces headers with the same name.
+// set returns a whole head with the header of h, in place of headers with the same name.
 func (h *head) set(whole []byte) []byte {
 	line, rest, _ := bytes.Cut(whole, lineEnd)
 	out := append(bytes.Clone(line), "\r\n"+h.name+": "+h.value+"\r\n"...)
@@ -47,8 +49,8 @@ func (h *head) set(whole []byte) []byte {
 	return out
 }
 
-// statusOf returns the status of a head, such as "HTTP/1.1 101 Switching Protocols"; 0 if
-// it has none.
+// statusOf returns the status of a head that begins with a line such as "HTTP/1.1 101
+// Switching Protocols". It returns 0 if the line has no status.
 func statusOf(head []byte) int {
 	line, _, _ := bytes.Cut(head, lineEnd)
 	words := bytes.Fields(line)

@@ -10,30 +10,31 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// aheadBytes bounds the bytes that are read before the handler asks for them. If the client
-// sends more bytes and then leaves, the end is noticed only when the handler reads or
-// writes.
+// aheadBytes is the largest number of bytes that are read before the handler asks for them.
+// If the client sends more bytes and then leaves, that is noticed only when the handler
+// reads or writes.
 const aheadBytes = 64 << 10
 
-// readBytes is the number of bytes in one read, and the buffer size of an idle socket.
+// readBytes is the largest number of bytes in one read. An inbox without bytes keeps at most
+// this much memory in its buffer.
 const readBytes = 4 << 10
 
 // inbox has the bytes that the client has sent and the handler has not read. One goroutine
-// puts bytes in; the other methods are safe for concurrent use.
+// runs readFrom, which adds bytes. The other methods are safe for concurrent use.
 type inbox struct {
-	webSocket bool
-	end       *closing
-	closed    chan struct{} // closed at the client's close frame
-	ended     chan struct{} // closed when the goroutine has returned
+	webSocket bool          // the bytes are frames of RFC 6455, and are scanned
+	end       *closing      // records the close frame and the end of the socket
+	closed    chan struct{} // closed when the client's close frame has come
+	ended     chan struct{} // closed when readFrom has returned
 
 	mu      sync.Mutex
 	changed *sync.Cond // signalled when a field below changes
 	frames  wsframe.Scanner
-	behind  bool // a close frame of the client has come, but the handler has not read the data before it
-	buf     bytes.Buffer
-	err     error       // error of the connection, after the bytes in buf
-	by      time.Time   // the handler's deadline; zero for none
-	timer   *time.Timer // wakes the handler at its deadline; nil if none was set
+	behind  bool         // a close frame of the client has come, but the handler has not read the data before it
+	buf     bytes.Buffer // the bytes that the handler has not read
+	err     error        // error of the connection, which the handler gets after the bytes in buf; nil before
+	by      time.Time    // the handler's deadline; zero for none
+	timer   *time.Timer  // wakes the handler at its deadline; nil if none was set
 }
 
 func (in *inbox) init(webSocket bool, end *closing) {
@@ -42,7 +43,7 @@ func (in *inbox) init(webSocket bool, end *closing) {
 	in.changed = sync.NewCond(&in.mu)
 }
 
-// readFrom reads conn until its end.
+// readFrom reads conn until it fails or ends.
 func (in *inbox) readFrom(conn io.Reader) {
 	defer close(in.ended)
 	b := make([]byte, readBytes)
@@ -55,7 +56,8 @@ func (in *inbox) readFrom(conn io.Reader) {
 	}
 }
 
-// space waits until there is space in the buffer, and returns how much may be read.
+// space waits until the buffer has space or the socket was ended. It returns the number of
+// bytes that may be read.
 func (in *inbox) space() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -65,7 +67,7 @@ func (in *inbox) space() int {
 	return min(readBytes, aheadBytes-in.buf.Len())
 }
 
-// put adds bytes that were read, and the error of the read.
+// put adds bytes that were read to the buffer, and records the error of the read.
 func (in *inbox) put(b []byte, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -79,9 +81,10 @@ func (in *inbox) put(b []byte, err error) {
 	in.changed.Broadcast()
 }
 
-// scanLocked looks for the end of the socket, and starts answerTime. After a close frame,
+// scanLocked looks for the client's close frame in b, and for the end of the connection in
+// err. It starts the time that the handler has to answer. After a close frame, this
 // answerTime starts when the handler has read the data before the frame. After the end of
-// the connection, it starts at once, and again at each read of remaining bytes.
+// the connection, it starts at once, and again at each read of buffered bytes.
 func (in *inbox) scanLocked(b []byte, err error) {
 	_, before := in.frames.Closed()
 	in.frames.Scan(b)
@@ -117,21 +120,21 @@ func (in *inbox) read(p []byte) (int, error) {
 	}
 }
 
-// takeLocked copies buffered bytes to p.
+// takeLocked moves buffered bytes to p, and returns their number.
 func (in *inbox) takeLocked(p []byte) int {
-	n, _ := in.buf.Read(p) // fails only for an empty buffer
+	n, _ := in.buf.Read(p) // cannot fail, because buf has bytes or p is empty
 	if in.buf.Len() == 0 && in.buf.Cap() > readBytes {
 		in.buf = bytes.Buffer{}
 	}
 	if in.err != nil && in.webSocket {
-		in.end.soon() // the handler reads on
+		in.end.soon() // gives the handler answerTime again, because it still reads
 	}
 	in.changed.Broadcast()
 	return n
 }
 
-// caughtUpLocked records that the handler has processed all bytes, because it has read
-// them and asks for more.
+// caughtUpLocked records that the handler has processed all received data, because it has
+// read all bytes and asks for more. If a close frame has come, answerTime starts.
 func (in *inbox) caughtUpLocked() {
 	in.frames.Restart()
 	if in.behind {
@@ -151,7 +154,7 @@ func (in *inbox) setDeadline(t time.Time) error {
 	if !t.IsZero() {
 		in.timer = time.AfterFunc(time.Until(t), in.wake)
 	}
-	in.changed.Broadcast() // the deadline may have passed
+	in.changed.Broadcast() // a waiting read must check the new deadline
 	return nil
 }
 
@@ -161,15 +164,15 @@ func (in *inbox) stopTimerLocked() {
 	}
 }
 
-// wake makes waiting calls check the fields again.
+// wake makes a waiting read check its deadline.
 func (in *inbox) wake() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.changed.Broadcast()
 }
 
-// discard drops the buffered bytes, and wakes waiting calls, because the socket was ended.
-// Later bytes are scanned and dropped.
+// discard drops the buffered bytes, and wakes waiting calls. It is called after closing.begin.
+// Bytes that come later are scanned for the close frame, and dropped.
 func (in *inbox) discard() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

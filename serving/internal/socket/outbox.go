@@ -11,23 +11,23 @@ import (
 )
 
 // stepBytes is the largest number of bytes in one write to the connection. Larger writes
-// of the handler are divided, so that the limit does not cut off a client that reads
-// slowly.
+// of the handler are divided, and the stall limit applies to each part. Otherwise it would
+// cut off a client that reads slowly.
 const stepBytes = 64 << 10
 
 // outbox is the writing side of a socket. Its methods are safe for concurrent use.
 type outbox struct {
 	conn      net.Conn
-	webSocket bool
-	end       *closing
-	limit     stall.Deadline
-	status    atomic.Int32 // status of the response; 0 for none
+	webSocket bool           // frames of RFC 6455 follow the head, and are scanned
+	end       *closing       // records the close frame and the end of the socket
+	limit     stall.Deadline // deadline of writes
+	status    atomic.Int32   // status of the response; 0 if there is none yet
 
 	mu     sync.Mutex // held during a write
-	head   *head      // head of the response until it is written; then nil
+	head   *head      // the head of the response, as far as the handler has written it; nil once it is sent
 	frames wsframe.Scanner
 	broken bool   // a write has failed, so that no frame can follow
-	late   []byte // a close frame that waits for the end of the handler's current frame; nil for none
+	late   []byte // a close frame to send after the handler's current frame; nil if there is none
 }
 
 func (out *outbox) init(c net.Conn, o Options, end *closing) {
@@ -43,7 +43,7 @@ func (out *outbox) init(c net.Conn, o Options, end *closing) {
 func (out *outbox) write(p []byte) (n int, err error) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	if why := out.end.ended(); why != nil && out.late == nil { // otherwise the handler may end its frame
+	if why := out.end.ended(); why != nil && out.late == nil { // if a close frame is to follow, the handler may end its own frame
 		return 0, why
 	}
 	if out.head != nil {
@@ -52,17 +52,18 @@ func (out *outbox) write(p []byte) (n int, err error) {
 		n, err = out.send(p)
 	}
 	if why := out.end.ended(); err != nil && why != nil {
-		return n, why // the deadline was set by the proxy
+		return n, why // the write failed because of the deadline that close has set
 	}
 	if out.late != nil && out.frames.AtBoundary() {
 		frame := out.late
 		out.late = nil
-		_, _ = out.send(frame) // finish waits for the answer, at most for closeGrace
+		_, _ = out.send(frame) // after an error the client cannot answer, and finish waits for closeGrace
 	}
 	return n, err
 }
 
-// writeHead writes the head of the response when it is whole, and the bytes after it.
+// writeHead adds p to the head of the response. When the head is whole, it sends the head
+// and the bytes that follow it.
 func (out *outbox) writeHead(p []byte) (int, error) {
 	first, rest, whole := out.head.add(p)
 	if !whole {
@@ -79,7 +80,7 @@ func (out *outbox) writeHead(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// send writes frames, step by step.
+// send writes bytes of frames to the connection, in parts of stepBytes.
 func (out *outbox) send(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		var m int
@@ -90,7 +91,7 @@ func (out *outbox) send(p []byte) (n int, err error) {
 	return n, err
 }
 
-// sendStep writes bytes of frames, and notes the close frame.
+// sendStep writes bytes of frames to the connection, and records a close frame among them.
 func (out *outbox) sendStep(p []byte) (int, error) {
 	_, before := out.frames.Closed()
 	if out.webSocket {
@@ -108,7 +109,7 @@ func (out *outbox) sendStep(p []byte) (int, error) {
 	return n, err
 }
 
-// step writes to the connection, within the limit.
+// step writes to the connection within the stall limit.
 func (out *outbox) step(p []byte) (int, error) {
 	out.limit.Begin(0)
 	n, err := out.conn.Write(p)
@@ -121,11 +122,11 @@ func (out *outbox) step(p []byte) (int, error) {
 	return n, err
 }
 
-// close sends a close frame before a deadline, unless a close frame was sent before. If the
-// handler has begun a frame, the close frame follows that frame. It reports whether the
-// client may answer.
+// close sends a close frame before the deadline by, unless a close frame was sent before. If
+// the handler has begun a frame, write sends the close frame after it. close reports
+// whether the client may answer with a close frame.
 func (out *outbox) close(code int, reason string, by time.Time) bool {
-	_ = out.limit.Hurry(by) // fails if the connection is closed, and then the write fails too
+	_ = out.limit.Hurry(by) // fails only for a closed connection, whose writes fail, too
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	const switchingProtocols = 101
@@ -144,7 +145,7 @@ func (out *outbox) close(code int, reason string, by time.Time) bool {
 	return err == nil
 }
 
-// closeWrite closes the writing side by f.
+// closeWrite closes the writing side by f, after a write that is under way.
 func (out *outbox) closeWrite(f func() error) error {
 	out.mu.Lock()
 	defer out.mu.Unlock()

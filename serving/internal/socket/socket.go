@@ -1,24 +1,24 @@
-// Package socket is a connection that a handler has taken over from the HTTP proxy,
-// mostly for a web socket. The handler or its web socket library has the connection
-// as a [net.Conn]; the proxy learns how the socket ended.
+// Package socket has the connection that a handler has taken over from the HTTP proxy,
+// mostly for a web socket. The handler or its web socket library uses it as a [net.Conn].
+// The proxy learns from it how the socket ended.
 //
 // The life of a [Conn]:
 //
-//  1. New wraps the connection. If the handler writes the head of the response itself,
-//     a header is put in and the status is noted ([head]).
-//  2. One goroutine reads from the connection until it ends, up to a bound ahead of
-//     the handler ([inbox]). So a close frame or the end of the connection is seen even
+//  1. New wraps the connection. If the handler writes the head of the response itself, the
+//     Conn adds a header to it, and records its status ([head]).
+//  2. One goroutine reads from the connection until it ends. It reads ahead of the handler,
+//     up to a bound ([inbox]). So it finds a close frame or the end of the connection even
 //     if the handler does not read.
-//  3. Writes go straight to the connection, with a limit for a client that takes
-//     nothing ([outbox]).
+//  3. Writes of the handler go to the connection without a buffer. A deadline bounds the
+//     wait for a client that does not read ([outbox]).
 //  4. Both directions are scanned for the close frame (package wsframe). Options.Over
-//     is called once, when the socket is over ([closing]).
-//  5. Close, by the handler, or Finish, by the proxy, ends the socket: with a close frame
-//     if one can still be sent, time for the client to answer it, and the connection's
-//     end. Only the first of these calls has an effect.
+//     is called once, when the socket has ended ([closing]).
+//  5. Close by the handler, or Finish by the proxy, ends the socket. If a close frame can
+//     still be sent, it is sent, and the client has some time to answer it. Then the
+//     connection is closed. Only the first call of Close or Finish has an effect.
 //
-// The package does not speak RFC 6455: pings, masks, messages and the handshake are the
-// handler's. Open this file, then inbox.go, outbox.go and closing.go.
+// The package does not implement RFC 6455: pings, masks, messages and the handshake are
+// the work of the handler. Open this file first, then inbox.go, outbox.go and closing.go.
 package socket
 
 import (
@@ -30,28 +30,29 @@ import (
 	"time"
 )
 
-// Options are the facts about its request that a Conn needs.
+// Options describe the request whose connection a Conn wraps.
 type Options struct {
 	// Context is the context of the request. Required.
 	Context context.Context
-	// Over is called once, when the socket is over. Over should end Context, and must not
+	// Over is called once, when the socket has ended. Over should end Context, and must not
 	// block. Required.
 	Over func(End)
 	// CloseFrame returns the code and the reason of the close frame for a socket that its
 	// handler closes after Context has ended. Code 0 means no close frame. Required.
 	CloseFrame func() (code int, reason string)
-	// WebSocket reports that frames of RFC 6455 follow the head of the response. Bytes of
-	// other protocols are not scanned, so only the handler knows when the protocol ends.
+	// WebSocket reports that frames of RFC 6455 follow the head of the response. If it is
+	// false, the bytes are not scanned, so only the handler finds the end of its protocol.
 	WebSocket bool
-	// Status is the status of a head that has been written; 0 if the handler
-	// writes it.
+	// Status is the status of the response if net/http has written the head; 0 if the handler
+	// writes the head to the Conn.
 	Status int
-	// Header and Value are a header that is added to a head that the handler writes.
+	// Header and Value are the name and the value of a header. The Conn adds it to a head that
+	// the handler writes.
 	Header, Value string
 	// Buffered are bytes that were already read from the connection. New copies them.
 	Buffered []byte
-	// Stall bounds the time in which the client takes no bytes of a write; no limit if it
-	// is not positive.
+	// Stall is the longest time for which the client may delay a write; no limit if it is not
+	// positive.
 	Stall time.Duration
 }
 
@@ -62,22 +63,21 @@ type End int
 const (
 	// Gone means that the client left without a close frame.
 	Gone End = iota
-	// Stalled means that the client read nothing of a write.
+	// Stalled means that the client did not read a write within Options.Stall.
 	Stalled
-	// Closed means that a close frame ended the socket, and the handler had the time to
-	// answer it.
+	// Closed means that a close frame of either side ended the socket, and the handler had
+	// answerTime to answer it.
 	Closed
-	// Left means that the handler has closed the connection, or the proxy has begun to close
-	// it.
+	// Left means that the handler called Close, or the proxy called Finish.
 	Left
 )
 
-// closeGrace bounds the time for a close frame and its answer.
+// closeGrace bounds the time in which a close frame is sent and the client answers it.
 const closeGrace = 250 * time.Millisecond
 
-// Conn is the connection. Its methods are safe for concurrent use.
+// Conn is the connection of a socket. Its methods are safe for concurrent use.
 type Conn struct {
-	net.Conn // the connection; methods below replace some of its methods
+	net.Conn // the connection without a limit; Conn replaces some of its methods
 
 	o    Options
 	end  closing
@@ -86,15 +86,15 @@ type Conn struct {
 	done chan struct{} // closed when the connection is closed and the reader has returned
 }
 
-// New returns a Conn of c, which must not have deadlines. It must be ended by Close or
-// Finish.
+// New returns a Conn that wraps c. The connection c must not have deadlines. The caller must
+// end the Conn by Close or Finish.
 func New(c net.Conn, o Options) *Conn {
 	s := &Conn{Conn: c, o: o, done: make(chan struct{})}
 	s.end.over = o.Over
 	s.in.init(o.WebSocket, &s.end)
 	s.out.init(c, o, &s.end)
 	s.in.put(o.Buffered, nil)
-	go s.in.readFrom(c) // ends with the connection, and finish waits for it
+	go s.in.readFrom(c) // ends when the connection is closed; finish waits for this goroutine
 	return s
 }
 
@@ -121,8 +121,8 @@ func (s *Conn) Write(p []byte) (int, error) {
 	return n, s.failed(err)
 }
 
-// failed ends the request's context if err, of a read or a write, means that the
-// connection has ended. It returns err.
+// failed ends the request's context if the error of a read or a write means that the
+// connection has ended. A passed deadline does not mean that. failed returns err.
 func (s *Conn) failed(err error) error {
 	if err != nil && s.o.WebSocket && !errors.Is(err, os.ErrDeadlineExceeded) {
 		s.end.report()
@@ -149,7 +149,8 @@ func (s *Conn) SetWriteDeadline(t time.Time) error {
 	return s.out.limit.SetOwn(t)
 }
 
-// CloseWrite closes the writing side, if the connection can do so.
+// CloseWrite closes the writing side of the connection. The error is
+// [errors.ErrUnsupported] if the connection has no such method.
 func (s *Conn) CloseWrite() error {
 	half, ok := s.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -158,9 +159,9 @@ func (s *Conn) CloseWrite() error {
 	return s.out.closeWrite(half.CloseWrite)
 }
 
-// Close implements [net.Conn]. The handler calls it. The client gets a close frame in two
-// cases: it has sent one that the handler did not answer, or the runtime has ended the
-// request.
+// Close implements [net.Conn]. The handler calls it. Close sends the client a close frame in
+// two cases: the client has sent a close frame that the handler did not answer, or the
+// runtime has ended the request.
 func (s *Conn) Close() error {
 	code, reason := 0, ""
 	if s.o.Context.Err() != nil {
@@ -173,23 +174,26 @@ func (s *Conn) Close() error {
 	return err
 }
 
-// Finish ends the socket, unless it has ended, and returns when it has: within
-// closeGrace. The handler's reads and writes fail from now on, with the context's cause.
+// Finish ends the socket, unless it has ended. It returns when the connection is closed,
+// which takes at most closeGrace. From now on, the handler's reads and writes fail with the
+// cause of the request's context.
 //
-// If code is not 0 and the handler has sent no close frame, the client gets a close
-// frame. A frame that the handler has begun must end first. A client that has sent a
-// close frame gets the code of that frame. The client then has time to answer, because a
-// connection that is closed with unread bytes is reset, and the close frame may be lost.
+// If code is not 0 and the handler has sent no close frame, Finish sends a close frame with
+// code and reason. If the client has sent a close frame, Finish sends its code instead. A
+// frame that the handler has begun must end first. Finish then waits for the client's
+// answer: if it closed the connection while bytes are unread, the connection would be
+// reset, and the close frame could be lost.
 //
-// No goroutine of the Conn runs when Finish returns, except in the handler's own calls.
+// When Finish returns, the goroutine of the Conn has ended. Only calls of the handler may
+// still run.
 func (s *Conn) Finish(code int, reason string) {
-	if first, _ := s.finish(code, reason); !first { // the socket is over in both cases
+	if first, _ := s.finish(code, reason); !first { // the error of Close has no effect, because the socket has ended
 		<-s.done
 	}
 }
 
-// finish ends the socket as Finish does. If another call has begun to end it, finish
-// returns at once.
+// finish ends the socket as Finish does. If an earlier call of finish has begun to end it,
+// finish returns false at once.
 func (s *Conn) finish(code int, reason string) (first bool, err error) {
 	why := net.ErrClosed
 	if s.o.Context.Err() != nil {

@@ -1,15 +1,17 @@
 // Package stall bounds the time for which a client may delay a read or a write of its
 // connection. It sets the deadlines of the connection.
 //
-// The life of a [Deadline]: its owner calls Begin before each operation that waits for
-// the client, Done after it, and asks Expired if the operation failed. A deadline has a
-// margin beyond the limit, so that most operations need not renew it. A handler's own
-// deadline stays in force if it is earlier. Hurry ends the operation that is under way,
-// and Finish bounds the rest of the server's work. Release is the last call of the
-// request's own goroutine. From then on, the connection serves other requests or is gone,
-// but user code may still hold the body of this request.
+// The life of a [Deadline]:
 //
-// The package reads and writes nothing itself. Open this file, which is all.
+//  1. The owner calls Begin before each operation that waits for the client, and Done after
+//     it. If the operation failed, Expired reports whether the limit is the reason. A
+//     handler's own deadline stays in force if it is earlier.
+//  2. Hurry sets an earlier deadline for the operation that is under way.
+//  3. Finish sets the limit for the work of net/http after the handler.
+//  4. Release makes all later calls leave the connection alone. Then the connection serves
+//     other requests or is closed, but user code may still hold the body of this request.
+//
+// The package reads and writes nothing itself. This file is the only one.
 package stall
 
 import (
@@ -18,33 +20,34 @@ import (
 	"time"
 )
 
-// maxRenewal is the largest margin of a deadline beyond the limit. A stalled client is
-// noticed at the deadline.
+// maxRenewal is the largest time for which a deadline is later than the limit. With this
+// margin, most operations need not set a new deadline. A stalled client is noticed only at
+// the deadline.
 const maxRenewal = time.Second
 
 // Deadline is the deadline of one direction of a connection or stream. Create it with
 // New, and do not copy it. Its methods are safe for concurrent use, and none blocks.
 type Deadline struct {
-	limit  time.Duration
-	stream bool
-	set    func(time.Time) error
+	limit  time.Duration         // longest delay of the client; no limit if not positive
+	stream bool                  // the deadline is for an HTTP/2 stream
+	set    func(time.Time) error // sets the deadline of the connection
 
 	mu    sync.Mutex
-	own   time.Time // deadline that the handler has set; zero for none
-	ours  time.Time // deadline of the limit; zero for none
-	final bool      // Hurry was called, so the handler cannot renew the deadline
+	own   time.Time // deadline that the handler has set; zero if it has set none
+	ours  time.Time // deadline of the limit; zero if the limit is not in force
+	final bool      // Hurry was called, so operations no longer renew the deadline
 	over  bool      // Release was called, so the connection no longer belongs to the request
 }
 
-// New returns a deadline that set applies to the connection. A limit of zero or less means
-// no limit. stream reports an HTTP/2 stream. Such a stream ends at its deadline even if no
-// operation waits, so the limit applies only during operations.
+// New returns a Deadline that uses set to set the deadline of the connection. A limit of zero
+// or less means no limit. stream reports an HTTP/2 stream. Such a stream ends at its
+// deadline even if no operation waits, so the limit is in force only during operations.
 func New(limit time.Duration, stream bool, set func(time.Time) error) Deadline {
 	return Deadline{limit: limit, stream: stream, set: set}
 }
 
-// Begin renews the limit for the next operation. The operation may first wait for another
-// event, for as long as after.
+// Begin sets the deadline for an operation that begins now. after is the time for which the
+// operation may wait for another event before it waits for the client.
 func (d *Deadline) Begin(after time.Duration) {
 	if d.limit <= 0 {
 		return
@@ -58,11 +61,10 @@ func (d *Deadline) Begin(after time.Duration) {
 	d.renewLocked(now.Add(after))
 }
 
-// renewLocked applies the limit from a time on. It adds a margin, so that the next renewal
-// can be later.
+// renewLocked sets the deadline at the limit after from, plus a margin.
 func (d *Deadline) renewLocked(from time.Time) {
 	d.ours = from.Add(d.limit + min(maxRenewal, d.limit/8))
-	_ = d.setLocked(d.earlierLocked()) // fails if the connection is closed, and then the operation fails, too
+	_ = d.setLocked(d.earlierLocked()) // fails only for a closed connection, on which the operation fails, too
 }
 
 func (d *Deadline) earlierLocked() time.Time {
@@ -72,14 +74,14 @@ func (d *Deadline) earlierLocked() time.Time {
 	return d.ours
 }
 
-// Done ends the operation that Begin has begun.
+// Done must be called after the operation for which Begin was called.
 func (d *Deadline) Done() {
 	if d.stream {
 		d.Lift()
 	}
 }
 
-// Lift removes the limit, because no operation follows.
+// Lift removes the deadline of the limit, because no operation waits for the client.
 func (d *Deadline) Lift() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,31 +89,32 @@ func (d *Deadline) Lift() {
 		return
 	}
 	d.ours = time.Time{}
-	_ = d.setLocked(d.own) // fails if the connection is closed or the request is over
+	_ = d.setLocked(d.own) // fails only after Release or for a closed connection
 }
 
-// Expired reports whether the current limit has passed, and so has ended an operation that
-// failed. Call it before Done.
+// Expired reports whether an operation that has failed was ended by the limit, and not by
+// the handler's own deadline or by Hurry. Call it before Done.
 func (d *Deadline) Expired() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.final && !d.ours.IsZero() && d.earlierLocked().Equal(d.ours) && !time.Now().Before(d.ours)
 }
 
-// SetOwn sets the handler's deadline. Zero means none. The error is an error of the
-// connection, or errOver.
+// SetOwn sets the handler's own deadline, or removes it if t is zero. The error is an error
+// of the connection, or errOver.
 func (d *Deadline) SetOwn(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.own = t
 	if !d.ours.IsZero() && time.Now().After(d.ours) {
-		d.ours = time.Time{} // this deadline belongs to an earlier operation
+		d.ours = time.Time{} // a deadline that has passed was set for an earlier operation
 	}
 	return d.setLocked(d.earlierLocked())
 }
 
-// Hurry sets the deadline of the current operation, and of all later operations of the
-// handler. The error is an error of the connection, or errOver.
+// Hurry sets the deadline t for the operation that is under way and for all later operations,
+// in place of the limit and the handler's own deadline. The error is an error of the
+// connection, or errOver.
 func (d *Deadline) Hurry(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,11 +129,12 @@ func (d *Deadline) Hurried() bool {
 	return d.final
 }
 
-// Finish puts the limit in force for the server's work after the handler has returned or
-// has lost the connection; after is as in Begin. Without a limit, it only removes a
-// deadline that Hurry has set. For a stream, it only renews such a deadline: net/http may
-// arm a deadline after the end of the stream, and its timer then holds the stream in
-// memory.
+// Finish sets the deadline for the work of net/http after the handler has returned or the
+// proxy has taken the response from it. after is as in Begin. Without a limit, Finish only
+// removes a deadline that Hurry has set.
+//
+// For a stream, Finish only replaces a deadline that Hurry has set. A new deadline could be
+// set after the end of the stream, and net/http's timer would keep the stream in memory.
 func (d *Deadline) Finish(after time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -139,12 +143,12 @@ func (d *Deadline) Finish(after time.Duration) {
 	case d.limit > 0 && (d.final || !d.stream && d.ours.Sub(now) < d.limit+after):
 		d.renewLocked(now.Add(after))
 	case d.limit <= 0 && d.final:
-		_ = d.setLocked(d.own) // fails if the connection is closed or the request is over
+		_ = d.setLocked(d.own) // fails only after Release or for a closed connection
 	}
 }
 
-// Release makes all later calls leave the connection alone. It returns when no other call
-// uses the connection.
+// Release makes all later calls leave the connection alone. It waits for calls that are
+// under way.
 func (d *Deadline) Release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,7 +158,7 @@ func (d *Deadline) Release() {
 // errOver is the error of SetOwn and Hurry after Release.
 var errOver = errors.New("set a deadline: the request is over")
 
-// setLocked applies a deadline, unless the request is over.
+// setLocked sets the deadline of the connection, or returns errOver after Release.
 func (d *Deadline) setLocked(t time.Time) error {
 	if d.over {
 		return errOver

@@ -3,18 +3,18 @@
 //
 // The life of a [Scanner], one for each direction of a socket:
 //
-//  1. The connection passes all bytes to Scan, in their order and in pieces of any
-//     size. Scan reads headers and skips payloads. It keeps a few dozen bytes of
-//     state, and allocates nothing.
-//  2. Between two calls of Scan, AtBoundary reports whether a frame may be sent here.
+//  1. The owner of the connection passes all bytes to Scan, in their order and in pieces of
+//     any size. Scan reads the headers of frames and skips payloads. It keeps a few dozen
+//     bytes of state, and allocates nothing.
+//  2. Between two calls of Scan, AtBoundary reports whether another frame may be inserted
+//     after the scanned bytes.
 //  3. After the close frame, Closed reports its code. Scan ignores later bytes.
 //
-// A Scanner checks as little as possible: masks, reserved bits, unknown opcodes, UTF-8
-// and the order of fragments are the duty of the web socket library. It gives up (Broken)
-// only if the end of a frame or the meaning of a close frame is unknown, and reports
-// nothing from then on.
+// A Scanner does not check masks, reserved bits, unknown opcodes, UTF-8 or the order of
+// fragments, because the web socket library does so. If it cannot find the end of a frame,
+// or the code of a close frame is invalid, it is Broken and ignores all later bytes.
 //
-// It changes no byte, sends nothing and has no timer.
+// The package changes no bytes, sends nothing and has no timer.
 package wsframe
 
 import "encoding/binary"
@@ -23,50 +23,50 @@ import "encoding/binary"
 //
 // Source: https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 const (
-	CodeNormal    = 1000 // the purpose was fulfilled
-	CodeGoingAway = 1001 // a server that stops, or a page that is left
-	CodeNoStatus  = 1005 // never sent: the close frame had no code
-	CodeAbnormal  = 1006 // never sent: there was no close frame
+	CodeNormal    = 1000 // the purpose of the socket was fulfilled
+	CodeGoingAway = 1001 // the server stops, or the user leaves the page
+	CodeNoStatus  = 1005 // only in logs and spans: the close frame had no code
+	CodeAbnormal  = 1006 // only in logs and spans: there was no close frame
 	CodeInternal  = 1011 // the server could not continue
-	CodeRestart   = 1012 // the server restarts: the client may connect again
+	CodeRestart   = 1012 // the server restarts, and the client may connect again
 	CodeTryAgain  = 1013 // the server is overloaded
-	maxControlLen = 125
-	codeLen       = 2
+	maxControlLen = 125  // the largest payload of a control frame, in bytes
+	codeLen       = 2    // the length of a code in a close frame, in bytes
 )
 
 const (
-	bitFinal    = 0x80
-	bitMask     = 0x80
-	opcodeMask  = 0x0f
+	bitFinal    = 0x80 // in the first byte: the last frame of a message
+	bitMask     = 0x80 // in the second byte: a mask follows the length
+	opcodeMask  = 0x0f // the bits of the opcode in the first byte
 	opcodeClose = 0x8
-	opcodeCtrl  = 0x8 // an opcode from this value on is a control frame
-	lengthMask  = 0x7f
-	length16    = 126
-	length64    = 127
+	opcodeCtrl  = 0x8  // the smallest opcode of a control frame
+	lengthMask  = 0x7f // the bits of the length in the second byte
+	length16    = 126  // this length means that the length is in the next 2 bytes
+	length64    = 127  // this length means that the length is in the next 8 bytes
 )
 
 // phase is the part of a frame that the next byte belongs to.
 type phase uint8
 
 const (
-	inHeader phase = iota // a header, or the first byte of a frame
-	inPayload
-	inClose // the payload of a close frame
-	closed
-	broken
+	inHeader  phase = iota // the header of a frame, of which no byte may have come yet
+	inPayload              // the payload of a frame that is not a close frame
+	inClose                // the payload of a close frame
+	closed                 // a byte after the close frame
+	broken                 // the bytes cannot be scanned any further
 )
 
 // Scanner scans one direction of a socket, from its first frame on. The zero value is
 // ready. It is not safe for concurrent use.
 type Scanner struct {
-	left   uint64   // bytes of the payload that are missing
-	header [14]byte // 2 bytes, then 0, 2 or 8 bytes of length, then 0 or 4 bytes of mask
-	have   uint8    // number of bytes in header
-	body   [codeLen]byte
-	got    uint8 // number of bytes in body
+	left   uint64        // number of bytes of the payload that have not come yet
+	header [14]byte      // header of the current frame: 2 bytes, 0, 2 or 8 bytes of length, and 0 or 4 bytes of mask
+	have   uint8         // number of bytes in header
+	body   [codeLen]byte // the first bytes of a close frame's payload, unmasked
+	got    uint8         // number of bytes in body
 	phase  phase
-	data   bool // a part of a data frame has passed since Restart
-	code   uint16
+	data   bool   // a part of a data frame has passed since Restart
+	code   uint16 // code of the close frame; set in the phase closed
 }
 
 // Scan reads the next bytes of the direction.
@@ -95,7 +95,8 @@ func (s *Scanner) Scan(p []byte) {
 	}
 }
 
-// headerLen returns the length of a header, as far as its bytes in h determine it.
+// headerLen returns the length of the header that begins with h, in bytes. If h is too short
+// to determine the length, it returns 2.
 func headerLen(h []byte) int {
 	if len(h) < 2 {
 		return 2
@@ -113,14 +114,14 @@ func headerLen(h []byte) int {
 	return n
 }
 
-// begin starts a frame after its whole header.
+// begin starts the payload of a frame whose header is complete.
 func (s *Scanner) begin() {
 	h := s.header[:s.have]
 	s.left = payloadLen(h)
 	control := h[0]&opcodeMask >= opcodeCtrl
 	switch {
-	case s.left > 1<<63-1, // the highest bit must be zero
-		control && (s.left > maxControlLen || h[0]&bitFinal == 0): // the end of the message is unknown
+	case s.left > 1<<63-1, // RFC 6455 demands that the highest bit is zero
+		control && (s.left > maxControlLen || h[0]&bitFinal == 0): // a control frame must be short and not fragmented
 		s.phase = broken
 	case h[0]&opcodeMask == opcodeClose:
 		s.phase, s.got = inClose, 0
@@ -142,8 +143,8 @@ func payloadLen(h []byte) uint64 {
 	}
 }
 
-// collect reads the available part of a close frame's payload, and returns its length.
-// It unmasks the code and skips the reason.
+// collect reads the payload of a close frame at the start of p, and returns the number of its
+// bytes in p. It keeps the code, unmasked, and skips the reason.
 func (s *Scanner) collect(p []byte) int {
 	n := int(min(s.left, uint64(len(p))))
 	for _, b := range p[:n] {
@@ -173,8 +174,8 @@ func (s *Scanner) endIfOver() {
 	}
 }
 
-// end reads the code of a whole close frame. A code that is not allowed on the wire
-// breaks the scanner: the other side answers it with a code of its own.
+// end reads the code of a complete close frame. After a code that must not be sent, the
+// scanner is broken, because the other side answers it with a code of its own.
 func (s *Scanner) end() {
 	s.phase, s.code = closed, CodeNoStatus
 	switch s.got {
@@ -189,7 +190,7 @@ func (s *Scanner) end() {
 	}
 }
 
-// sendable reports whether a close frame may carry the code.
+// sendable reports whether RFC 6455 allows the code in a close frame.
 //
 // Source: https://www.rfc-editor.org/rfc/rfc6455#section-7.4.2
 func sendable(code uint16) bool {
@@ -200,33 +201,33 @@ func sendable(code uint16) bool {
 	return code >= 1000 && code < 5000
 }
 
-// Closed reports whether a whole close frame has passed, and its code:
-// CodeNoStatus if the frame had none, else 1000 to 4999.
+// Closed reports whether a complete close frame has passed. code is its code, from 1000 to
+// 4999, or CodeNoStatus if the frame had no code.
 func (s *Scanner) Closed() (code int, ok bool) {
 	return int(s.code), s.phase == closed
 }
 
-// Restart begins a new period for HasData. A data frame that has begun and not ended
-// belongs to the new period.
+// Restart starts the count of HasData again. A data frame that has begun and not ended
+// counts for the time after Restart.
 func (s *Scanner) Restart() {
 	s.data = s.phase == inPayload && s.header[0]&opcodeMask < opcodeCtrl
 }
 
-// HasData reports whether any part of a message has passed since Restart, or since the
-// beginning. An incomplete header does not count.
+// HasData reports whether any part of a message has passed since the last call of Restart, or
+// since the first frame. An incomplete header does not count.
 func (s *Scanner) HasData() bool { return s.data }
 
-// AtBoundary reports whether a control frame may be sent next: the last byte was the
-// end of a frame, or no byte has passed yet. It is false after the close frame, because
-// no frame may follow it.
+// AtBoundary reports whether a control frame may be sent next, because the last byte was the
+// end of a frame, or no byte has passed yet. It is false after the close frame, because no
+// frame may follow that.
 func (s *Scanner) AtBoundary() bool { return s.phase == inHeader && s.have == 0 }
 
-// Broken reports whether the bytes so far were not a valid sequence of frames.
+// Broken reports whether the scanned bytes were not a valid sequence of frames.
 func (s *Scanner) Broken() bool { return s.phase == broken }
 
-// AppendClose appends a server's close frame to b. It omits a code that must not be
-// sent, and the reason with it. The reason must be ASCII, and is cut to the size of a
-// control frame.
+// AppendClose appends a server's close frame to b. If the code must not be sent, the frame
+// has no code and no reason. The reason must be ASCII, and is cut to the size of a control
+// frame.
 func AppendClose(b []byte, code int, reason string) []byte {
 	if code < 0 || code > 1<<16-1 || !sendable(uint16(code)) {
 		return append(b, bitFinal|opcodeClose, 0)
