@@ -49,10 +49,10 @@ type Entry struct {
 	Err             error
 }
 
-// MostPath is the largest length of a text that a client chose, and mostError the largest
+// mostPath is the largest length of a text that a client chose, and mostError the largest
 // length of an error text, in bytes.
 const (
-	MostPath  = 512
+	mostPath  = 512
 	mostError = 4096
 )
 
@@ -93,10 +93,10 @@ func (l Log) Write(ctx context.Context, level slog.Level, msg string, e Entry) {
 	l.LogAttrs(ctx, level, msg, attrs...)
 }
 
-// Cut returns a text that a client chose, cut at MostPath bytes.
-func Cut(text string) string { return cutAt(text, MostPath) }
+// Cut shortens a text that a client chose to mostPath bytes.
+func Cut(text string) string { return cutAt(text, mostPath) }
 
-// cutAt returns text, or its first most bytes and an ellipsis if it is longer.
+// cutAt returns text, or at most its first most bytes and an ellipsis if it is longer.
 func cutAt(text string, most int) string {
 	if len(text) <= most {
 		return text

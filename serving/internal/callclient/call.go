@@ -98,8 +98,8 @@ func (p *peer) start(ctx context.Context, o router.Offer) *servev1.CallStart {
 	return start
 }
 
-// present returns an empty value for nil, because nil in a message means that it has no
-// value.
+// present returns value, or an empty slice if value is nil. In a message, nil would mean that
+// the message has no value.
 func present(value []byte) []byte {
 	if value == nil {
 		return []byte{}

@@ -44,7 +44,7 @@ type Pool struct {
 	settings Settings
 
 	mu    sync.Mutex
-	conns map[string]*conn // by address
+	conns map[string]*conn // the connections, by the address of the process
 }
 
 // conn is a connection to another process, and its idle streams.

@@ -325,7 +325,7 @@ func (p *peer) watch() (seen bool, err error) {
 	}
 }
 
-// apply passes a reported state of the process to the router.
+// apply records a state that the process has reported, and passes it to the router.
 func (p *peer) apply(m *servev1.WatchResponse) {
 	s := p.set
 	s.mu.Lock()

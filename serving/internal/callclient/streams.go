@@ -12,7 +12,7 @@ import (
 // stream is a gRPC stream that carries several calls, one after another. A new stream for
 // each call would cost more than twice as much.
 type stream struct {
-	grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse] // nil until open
+	grpc.BidiStreamingClient[servev1.CallRequest, servev1.CallResponse] // the gRPC stream; nil before open
 
 	ctx    context.Context         // context of the gRPC stream
 	cancel context.CancelCauseFunc // ends ctx

@@ -139,8 +139,9 @@ func (s *Server) contextOf(ctx context.Context, start *servev1.CallStart, late c
 	}
 	ctx = provider.ExtractMetadata(ctx, md)
 	if !provider.Config().TrustInbound {
-		// The caller belongs to the same app, so its sampling decision counts, as in one
-		// process.
+		// The server does not trust the sampling decisions of clients. But the caller belongs
+		// to the same app, so its decision counts. A span context that is not remote is
+		// trusted.
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithRemote(false))
 	}
 	ctx = identity.ContextWithRequest(ctx, &identity.Request{
@@ -178,7 +179,7 @@ func refusalOf(err error) *servev1.Refused {
 type Exchange struct {
 	ctx    context.Context // context of the call
 	stream servev1.Calls_CallServer
-	first  *servev1.CallRequest // first message of the call; nil once Recv has read it
+	first  *servev1.CallRequest // first message of the call, which Recv has not read; nil after that
 	errors *callwire.Errors     // encodes and decodes errors of user code
 
 	ended    error // error of the call; nil for success
@@ -200,8 +201,8 @@ func (x *Exchange) run(f Function, a *router.Assignment) (next bool, err error) 
 	return next, nil // x.end sets next
 }
 
-// Recv returns the argument, or its next item. It fails with io.EOF after the last item,
-// or with the error with which the caller ended the argument.
+// Recv returns the argument, or the next item of a stream of arguments. It fails with io.EOF
+// after the last item, or with the error with which the caller ended the stream.
 func (x *Exchange) Recv() ([]byte, error) {
 	for !x.whole {
 		m := x.first

@@ -92,7 +92,7 @@ const keepaliveMinTime = 5 * time.Second
 // bound is small.
 const maxHeaderBytes = 64 << 10
 
-// connectionTimeout bounds the handshake of a connection.
+// connectionTimeout bounds the time of a connection's handshakes, of TLS and HTTP/2.
 const connectionTimeout = 10 * time.Second
 
 // New returns a server that does not listen yet.
@@ -148,8 +148,9 @@ func (s *Server) Leave() { s.leave() }
 // finishGrace bounds the time in which grpc sends the last results.
 const finishGrace = time.Second
 
-// Stop closes the listener and the connections. All calls must have ended before, unless
-// ctx has ended.
+// Stop closes the listener and the connections. Call it when all calls have ended, or when
+// ctx has ended. It waits for the last results for at most finishGrace, or CloseGrace if ctx
+// has ended.
 func (s *Server) Stop(ctx context.Context) {
 	s.Leave()
 	s.finish()

@@ -134,7 +134,7 @@ func statusOf(err error) []byte {
 	if !is || has.GRPCStatus() == nil {
 		return nil
 	}
-	data, _ := proto.Marshal(has.GRPCStatus().Proto()) // cannot fail for a status
+	data, _ := proto.Marshal(has.GRPCStatus().Proto()) // a status can always be encoded
 	return data
 }
 

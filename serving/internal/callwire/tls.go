@@ -38,8 +38,8 @@ type identity struct {
 	authorities *x509.CertPool
 }
 
-// Credentials returns the credentials of both sides of a connection. When the files have
-// changed, later connections use their new content.
+// Credentials returns credentials for clients and servers. If the files change, later
+// connections use their new content.
 func (t TLS) Credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
 	files, err := reread.New("certificate for calls", log, t.read, t.Cert, t.Key, t.CA)
 	if err != nil {

@@ -61,7 +61,7 @@ func (e *causeError) ErrorType() string { return "*serving.causeError" }
 type QueueFullError struct {
 	Deployment string
 	Queued     int // number of requests that waited when this one was refused
-	Limit      int // the deployment's max_queued_requests
+	Limit      int // largest number of waiting requests, the setting max_queued_requests
 	// StatusCode is the status of the HTTP response, 503 or 429. Any other value counts as
 	// 503. RetryAfter is the value of the header Retry-After; zero means no header.
 	StatusCode int

@@ -17,7 +17,7 @@ type RemoteError struct {
 // Error returns the text of the error in the other process.
 func (e *RemoteError) Error() string { return e.Text }
 
-// Unwrap returns Wrapped.
+// Unwrap returns Wrapped, for errors.Is and errors.As.
 func (e *RemoteError) Unwrap() []error { return e.Wrapped }
 
 // ErrorType returns the type's name in spans, which is Type.

@@ -51,8 +51,8 @@ type Source interface {
 	Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error
 }
 
-// Config holds the log and the Kubernetes access of sources. The zero value is for a pod of
-// Kubernetes.
+// Config has the log of sources, and their access to Kubernetes. The zero value fits a
+// process in a pod.
 type Config struct {
 	// Log gets a line when a source begins to fail, and when it works again. If it is nil,
 	// there are no lines.
@@ -143,7 +143,7 @@ type staticSource []Endpoint
 
 var _ Source = staticSource(nil)
 
-// parseStatic returns the source of host:port,host:port.
+// parseStatic returns the Source of a list such as host:port,host:port.
 func parseStatic(list string) (Source, error) {
 	var source staticSource
 	for addr := range strings.SplitSeq(list, ",") {

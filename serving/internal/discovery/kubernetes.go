@@ -158,7 +158,7 @@ func (s *kubernetesSource) list(ctx context.Context, client *http.Client, view *
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = body.Close() }() // read only
+	defer func() { _ = body.Close() }() // an error has no effect after reading
 	var list struct {
 		Metadata metadata        `json:"metadata"`
 		Items    []endpointSlice `json:"items"`
@@ -183,7 +183,7 @@ func (s *kubernetesSource) watch(ctx context.Context, client *http.Client, view 
 	if err != nil {
 		return version, err
 	}
-	defer func() { _ = body.Close() }() // read only
+	defer func() { _ = body.Close() }() // an error has no effect after reading
 	works()
 	decoder := json.NewDecoder(body)
 	for {
@@ -249,7 +249,7 @@ func (s *kubernetesSource) get(ctx context.Context, client *http.Client, query u
 	if resp.StatusCode == http.StatusOK {
 		return resp.Body, nil
 	}
-	defer func() { _ = resp.Body.Close() }() // read only
+	defer func() { _ = resp.Body.Close() }() // an error has no effect after reading
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	if err != nil {
 		return nil, fmt.Errorf("status %d of the Kubernetes API: %w", resp.StatusCode, err)

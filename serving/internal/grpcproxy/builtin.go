@@ -28,7 +28,7 @@ var builtinServices = map[string]bool{
 	reflectionv1alpha.ServerReflection_ServiceDesc.ServiceName: true,
 }
 
-// builtin serves the builtinServices.
+// builtin implements the services that the proxy itself has: health, reflection and Ray's.
 type builtin struct {
 	proxy  *proxy
 	health *health.Server
@@ -65,8 +65,8 @@ func newBuiltin(over context.Context, p *proxy) *builtin {
 	return b
 }
 
-// refresh sets the statuses of the health service. A service is healthy if, in each app
-// that offers it, all deployments take calls. The proxy and its own services are healthy
+// refresh updates the statuses of the health service. A service is healthy if all deployments
+// of each app that offers it take calls. The empty name and the builtinServices are healthy
 // if all deployments of all apps take calls.
 func (b *builtin) refresh() {
 	b.mu.Lock() // held to the end, so that a concurrent call cannot set an older status later
@@ -156,8 +156,7 @@ type endingWatch struct {
 // Context implements [grpc.ServerStream].
 func (w endingWatch) Context() context.Context { return w.ctx }
 
-// servicesOf lists the services of an app and the services of the proxy, for
-// reflection.
+// servicesOf lists the services of an app and the builtinServices, for reflection.
 type servicesOf struct{ services *Services }
 
 var _ reflection.ServiceInfoProvider = servicesOf{}

@@ -18,9 +18,9 @@ import (
 // call is one gRPC call. The proxy's goroutine and the handler's goroutine use it. The
 // handler's goroutine runs the user's code.
 type call struct {
-	// Set before the handler's goroutine starts.
+	// The fields below are set before the handler's goroutine starts.
 	proxy    *proxy
-	full     string // the full method, as the client sent it
+	full     string // the full name of the method, as the client sent it
 	md       metadata.MD
 	app      *app    // nil if the metadata names no app
 	method   *method // nil if the app has no such method
@@ -32,7 +32,7 @@ type call struct {
 	// Only the proxy's goroutine uses the fields below, for the access log.
 	ctx  context.Context   // context with the proxy span; nil without an app
 	span trace.SpanContext // context of the proxy span; zero if the span does not record
-	code codes.Code        // code of the answer to the client
+	code codes.Code        // code of the status that the client gets
 	err  error             // error that ended the call, of the handler or the runtime; nil for an ordinary answer
 }
 
@@ -64,9 +64,9 @@ func (c *call) Invoke(ctx context.Context) (err error) {
 // goroutine.
 var errNotReturned = status.Error(codes.Internal, textInternal)
 
-// End implements [router.Call]. A panic of the handler has priority over the end of the
-// call. The end of the call has priority over the handler's error, because the end causes
-// the error.
+// End implements [router.Call]. It returns the error that counts. A panic of the handler has
+// priority over the reason for an early end of the call. That reason has priority over
+// another error of the handler, because it mostly causes that error.
 func (c *call) End(_ context.Context, err error) (spans.ReplicaResult, error) {
 	if why := c.stream.completeCall(); why != nil {
 		err = cause.Heavier(err, why)

@@ -76,8 +76,8 @@ func New(c Config) *Front {
 // Refresh updates the health service with the current state of the deployments.
 func (f *Front) Refresh() { f.builtin.refresh() }
 
-// keepaliveTimeout bounds the time to the answer to a keepalive ping. It is grpc's
-// default.
+// keepaliveTimeout is the time in which a client must answer a keepalive ping. It is equal to
+// grpc's default.
 const keepaliveTimeout = 20 * time.Second
 
 // streamWorkers is the number of goroutines that grpc keeps for calls. They save the growth
@@ -163,8 +163,8 @@ func (f *Front) Drain() {
 // finishGrace bounds the time in which grpc sends the answers of calls that have ended.
 const finishGrace = time.Second
 
-// Stop closes the listener and the connections. It waits for the answers of ended calls
-// for at most finishGrace, or CloseGrace if ctx ends.
+// Stop closes the listener and the connections. Before that, it waits until the answers of
+// ended calls are sent: for at most finishGrace, or CloseGrace if ctx has ended.
 func (f *Front) Stop(ctx context.Context) {
 	f.finish()
 	if f.listener == nil {

@@ -26,7 +26,7 @@ import (
 type proxy struct {
 	shared    *router.Shared
 	apps      map[string]*app
-	only      *app          // the only app; nil if there are several
+	only      *app          // the app, if there is only one; otherwise nil
 	timeout   time.Duration // longest time of a call; no limit if not positive
 	stall     time.Duration // longest time for which a client may delay a message; no limit if not positive
 	notReady  func() string // see Config.NotReady
@@ -76,7 +76,7 @@ func (a *app) ready() bool {
 	return !slices.ContainsFunc(a.All, func(d *router.Deployment) bool { return d.Replicas.Unready() != "" })
 }
 
-// The keys of the proxy's metadata, as in Ray.
+// The keys of the metadata that the proxy reads and sends. They are equal to Ray's.
 const (
 	metaApplication = "application"
 	metaRequestID   = "request_id"
@@ -93,7 +93,7 @@ const (
 	textHealthy            = "success"
 	textDraining           = "This node is being drained."
 	textTimeout            = "Request %s timed out after %gs."
-	textStalled            = "Request %s stalled for %gs." // not Ray's
+	textStalled            = "Request %s stalled for %gs." // Ray has no such text
 	textClientGone         = "Client for request %s disconnected."
 	textClientDeadline     = "The client's deadline has passed."
 	textReplicaStopped     = "The replica was stopped."
@@ -116,7 +116,7 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	c.md, _ = metadata.FromIncomingContext(stream.Context())
 	c.request.ID = requestid.Fit(last(c.md, metaRequestID))
 	defer func() {
-		if v := recover(); v != nil { // grpc does not recover
+		if v := recover(); v != nil { // grpc does not recover from panics
 			err = p.statusOf(c.request.ID, p.shared.Log.Recovered(stream.Context(), v)).Err()
 		}
 	}()
@@ -150,7 +150,7 @@ func (p *proxy) answer(c *call) *status.Status {
 	return p.serve(c)
 }
 
-// serve answers a call of a known method.
+// serve answers a call whose app and method are known.
 func (p *proxy) serve(c *call) *status.Status {
 	c.stream.info = &c.method.info
 	c.stream.beginCall(p.timeout)
@@ -172,7 +172,7 @@ func (p *proxy) serve(c *call) *status.Status {
 	return st
 }
 
-// peerOf returns the client's address of a call, or nil.
+// peerOf returns the address of the client of a call, or nil if it is unknown.
 func peerOf(ctx context.Context) net.Addr {
 	if from, ok := peer.FromContext(ctx); ok {
 		return from.Addr

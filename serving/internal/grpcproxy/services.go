@@ -21,19 +21,19 @@ type Services struct {
 	Stream []grpc.StreamServerInterceptor
 	Stats  []stats.Handler
 
-	infos   map[string]grpc.ServiceInfo // by name
-	methods map[string]*method          // by full name, "/service/method"
+	infos   map[string]grpc.ServiceInfo // by the name of the service
+	methods map[string]*method          // by the full name, "/service/method"
 	faults  []error
 }
 
 // method is one method of a service.
 type method struct {
-	full string // "/service/method"
+	full string // full name, "/service/method"
 	name string // the part of full after the last slash
 	impl any    // the implementation of the service
 
-	unary  grpc.MethodHandler // nil for a method that streams
-	stream grpc.StreamHandler // nil for a unary method
+	unary  grpc.MethodHandler // handler of a unary method; nil for a streaming method
+	stream grpc.StreamHandler // handler of a streaming method; nil for a unary method
 	info   grpc.StreamServerInfo
 
 	// The deployment's interceptors, joined to one function; nil if there are none.
@@ -42,7 +42,7 @@ type method struct {
 	stats        []stats.Handler
 }
 
-// Any reports whether there is a service.
+// Any reports whether the deployment has at least one service.
 func (s *Services) Any() bool { return len(s.infos) > 0 }
 
 // Add adds a service. If the service has a fault, Add records it for Faults instead.
@@ -81,7 +81,7 @@ func (s *Services) Add(desc *grpc.ServiceDesc, impl any) {
 	s.infos[desc.ServiceName] = info
 }
 
-// check returns the first fault of a service.
+// check returns the first fault of a service, or nil if it can be added.
 func (s *Services) check(desc *grpc.ServiceDesc, impl any) error {
 	switch _, taken := s.infos[desc.ServiceName]; {
 	case desc.ServiceName == "":

@@ -17,7 +17,7 @@ type statsStream struct {
 	grpc.ServerStream
 
 	method *method
-	user   context.Context // has the values that the stats handlers have added
+	user   context.Context // context of the handler, with the values that the stats handlers have added
 	began  time.Time
 	headed bool // the stats handlers have got the event OutHeader; used only by the goroutine that sends
 }
@@ -97,7 +97,7 @@ func (s *statsStream) RecvMsg(m any) error {
 	return err
 }
 
-// frameHeader is the size of gRPC's header of each message, in bytes.
+// frameHeader is the size of the header that gRPC puts before each message, in bytes.
 const frameHeader = 5
 
 // messageSize returns the encoded size of a message of Protocol Buffers, in bytes. It returns

@@ -23,8 +23,8 @@ func codeName(c codes.Code) string {
 	return cmp.Or(code.Code_name[int32(min(c, math.MaxInt32))], code.Code_UNKNOWN.String())
 }
 
-// maxStatusText bounds a status message, in bytes. Some clients, such as gRPC's C core,
-// refuse trailers beyond 8 KiB, and percent-encoding makes the message longer.
+// maxStatusText is the largest length of a status message, in bytes. Some clients, such as
+// gRPC's C core, refuse trailers beyond 8 KiB, and encoding makes the message longer.
 const maxStatusText = 4 << 10
 
 // truncated is appended to a shortened status message, as in Ray.

@@ -35,18 +35,19 @@ type exchange struct {
 	call     httpCall
 	assigned *router.Assignment // nil until a replica has the request
 
-	// For the access log.
+	// The fields below are facts for the access log.
 	arrived  time.Time
 	ctx      context.Context   // context with the proxy span; nil without a route
 	span     trace.SpanContext // context of the proxy span; zero if the span does not record
 	route    *route            // nil if no route matched
 	status   int               // status of the response, or the close code of a web socket; 499 if the client left before
 	err      error             // error that ended the request; nil for an ordinary response
-	protocol spans.Protocol    // HTTP or WebSocket
+	protocol spans.Protocol    // spans.HTTP or spans.WebSocket
 	cut      bool              // the response is incomplete, so the connection or stream must be cut
 }
 
-// prepare makes the response to r, the request as the app sees it.
+// prepare makes the response for the handler. r is the request as the app sees it, without
+// the route's prefix.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) {
 	resp := &x.resp
 	resp.x, resp.conn, resp.request, resp.upgrade = x, w, r, up
@@ -70,7 +71,7 @@ func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 		case <-ctx.Done():
 		}
 		switch why := cause.Of(ctx); {
-		case errors.Is(context.Cause(ctx), cause.ErrSocketLeft): // the handler closed its socket, and has not returned
+		case errors.Is(context.Cause(ctx), cause.ErrSocketLeft): // the handler closed its socket, but may go on working
 			ctx = x.resp.upgrade.outer
 		case errors.Is(why, cause.ErrClientGone):
 			left, cancel := x.timeLeft()

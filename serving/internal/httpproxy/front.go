@@ -19,7 +19,7 @@ import (
 type Front struct {
 	http    *http.Server
 	conns   *conns
-	serving sync.WaitGroup // the goroutines of Serve
+	serving sync.WaitGroup // waits for the goroutines of Serve
 }
 
 // New returns a Front with a proxy. It accepts no connections before Serve.

@@ -23,7 +23,7 @@ import (
 // The response's lock guards duplex, broken, flushed and wrote. The other fields are set
 // before the handler runs, and are safe for concurrent use.
 type pace struct {
-	controller http.ResponseController // controller of net/http's response
+	controller http.ResponseController // sets deadlines and flushes, for net/http's response
 	http2      bool                    // the request came by HTTP/2, so a passed deadline ends its stream
 	limit      time.Duration           // the stall limit; no limit if not positive
 	peer       *connection             // connection of an HTTP/2 request; nil for HTTP/1
@@ -32,8 +32,8 @@ type pace struct {
 	stalled    atomic.Bool             // the client has delayed a read or a write beyond the limit
 
 	duplex  bool  // the handler reads the body while it writes
-	broken  bool  // a write has failed
-	flushed bool  // the client may have seen the beginning of the response
+	broken  bool  // a write of the response has failed
+	flushed bool  // the response was flushed, so the client may have seen its beginning
 	wrote   int64 // number of written bytes of the response's body
 }
 
@@ -103,7 +103,7 @@ func (p *pace) flushLast() {
 	if !p.http2 {
 		p.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may first read the end of the body
 	}
-	_ = p.controller.Flush() // the client may have left
+	_ = p.controller.Flush() // fails if the client has left or does not read
 }
 
 // netHTTPBuffer is the size of a response, in bytes, that net/http holds until the handler
@@ -119,7 +119,7 @@ func (p *pace) finish(at phase) {
 		// The stall limit applies to the bytes that are sent here. A response that fits into
 		// net/http's buffer is left to net/http, without a limit.
 		if at == whole && (p.flushed || p.wrote > netHTTPBuffer) {
-			_ = p.flush() // the client may have left
+			_ = p.flush() // fails if the client has left or does not read
 		}
 		p.writes.Finish(0)
 	case at == lost || !p.body.remains():
@@ -143,8 +143,8 @@ func (p *pace) release() {
 	}
 }
 
-// requestBody is the body of a request for its handler. The proxy can end it while the
-// handler reads.
+// requestBody is the body of a request as its handler reads it. The proxy can make reads
+// fail while the handler runs.
 type requestBody struct {
 	body    io.ReadCloser         // the body that net/http gave
 	http2   bool                  // the request came by HTTP/2
@@ -183,7 +183,7 @@ func (b *requestBody) Close() error {
 	b.reads.Begin(0) // net/http reads the remaining bytes, up to 256 KiB
 	err := b.wasReadLocked(b.body.Close())
 	if err == nil {
-		b.read.Store(true) // net/http has read the body to its end, or has given up
+		b.read.Store(true) // net/http reads no more bytes of the body after Close
 	}
 	return err
 }

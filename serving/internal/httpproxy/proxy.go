@@ -55,7 +55,7 @@ func newProxy(c Config) *proxy {
 	for _, rt := range p.routes {
 		apps[rt.Prefix] = rt.Deployment.App
 	}
-	p.listing, _ = json.Marshal(apps) // cannot fail for a map of strings
+	p.listing, _ = json.Marshal(apps) // a map of strings can always be encoded
 	return p
 }
 
@@ -66,8 +66,8 @@ const (
 	textDraining = "This node is being drained."
 	textNotFound = "Path '%s' not found. Ping http://.../-/routes for available routes."
 	textTimeout  = "Request %s timed out after %gs."
-	textStalled  = "Request %s stalled for %gs."                                           // not Ray's
-	textGone     = "Request %s was given up because its client has closed the connection." // not Ray's
+	textStalled  = "Request %s stalled for %gs."                                           // Ray has no such text
+	textGone     = "Request %s was given up because its client has closed the connection." // Ray has no such text
 )
 
 // headerRequestID is the header with the id of a request, in the request and in the response.
@@ -91,7 +91,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer answers a request that is not for the proxy's own paths.
+// answer answers a request, unless its path is one of the proxy's own, such as /-/healthz.
 func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, arrived: time.Now(), r: r}
 	x.identity.ID = requestid.Fit(r.Header.Get(headerRequestID))
@@ -156,7 +156,7 @@ func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, f
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	_, _ = w.Write(body) // the client may have left
+	_, _ = w.Write(body) // fails only if the client has left
 }
 
 // serve answers a request that matched a route, and sets the fields of x for the access log.
@@ -182,7 +182,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.conclude()
-	defer p.recovered(ctx) // a panic of a user's span processor must not harm the client
+	defer p.recovered(ctx) // EndProxy runs the user's span processors, whose panic must not end the response
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }
 

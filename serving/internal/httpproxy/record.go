@@ -16,7 +16,7 @@ import (
 
 // record counts a request that has ended, and writes its line in the access log.
 func (p *proxy) record(x *exchange) {
-	defer p.recovered(x.r.Context()) // a panic of a user's log handler must not harm the client
+	defer p.recovered(x.r.Context()) // the log handler is the user's, and its panic must not end the response
 	took := time.Since(x.arrived)
 	p.counts.Done()
 	ingress := p.unrouted

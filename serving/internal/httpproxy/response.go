@@ -100,7 +100,7 @@ func (p *response) WriteHeader(status int) {
 		maps.Copy(h, p.header)
 		p.pace.beginWrite()
 		p.conn.WriteHeader(status)
-		_ = p.pace.endWrite(nil) // WriteHeader returns no error
+		_ = p.pace.endWrite(nil) // nil, because WriteHeader reports no error
 		for key := range p.header {
 			delete(h, key) // the handler may remove it from its headers before the response begins
 		}
@@ -238,7 +238,7 @@ func (p *response) takenLocked() error {
 	if p.why != nil {
 		return p.why
 	}
-	return http.ErrHandlerTimeout // the handler writes after it has returned
+	return http.ErrHandlerTimeout // user code writes after the handler has returned
 }
 
 // beginLocked sends the status and the handler's headers to net/http.

@@ -17,7 +17,7 @@ import (
 
 // Route is a path prefix, and the handler for the requests whose paths have it.
 type Route struct {
-	Deployment *router.Deployment // the app's ingress, which runs the handler
+	Deployment *router.Deployment // the ingress deployment of the app, whose replicas run the handler
 	Handler    http.Handler
 	Prefix     string
 	Timeout    time.Duration // longest time from a request to its response; no limit if not positive
@@ -31,7 +31,8 @@ type route struct {
 	ingress *metrics.Ingress
 }
 
-// routeTable finds the route for a path by its longest prefix. Longer prefixes come first.
+// routeTable has the routes of all apps. Longer prefixes come first, so that a path matches
+// the route with the longest prefix.
 type routeTable []*route
 
 func newRouteTable(routes []Route, counts *metrics.Proxy) routeTable {

@@ -90,5 +90,5 @@ func writeText(w http.ResponseWriter, status int, requestID, text string) {
 		h.Set(headerRequestID, requestID)
 	}
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // the client may have left
+	_, _ = io.WriteString(w, text) // fails only if the client has left
 }

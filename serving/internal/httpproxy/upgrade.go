@@ -65,7 +65,8 @@ func (u *upgrade) handlerContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// cancel ends the context that handlerContext made.
+// cancel ends the context that handlerContext made. It must be called when the request is
+// over.
 func (u *upgrade) cancel() {
 	if u != nil {
 		u.end(nil)
@@ -98,7 +99,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	buffered, _ := rw.Peek(rw.Reader.Buffered()) // cannot fail for buffered bytes
+	buffered, _ := rw.Peek(rw.Reader.Buffered()) // cannot fail, because the bytes are already in the buffer
 	s := socket.New(conn, socket.Options{
 		Context:    p.x.ctx,
 		Over:       p.upgrade.socketEnded,
@@ -116,7 +117,8 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return s, rw, nil
 }
 
-// socketEnded ends the handler's context, because the socket has ended.
+// socketEnded ends the handler's context when the socket has ended. The cause depends on the
+// way in which it ended.
 func (u *upgrade) socketEnded(end socket.End) {
 	defer close(u.ended)
 	switch end {

@@ -43,13 +43,13 @@ const (
 	underWay = begun - 1 // the bits of both counts
 )
 
-// NewCounter returns a counter that admits requests, and no calls by handle.
+// NewCounter returns a counter that admits requests. Calls by handle are refused until Start.
 func NewCounter() *Counter {
 	return &Counter{idle: make(chan struct{})}
 }
 
-// Admit counts a request, unless the server drains. RequestDone must follow if it
-// returns true.
+// Admit counts a request and returns true. If the server drains, it returns false. If it
+// returns true, RequestDone must follow.
 func (c *Counter) Admit() bool {
 	if c.state.Add(oneRequest)&draining != 0 {
 		c.less(oneRequest)
@@ -58,12 +58,12 @@ func (c *Counter) Admit() bool {
 	return true
 }
 
-// RequestDone ends the count of a request.
+// RequestDone must be called at the end of each request that Admit has counted.
 func (c *Counter) RequestDone() { c.less(oneRequest) }
 
 var errNotStarted = errors.New("its server has not started: call Server.Start first")
 
-// Start admits calls by handle from now on.
+// Start makes AdmitCall admit calls from now on.
 func (c *Counter) Start() { c.state.Or(begun) }
 
 // AdmitCall counts a call by handle as a handler. If it returns nil, HandlerDone must follow.
@@ -83,13 +83,15 @@ func (c *Counter) AdmitCall(inside bool) error {
 	return nil
 }
 
-// HandlerStarts counts a handler. Call it only for an admitted request.
+// HandlerStarts counts a handler. Call it only for an admitted request. HandlerDone must
+// follow.
 func (c *Counter) HandlerStarts() { c.state.Add(oneHandler) }
 
-// HandlerDone ends the count of a handler or of a call.
+// HandlerDone must be called at the end of each handler or call that HandlerStarts or
+// AdmitCall has counted.
 func (c *Counter) HandlerDone() { c.less(oneHandler) }
 
-// Leave makes Leaving return true. Requests are admitted until Drain.
+// Leave makes Leaving return true from now on. Requests are still admitted, until Drain.
 func (c *Counter) Leave() { c.state.Or(leaving) }
 
 // Drain makes Admit refuse new requests from now on. Call it once, after Leave.

@@ -38,7 +38,7 @@ func (w *Workers) Start(j Job) {
 		return
 	}
 	w.mu.Unlock()
-	go w.live(j) // the worker ends after Close, when its job has returned
+	go w.live(j) // ends after a job if enough workers are idle or Close was called, or at Close
 }
 
 // live is the goroutine of a worker. It runs j and then the jobs from its channel.

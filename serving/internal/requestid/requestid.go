@@ -30,8 +30,8 @@ func New() string {
 	var id uuid.UUID
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
-	id[6] = id[6]&0x0f | 0x40 // version 4
-	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
+	id[6] = id[6]&0x0f | 0x40 // these four bits are the version, 4
+	id[8] = id[8]&0x3f | 0x80 // these two bits are the variant of RFC 9562
 	return id.String()
 }
 

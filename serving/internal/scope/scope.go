@@ -43,7 +43,7 @@ type Replica struct {
 	Server  any
 	Tracing *spans.Tracer    // starts the spans of batches and model loads
 	Log     *slog.Logger     // the server's logger
-	Metrics *metrics.Replica // metrics of the replica
+	Metrics *metrics.Replica // Prometheus metrics of the replica
 	// SetModels reports to the router the ids of the models that the replica has loaded. It
 	// does not block, and does not keep the slice. The router uses the ids from the next call
 	// on.
@@ -131,7 +131,7 @@ func (r *Replica) Panicked(ctx context.Context, msg string, v any, owner slog.At
 	return p
 }
 
-// Call is one call in a replica. Its methods are safe for concurrent use.
+// Call is one call that a replica runs. Its methods are safe for concurrent use.
 type Call struct {
 	Replica *Replica
 	// Task is the router.Call; nil for a Call of NewCall. It does not change after the user's

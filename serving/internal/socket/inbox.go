@@ -28,7 +28,7 @@ type inbox struct {
 	ended     chan struct{} // closed when readFrom has returned
 
 	mu      sync.Mutex
-	changed *sync.Cond // signalled when a field below changes
+	changed *sync.Cond // broadcast when a field below changes
 	frames  wsframe.Scanner
 	behind  bool         // a close frame of the client has come, but the handler has not read the data before it
 	buf     bytes.Buffer // the bytes that the handler has not read
@@ -99,7 +99,7 @@ func (in *inbox) scanLocked(b []byte, err error) {
 	}
 }
 
-// read is the handler's Read.
+// read implements Conn.Read, which the handler calls.
 func (in *inbox) read(p []byte) (int, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 // cut off a client that reads slowly.
 const stepBytes = 64 << 10
 
-// outbox is the writing side of a socket. Its methods are safe for concurrent use.
+// outbox writes the bytes of the handler to the client. Its methods are safe for concurrent
+// use.
 type outbox struct {
 	conn      net.Conn
 	webSocket bool           // frames of RFC 6455 follow the head, and are scanned
@@ -39,7 +40,7 @@ func (out *outbox) init(c net.Conn, o Options, end *closing) {
 	}
 }
 
-// write is the handler's Write.
+// write implements Conn.Write, which the handler calls.
 func (out *outbox) write(p []byte) (n int, err error) {
 	out.mu.Lock()
 	defer out.mu.Unlock()

@@ -59,7 +59,7 @@ type Options struct {
 // End is the way in which a socket ended.
 type End int
 
-// The ends.
+// The ways in which a socket ends.
 const (
 	// Gone means that the client left without a close frame.
 	Gone End = iota
@@ -83,7 +83,7 @@ type Conn struct {
 	end  closing
 	in   inbox
 	out  outbox
-	done chan struct{} // closed when the connection is closed and the reader has returned
+	done chan struct{} // closed when the connection is closed and inbox.readFrom has returned
 }
 
 // New returns a Conn that wraps c. The connection c must not have deadlines. The caller must
@@ -98,8 +98,8 @@ func New(c net.Conn, o Options) *Conn {
 	return s
 }
 
-// Status returns the status of the handler's response; 0 if there is none yet, or if it
-// was no response of HTTP.
+// Status returns the status of the handler's response. It returns 0 if the handler has not
+// written the head, or has written other bytes than a head of HTTP.
 func (s *Conn) Status() int { return int(s.out.status.Load()) }
 
 // Code returns the code of the first close frame of either side, or wsframe.CodeAbnormal if

@@ -25,8 +25,8 @@ import (
 // the deadline.
 const maxRenewal = time.Second
 
-// Deadline is the deadline of one direction of a connection or stream. Create it with
-// New, and do not copy it. Its methods are safe for concurrent use, and none blocks.
+// Deadline is the read or the write deadline of a connection or stream. Create it by New, and
+// do not copy it after its first use. Its methods are safe for concurrent use.
 type Deadline struct {
 	limit  time.Duration         // longest delay of the client; no limit if not positive
 	stream bool                  // the deadline is for an HTTP/2 stream
@@ -155,7 +155,7 @@ func (d *Deadline) Release() {
 	d.over = true
 }
 
-// errOver is the error of SetOwn and Hurry after Release.
+// errOver is the error with which SetOwn and Hurry fail after Release.
 var errOver = errors.New("set a deadline: the request is over")
 
 // setLocked sets the deadline of the connection, or returns errOver after Release.

@@ -19,11 +19,10 @@ package wsframe
 
 import "encoding/binary"
 
-// Close codes.
+// The codes of close frames, and the sizes of their parts.
 //
 // Source: https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 const (
-	CodeNormal    = 1000 // the purpose of the socket was fulfilled
 	CodeGoingAway = 1001 // the server stops, or the user leaves the page
 	CodeNoStatus  = 1005 // only in logs and spans: the close frame had no code
 	CodeAbnormal  = 1006 // only in logs and spans: there was no close frame
@@ -45,7 +44,7 @@ const (
 	length64    = 127  // this length means that the length is in the next 8 bytes
 )
 
-// phase is the part of a frame that the next byte belongs to.
+// phase is the part of a frame to which the next scanned byte belongs.
 type phase uint8
 
 const (
@@ -69,7 +68,7 @@ type Scanner struct {
 	code   uint16 // code of the close frame; set in the phase closed
 }
 
-// Scan reads the next bytes of the direction.
+// Scan scans the next bytes.
 func (s *Scanner) Scan(p []byte) {
 	for len(p) > 0 {
 		switch s.phase {
@@ -161,7 +160,7 @@ func (s *Scanner) collect(p []byte) int {
 	return n
 }
 
-// endIfOver ends the frame when its payload is complete.
+// endIfOver ends the current frame if its payload is complete.
 func (s *Scanner) endIfOver() {
 	if s.left > 0 {
 		return
