@@ -72,7 +72,7 @@ func (x *remoteCall) begin(o router.Offer) error {
 		return x.offerError(err)
 	}
 	if no := answer.GetRefused(); no != nil {
-		x.whole, x.over = true, true // no message of this call follows, so the stream can be used again
+		x.whole, x.over = true, true // no message of this call follows, so Close keeps the stream for the next call
 		return x.peer.refusal(no)
 	}
 	return nil

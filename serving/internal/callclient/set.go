@@ -79,11 +79,7 @@ func (s *Set) Start() {
 		return
 	}
 	s.started = true
-	s.runs.Go(func() {
-		if err := s.cfg.Source.Watch(s.ctx, s.update, s.setFault); err != nil {
-			s.cfg.Log.Error("the search for processes has ended", "target", s.cfg.Target, "error", err)
-		}
-	})
+	s.runs.Go(func() { s.cfg.Source.Watch(s.ctx, s.update, s.setFault) })
 }
 
 // update replaces the processes of the set by the endpoints of list that are ready. If no

@@ -43,12 +43,11 @@ type Endpoint struct {
 // A Source reports the processes of a deployment. It is safe for concurrent use.
 type Source interface {
 	// Watch calls update with the whole list, sorted by Addr, at each change. The first
-	// call comes as soon as the list is known, and update owns the list. Watch returns nil
-	// when ctx ends, and does not return before. It repeats a request that failed, and logs
-	// the first failure and the first success after it. Watch calls failed with the error of
-	// each failed request, and with nil after a success. Calls of update and failed do not
-	// overlap.
-	Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error
+	// call comes as soon as the list is known, and update owns the list. Watch returns only
+	// when ctx ends. It repeats a request that failed, and logs the first failure and the
+	// first success after it. Watch calls failed with the error of each failed request, and
+	// with nil after a success. Calls of update and failed do not overlap.
+	Watch(ctx context.Context, update func([]Endpoint), failed func(error))
 }
 
 // Config has the log of sources, and their access to Kubernetes. The zero value fits a
@@ -162,10 +161,9 @@ func parseStatic(list string) (Source, error) {
 }
 
 // Watch implements [Source]. It reports the list once.
-func (s staticSource) Watch(ctx context.Context, update func([]Endpoint), _ func(error)) error {
+func (s staticSource) Watch(ctx context.Context, update func([]Endpoint), _ func(error)) {
 	update(slices.Clone(s))
 	<-ctx.Done()
-	return nil
 }
 
 // byAddr compares endpoints by Addr, for sorting.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,13 +21,12 @@ func TestMain(m *testing.M) {
 func watch(t *testing.T, source Source) <-chan []Endpoint {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	lists, done := make(chan []Endpoint, 100), make(chan error)
-	go func() { done <- source.Watch(ctx, func(list []Endpoint) { lists <- list }, func(error) {}) }()
+	lists := make(chan []Endpoint, 100)
+	var watching sync.WaitGroup
+	watching.Go(func() { source.Watch(ctx, func(list []Endpoint) { lists <- list }, func(error) {}) })
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Watch: %v", err)
-		}
+		watching.Wait()
 	})
 	return lists
 }

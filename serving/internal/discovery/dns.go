@@ -57,17 +57,16 @@ func parseDNS(server, target string, cfg Config) (Source, error) {
 
 // Watch implements [Source]. It reports the list after the first lookup that succeeds, and
 // after each lookup with another result.
-func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error {
+func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) {
 	var last []Endpoint
-	state := state{log: s.log}
+	state := state{log: s.log, result: failed}
 	timer := time.NewTicker(s.every)
 	defer timer.Stop()
 	for {
 		list, err := s.lookup(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
-		failed(err)
 		state.report(err, len(last))
 		if err == nil && !slices.Equal(list, last) {
 			last = list
@@ -76,7 +75,7 @@ func (s *dnsSource) Watch(ctx context.Context, update func([]Endpoint), failed f
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
@@ -103,16 +102,19 @@ func (s *dnsSource) lookup(ctx context.Context) ([]Endpoint, error) {
 	return slices.Compact(list), nil
 }
 
-// state logs when a source begins to fail, and when it works again.
+// state passes on the results of a source's requests. It logs when the source begins to fail,
+// and when it works again.
 type state struct {
+	result func(error) // gets the error of each request; nil for a success
 	log    *slog.Logger
 	failed bool // the last request has failed
 }
 
-// report must be called after each request of a source, with its error. It logs the first
-// failure, and the first success after a failure. known is the number of endpoints that the
-// source has found before.
+// report must be called after each request of a source, with its error. It passes the error
+// to result, and logs the first failure and the first success after a failure. known is
+// the number of endpoints that the source has found before.
 func (s *state) report(err error, known int) {
+	s.result(err)
 	switch failed := err != nil; {
 	case failed && !s.failed && known == 0:
 		s.log.Warn("discovery fails, and no process is known", "error", err)

@@ -149,13 +149,11 @@ func TestDNSEndsDuringALookup(t *testing.T) {
 	}
 	source.(*dnsSource).resolver = silent
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		done <- source.Watch(ctx, func(list []Endpoint) { t.Errorf("list %v without an answer", list) }, func(err error) { t.Errorf("failure %v without an answer", err) })
-	}()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		source.Watch(ctx, func(list []Endpoint) { t.Errorf("list %v without an answer", list) }, func(err error) { t.Errorf("failure %v without an answer", err) })
+	})
 	<-asked
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	watching.Wait()
 }

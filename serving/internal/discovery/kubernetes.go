@@ -94,21 +94,19 @@ func parseKubernetes(target string, cfg Config) (Source, error) {
 
 // Watch implements [Source]. It requests the list of slices and then watches for changes.
 // After a failure it starts again with the list.
-func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) error {
+func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), failed func(error)) {
 	view := &sliceView{port: s.port, update: update, slices: map[string]endpointSlice{}}
-	state := state{log: s.log}
+	state := state{log: s.log, result: failed}
 	pause := s.pause
 	for {
 		err := s.follow(ctx, view, func() {
-			failed(nil)
 			state.report(nil, len(view.last))
 			pause = s.pause
 		})
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of ctx is the reason of err
+			return // the end of ctx is the reason of err
 		}
 		if !errors.Is(err, errGone) {
-			failed(err)
 			state.report(err, len(view.last))
 		}
 		// Half of the pause is random, so that the pods of an app do not all send their
@@ -116,7 +114,7 @@ func (s *kubernetesSource) Watch(ctx context.Context, update func([]Endpoint), f
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 		pause = min(2*pause, longestPause)
 	}

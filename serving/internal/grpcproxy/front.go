@@ -43,9 +43,9 @@ type Settings struct {
 
 // Front is the gRPC side of a server: a listener and two gRPC servers. There are two,
 // because a [grpc.Server] in a graceful stop accepts no more connections. When the drain
-// begins, the server serving stops gracefully and finishes its calls. The server draining
-// takes new connections, so that a health check gets the answer NOT_SERVING instead of a
-// refused connection.
+// begins, the first server stops gracefully and finishes its calls. The second server takes
+// new connections, so that a health check gets the answer NOT_SERVING instead of a refused
+// connection.
 type Front struct {
 	proxy   *proxy
 	builtin *builtin
@@ -53,14 +53,14 @@ type Front struct {
 	finish  context.CancelFunc // ends the health watches of builtin
 
 	// The four fields below are nil until Start.
-	listener net.Listener // listener of the server serving
-	later    net.Listener // a second listener on the same socket, for the server draining
-	serving  *grpc.Server // takes calls until the drain begins
-	draining *grpc.Server // takes the connections that come during the drain
+	listener net.Listener // listener of the first server
+	later    net.Listener // a second listener on the same socket, for the second server
+	serving  *grpc.Server // the first server, which takes connections until the drain begins
+	draining *grpc.Server // the second server, which takes the connections that come during the drain
 
-	accepting sync.WaitGroup // waits for the goroutine in which serving accepts connections
+	accepting sync.WaitGroup // waits for the goroutine in which the first server accepts connections
 	ends      sync.WaitGroup // waits for the goroutines of Drain
-	drained   chan struct{}  // closed when serving has no connection; nil before Drain
+	drained   chan struct{}  // closed when the first server has no connection; nil before Drain
 }
 
 // New returns a Front that does not listen yet. It returns nil if no app has gRPC services.
@@ -144,8 +144,8 @@ func (f *Front) serve(s *grpc.Server, l net.Listener) {
 // Leave makes all health checks answer NOT_SERVING from now on. Calls are still accepted.
 func (f *Front) Leave() { f.builtin.health.Shutdown() }
 
-// Drain asks the clients of open connections to connect elsewhere. The server draining
-// accepts later connections.
+// Drain asks the clients of open connections to connect elsewhere. The first server stops
+// gracefully, and the second server accepts later connections.
 func (f *Front) Drain() {
 	if f.listener == nil {
 		return
@@ -178,8 +178,8 @@ func (f *Front) Stop(ctx context.Context) {
 	f.ends.Wait()
 }
 
-// isDrained waits until the server serving has no connection, at most until ctx ends or the
-// time grace has passed. It returns true if the server has no connection.
+// isDrained waits until the first server has no connection, at most until ctx ends or the
+// time grace has passed. It returns true if that server has no connection.
 func (f *Front) isDrained(ctx context.Context, grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

@@ -126,7 +126,7 @@ func (p *pace) finish(at phase) {
 		p.writes.Finish(0)
 	default:
 		if p.stalled.Load() || p.body.reads.Hurried() {
-			p.body.hurry(time.Now()) // the connection is of no use after a read that failed
+			p.body.hurry(time.Now()) // after a read that failed, net/http must not wait for the rest of the body
 		} else {
 			p.body.reads.Finish(0)
 		}

@@ -23,7 +23,7 @@ type closing struct {
 	clientFirst bool        // the client's close frame came before the server's
 	reported    bool        // over has been called
 	timer       *time.Timer // calls report at the end of answerTime; nil before the first call of soon
-	why         error       // error of the handler's reads and writes; nil before begin
+	why         error       // error of the handler's reads and writes; nil until Conn.finish is called
 }
 
 // noteSent records the code of a close frame that the server sends. It is called before the
@@ -123,7 +123,8 @@ func (c *closing) begin(why error) (received int, first bool) {
 	return c.received, true
 }
 
-// ended returns the error for the handler's reads and writes. It is nil before begin.
+// ended returns the error with which the handler's reads and writes must fail. It is nil until
+// Conn.finish has begun to end the socket.
 func (c *closing) ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

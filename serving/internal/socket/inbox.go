@@ -127,14 +127,15 @@ func (in *inbox) takeLocked(p []byte) int {
 		in.buf = bytes.Buffer{}
 	}
 	if in.err != nil && in.webSocket {
-		in.end.soon() // gives the handler answerTime again, because it still reads
+		in.end.soon() // the handler still reads, so its time to finish starts again
 	}
 	in.changed.Broadcast()
 	return n
 }
 
 // caughtUpLocked records that the handler has processed all received data, because it has
-// read all bytes and asks for more. If a close frame has come, answerTime starts.
+// read all bytes and asks for more. If a close frame has come, the handler's time to answer
+// it starts.
 func (in *inbox) caughtUpLocked() {
 	in.frames.Restart()
 	if in.behind {
@@ -171,8 +172,8 @@ func (in *inbox) wake() {
 	in.changed.Broadcast()
 }
 
-// discard drops the buffered bytes, and wakes waiting calls. It is called after closing.begin.
-// Bytes that come later are scanned for the close frame, and dropped.
+// discard drops the buffered bytes, and wakes waiting calls, because Conn.finish ends the
+// socket. Bytes that come later are scanned for the close frame, and dropped.
 func (in *inbox) discard() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -66,7 +66,7 @@ const (
 	// Stalled means that the client did not read a write within Options.Stall.
 	Stalled
 	// Closed means that a close frame of either side ended the socket, and the handler had
-	// answerTime to answer it.
+	// time to answer it.
 	Closed
 	// Left means that the handler called Close, or the proxy called Finish.
 	Left
