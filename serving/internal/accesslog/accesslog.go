@@ -1,5 +1,5 @@
-// Package accesslog writes the access log. Each request of a proxy has a line, whose level
-// depends on its result. Each call by handle has a line at level debug. A line has the ids
+// Package accesslog writes the access log. Each request of a proxy has a line. The level
+// of the line depends on the result. Each call by handle has a line at level debug. A line has the ids
 // of trace and span, so that operators find the line of a span, and the span of a line. A
 // replica writes no line for a request, because the line of the proxy names the replica.
 //

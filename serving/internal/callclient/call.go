@@ -120,7 +120,7 @@ func (p *peer) refusal(no *servev1.Refused) error {
 	return p.failure("%s; both processes must be of the same version, and SERVE_DEPLOYMENTS there must have it", no.GetText())
 }
 
-// offerError returns the error of an offer whose stream failed with err before the answer. If
+// offerError returns the error of an offer if its stream failed with err before the answer. If
 // the process may be lost, it is a RefusedError, so that the router tries another process.
 func (x *remoteCall) offerError(err error) error {
 	why := x.streamError(err)
@@ -191,7 +191,7 @@ func (x *remoteCall) Recv() ([]byte, error) {
 	return m.GetValue(), nil
 }
 
-// streamError returns the error of a call whose stream failed with err before the call ended.
+// streamError returns the error of a call if its stream failed with err before the call ended.
 func (x *remoteCall) streamError(err error) error {
 	if why := context.Cause(x.caller); why != nil {
 		return why

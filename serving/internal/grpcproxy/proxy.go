@@ -150,7 +150,7 @@ func (p *proxy) answer(c *call) *status.Status {
 	return p.serve(c)
 }
 
-// serve answers a call whose app and method are known.
+// serve answers a call with a known app and method.
 func (p *proxy) serve(c *call) *status.Status {
 	c.stream.info = &c.method.info
 	c.stream.beginCall(p.timeout)

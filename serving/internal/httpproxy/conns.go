@@ -83,7 +83,7 @@ func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
-		_ = c.SetReadDeadline(time.Now()) // fails only for a closed connection, whose reads and writes fail anyway
+		_ = c.SetReadDeadline(time.Now()) // fails only for a closed connection, where reads and writes fail anyway
 		_ = c.SetWriteDeadline(time.Now().Add(inflight.CutGrace))
 	}
 }

@@ -129,17 +129,12 @@ func (p *proxy) recordAndCut(x *exchange) {
 	}
 }
 
-// limitOwnResponse sets the deadlines of an HTTP/1 request to which the proxy itself has
-// responded. After that, net/http reads the end of the request and sends the response.
+// limitOwnResponse bounds the time in which net/http reads the end of a request to which the
+// proxy itself has responded, and sends the response.
 func (p *proxy) limitOwnResponse(w http.ResponseWriter, r *http.Request) {
-	if p.stall <= 0 || r.ProtoMajor != 1 {
-		return
-	}
-	c, now := http.NewResponseController(w), time.Now()
-	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // covers the read below, too; fails only without a connection, in tests
-	if r.Body != nil && r.Body != http.NoBody {
-		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads the end of the body before it sends the response
-	}
+	var own pace
+	own.prepare(w, r, p.stall)
+	own.finish(whole)
 }
 
 // health responds with body. If the server is about to stop, or fault returns a text, it
@@ -182,7 +177,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.conclude()
-	defer p.recovered(ctx) // EndProxy runs the user's span processors, whose panic must not end the response
+	defer p.recovered(ctx) // EndProxy runs the user's span processors, and their panic must not end the response
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }
 

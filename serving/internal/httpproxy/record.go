@@ -54,8 +54,8 @@ func (p *proxy) record(x *exchange) {
 }
 
 // level returns the level of the access log line. It is error if the handler failed. It
-// is warning if the runtime ended a request whose response had begun, because the status of
-// the response does not show that. Otherwise it is info, also for a refused request.
+// is warning if the runtime ended a request after its response had begun, because the status
+// of the response does not show that. Otherwise it is info, also for a refused request.
 func (x *exchange) level() slog.Level {
 	switch {
 	case x.err == nil, errors.Is(x.err, cause.ErrClientGone):

@@ -24,7 +24,7 @@ import (
 //	failed    complete     returned  the proxy, if status is 0; otherwise it cuts the connection
 //	lost      take         may run   the proxy, if status is 0; otherwise it cuts the connection
 //
-// A lost response whose last byte the handler had written is not cut: see take. The handler
+// A lost response is not cut if the handler had written its last byte: see take. The handler
 // of a hijacked connection may also have returned.
 type phase uint8
 

@@ -15,9 +15,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Route is a path prefix, and the handler for the requests whose paths have it.
+// Route is a path prefix, and the handler for requests with this prefix in their paths.
 type Route struct {
-	Deployment *router.Deployment // the ingress deployment of the app, whose replicas run the handler
+	Deployment *router.Deployment // the ingress deployment of the app; its replicas run the handler
 	Handler    http.Handler
 	Prefix     string
 	Timeout    time.Duration // longest time from a request to its response; no limit if not positive

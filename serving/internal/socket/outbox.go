@@ -127,7 +127,7 @@ func (out *outbox) step(p []byte) (int, error) {
 // the handler has begun a frame, write sends the close frame after it. close reports
 // whether the client may answer with a close frame.
 func (out *outbox) close(code int, reason string, by time.Time) bool {
-	_ = out.limit.Hurry(by) // fails only for a closed connection, whose writes fail, too
+	_ = out.limit.Hurry(by) // fails only for a closed connection, on which writes fail, too
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	const switchingProtocols = 101
