@@ -153,8 +153,8 @@ func (p *proxy) answer(c *call) *status.Status {
 // serve answers a call with a known app and method.
 func (p *proxy) serve(c *call) *status.Status {
 	c.stream.info = &c.method.info
-	c.stream.beginCall(p.timeout)
-	defer c.stream.releaseContext()
+	release := c.stream.beginCall(p.timeout)
+	defer release()
 	r, to := &c.request, c.app.Ingress
 	r.App, r.Deployment, r.Route, r.Component = to.App, to.Name, to.App, p.component
 	r.ModelID = strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD")

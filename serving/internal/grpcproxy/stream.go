@@ -30,9 +30,6 @@ type callStream struct {
 	call    context.Context         // context of the call, made by beginCall
 	endCall context.CancelCauseFunc // ends the context call
 
-	cancel context.CancelFunc // cancels the deadline of the context call; nil without a deadline
-	forget func() bool        // stops the AfterFunc that calls clientEnded at the end of grpc's stream
-
 	user     context.Context // the context that the handler sees; set before the handler runs
 	received bool            // receiveOne has received the only message of the client
 
@@ -56,23 +53,19 @@ func (e *messageError) Unwrap() error { return e.status }
 
 // beginCall makes the context of the call. It ends with a cause, unlike the context of
 // grpc's stream: when grpc's stream ends, by endCall, at the client's deadline, or after
-// timeout if it is positive. The caller must call releaseContext when the call is over.
-func (s *callStream) beginCall(timeout time.Duration) {
-	client := s.stream.Context()
+// timeout if it is positive. The caller must call release when the call is over.
+func (s *callStream) beginCall(timeout time.Duration) (release func()) {
+	client, cancel := s.stream.Context(), func() {}
 	s.call, s.endCall = context.WithCancelCause(context.WithoutCancel(client))
 	if deadline, why := sooner(client, timeout); why != nil {
-		s.call, s.cancel = context.WithDeadlineCause(s.call, deadline, why)
+		s.call, cancel = context.WithDeadlineCause(s.call, deadline, why)
 	}
-	s.forget = context.AfterFunc(client, s.clientEnded)
-}
-
-// releaseContext frees the context of a call that has ended.
-func (s *callStream) releaseContext() {
-	s.forget()
-	if s.cancel != nil {
-		s.cancel()
+	forget := context.AfterFunc(client, s.clientEnded)
+	return func() {
+		forget()
+		cancel()
+		s.endCall(nil)
 	}
-	s.endCall(nil)
 }
 
 // sooner returns the earlier of two deadlines of a call: the deadline of the client, and the

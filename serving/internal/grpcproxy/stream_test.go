@@ -42,8 +42,8 @@ func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
 				time.AfterFunc(time.Second, cancel)
 				c := &call{stream: callStream{stream: doneStream{ctx: ctx}, info: new(grpc.StreamServerInfo), arrived: time.Now()}}
 				s := &c.stream
-				s.beginCall(0)
-				defer s.releaseContext()
+				release := s.beginCall(0)
+				defer release()
 				if _, err := c.End(s.call, operation(s)); err != cause.ErrClientGone {
 					t.Errorf("the call was ended by %v, want %v", err, cause.ErrClientGone)
 				}
@@ -71,12 +71,12 @@ func TestGRPCContextDeadline(t *testing.T) {
 		{limited, 24 * time.Hour, false, true},
 	} {
 		s := &callStream{stream: doneStream{ctx: test.client}}
-		s.beginCall(test.ours)
+		release := s.beginCall(test.ours)
 		at, has := s.call.Deadline()
 		if has != test.has || has && at.Before(theirs) != test.sooner {
 			t.Errorf("with %v, and %v of ours: %v, %v", test.client, test.ours, at, has)
 		}
-		s.releaseContext()
+		release()
 	}
 }
 
