@@ -13,18 +13,21 @@ import (
 	"github.com/servetrace/servetrace/internal/total"
 )
 
+// accounting counts the spans that a command sends to a plugin, by their outcomes.
 type accounting struct {
-	plugin         string // name of the plugin in the list, and the name that it reports
-	processor      bool   // a processor plugin, which returns the spans
-	spans, batches int    // number of spans to send, and of batches sent
-	delivered      int
-	filtered       map[string]int // number of spans by processor
+	plugin    string // the plugin's name in the list, in quotes, and its own name and version
+	processor bool   // the plugin is a processor, which returns the spans
+	spans     int    // spans to send
+	batches   int    // batches that were sent
+	delivered int
+	filtered  map[string]int // spans that processors in the plugin dropped on purpose, by processor
 	// rejected counts spans that are lost. failed counts spans that a host would send again.
-	// Both are in the order in which the reasons occurred first.
+	// Each list has the reasons in the order of their first occurrence.
 	rejected, failed []reason
-	remarks          []string // remarks about answers, such as an answer that cannot be read
+	remarks          []string // remarks about answers, such as "an answer cannot be read"
 }
 
+// reason is the cause of an outcome, and the number of spans with this cause.
 type reason struct {
 	code, text string
 	spans      int
@@ -44,7 +47,8 @@ func newAccounting(is host.Inspection, requests []request) *accounting {
 // partialSuccess is the code under which the host counts spans that an OK answer rejected.
 const partialSuccess = "PARTIAL_SUCCESS"
 
-// settle adds the answer to a batch. It never counts more spans than the batch has.
+// settle counts the spans of a batch by the plugin's answer. If the answer has larger
+// numbers, settle counts only as many spans as the batch has.
 func (b *accounting) settle(spans int, ans host.Answer) {
 	b.batches++
 	take := func(n int) int {
@@ -72,6 +76,7 @@ func (b *accounting) settle(spans int, ans host.Answer) {
 	b.delivered += spans
 }
 
+// count adds spans to the reason in the list, or appends the reason.
 func count(list []reason, code, text string, spans int) []reason {
 	for i := range list {
 		if list[i].code == code && list[i].text == text {
@@ -89,12 +94,12 @@ func sum(list []reason) (spans int) {
 	return spans
 }
 
-// unsent returns the number of spans in batches that were not sent.
+// unsent returns the number of spans that were not sent, because the command ended early.
 func (b *accounting) unsent() int {
 	return b.spans - b.delivered - sum(b.rejected) - sum(b.failed) - total.Of(b.filtered)
 }
 
-// verdict returns an error if spans were rejected, failed or were not sent.
+// verdict returns an error if spans were rejected, failed or not sent.
 func (b *accounting) verdict() error {
 	missing := sum(b.rejected) + sum(b.failed) + b.unsent()
 	if missing == 0 {
@@ -103,6 +108,7 @@ func (b *accounting) verdict() error {
 	return fmt.Errorf("%d of %s not delivered", missing, counted(b.spans, "span"))
 }
 
+// write writes the accounting as text. from describes the origin of the spans.
 func (b *accounting) write(w io.Writer, from string) error {
 	if _, err := fmt.Fprintf(w, "%s %s, %s sent to plugin %s:\n",
 		counted(b.spans, "span"), from, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {

@@ -84,7 +84,7 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 		if err != nil {
 			return usagef("--file: %w", err)
 		}
-		defer func() { _ = file.Close() }() // errors of writes were reported before
+		defer func() { _ = file.Close() }() // the writes have reported all errors
 		out = file
 	}
 	report := progress.Start(cmd.ErrOrStderr(), "capture", f.duration)
@@ -103,7 +103,7 @@ func (f captureFlags) run(cmd *cobra.Command, s settings) error {
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s%s\n", counted(got.spans, "span"), countedAs(got.batches, "batch", "batches"), rest)
 	switch {
 	case got.spans > 0 && (interrupted != nil || errors.Is(got.end, errServiceEnded)):
-		return err // the output has the spans up to then
+		return err // nil, because the output has the spans before the end
 	case got.spans == 0 && got.end == nil:
 		got.end = fmt.Errorf("the plugin got no span in %v", f.duration)
 	}
@@ -116,8 +116,8 @@ type recording struct {
 	body   *bufio.Reader
 }
 
-// openRecording begins a capture. at is the address of the status. The caller must call
-// close.
+// openRecording starts a recording. at is the address of the service's status in JSON. The
+// caller must call close.
 func openRecording(ctx context.Context, at, plugin string, duration time.Duration, limit int64) (*recording, error) {
 	query := url.Values{
 		"plugin": {plugin}, "seconds": {strconv.FormatFloat(duration.Seconds(), 'f', -1, 64)}, "bytes": {strconv.FormatInt(limit, 10)},
@@ -131,10 +131,10 @@ func openRecording(ctx context.Context, at, plugin string, duration time.Duratio
 
 func (r *recording) close() { _ = r.answer.Body.Close() } // read only
 
-// errServiceEnded is the cause of a recording that ends before its time.
+// errServiceEnded is the error of a recording whose connection broke before its end.
 var errServiceEnded = errors.New("the service has ended, or the connection to it")
 
-// next returns the next batch, or io.EOF at the end of the capture.
+// next returns the next batch, or io.EOF at the end of the recording.
 func (r *recording) next() ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r.body, head[:]); errors.Is(err, io.EOF) {
@@ -153,21 +153,20 @@ func (r *recording) next() ([]byte, error) {
 	return batch, nil
 }
 
-// mostBatch bounds a batch of a capture. No host sends a larger batch.
+// mostBatch bounds the bytes of a batch in a recording. No host has larger batches.
 const mostBatch = 64 << 20
 
-// captured counts the batches that were written, and their spans. end is the error that
-// ended the recording too early, or nil.
+// captured counts the batches that were written, and their spans.
 type captured struct {
 	batches, spans int
-	end            error
+	end            error // the error that ended the recording too early, or nil
 }
 
-// writeGrace bounds the wait for a write in progress after a signal.
+// writeGrace bounds the wait, after a signal, for the end of a write in progress.
 const writeGrace = time.Second
 
-// copyUntil writes the batches to w until the end of the capture or of ctx. A write to a
-// pipe without a reader blocks and cannot be canceled. In this case copyUntil returns an
+// copyUntil writes the batches to w until the recording or ctx ends. A write to a pipe
+// blocks if its reader does not read, and cannot be canceled. Then copyUntil returns an
 // error, and a goroutine remains until the process exits, which is soon.
 func (r *recording) copyUntil(ctx context.Context, w io.Writer, format string, report func(spans int)) (captured, error) {
 	done := make(chan captured, 1)
@@ -185,7 +184,7 @@ func (r *recording) copyUntil(ctx context.Context, w io.Writer, format string, r
 	}
 }
 
-// copyTo writes the batches to w until the end of the capture.
+// copyTo writes the batches to w until the end of the recording.
 func (r *recording) copyTo(w io.Writer, format string, report func(spans int)) (got captured) {
 	for {
 		batch, err := r.next()
@@ -202,7 +201,7 @@ func (r *recording) copyTo(w io.Writer, format string, report func(spans int)) (
 	}
 }
 
-// write writes a batch in the format and counts it.
+// write writes a batch to w, in the format of --format, and counts it.
 func (c *captured) write(w io.Writer, batch []byte, format string) error {
 	spans, err := otlpwire.CountSpans(batch)
 	line := append(binary.BigEndian.AppendUint32(nil, uint32(len(batch))), batch...)
@@ -221,8 +220,8 @@ func (c *captured) write(w io.Writer, batch []byte, format string) error {
 	return nil
 }
 
-// rest returns a remark on the spans that the capture missed. It is called after the end of
-// the capture.
+// rest returns a remark on the spans that the recording missed, or "". It must be called
+// after the end of the recording, because the service counts these spans last.
 func (r *recording) rest() string {
 	if missed := r.answer.Trailer.Get(admin.HeaderMissed); missed != "" && missed != "0" {
 		return fmt.Sprintf("; %s more were not recorded: set a larger --bytes, or the recording was slower than the service", missed)

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// choices returns the values of a flag whose usage lists them, such as `json|proto`.
+// choices returns the allowed values of a flag whose usage lists them, such as
+// `json|proto`. For other flags it returns nil.
 func choices(f *pflag.Flag) []string {
 	placeholder, _ := pflag.UnquoteUsage(f)
 	if !strings.Contains(placeholder, "|") {
@@ -17,17 +18,17 @@ func choices(f *pflag.Flag) []string {
 	return strings.Split(placeholder, "|")
 }
 
-// setCompletions sets the completions of a command and of all commands below it. A flag
-// completes by the placeholder in its usage: FILE and folder from the disk, a choice with
-// its values, and any other flag with nothing. A command without arguments completes no
-// arguments.
+// setCompletions sets the shell completions of a command and of all commands below it. The
+// placeholder in a flag's usage decides: FILE completes to paths, folder to folders,
+// choices to themselves, and any other placeholder to nothing. A command that takes no
+// arguments completes none.
 func setCompletions(cmd *cobra.Command) {
 	if !strings.Contains(cmd.Use, " ") && !cmd.HasSubCommands() {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch placeholder, _ := pflag.UnquoteUsage(f); placeholder {
-		case "", "FILE": // "" is the placeholder of a flag without a value
+		case "", "FILE": // the default of cobra is right; "" belongs to a flag without a value
 		case "folder":
 			_ = cmd.MarkFlagDirname(f.Name) // cannot fail, because the command has the flag
 		default:
@@ -39,7 +40,7 @@ func setCompletions(cmd *cobra.Command) {
 	}
 }
 
-// checkChoices returns an error for a flag whose value is none of its choices.
+// checkChoices returns an error for the first flag whose value is none of its choices.
 func checkChoices(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		list := choices(f)
@@ -51,7 +52,7 @@ func checkChoices(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// shellWord returns a path as a word of a POSIX shell, in quotes if necessary.
+// shellWord returns a text as one word for a POSIX shell, in quotes if necessary.
 func shellWord(path string) string {
 	if path != "" && !strings.ContainsFunc(path, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

@@ -65,34 +65,37 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 	return cmd
 }
 
-// checked is the result of a check of a service file: errors, or settings.
+// checked is the result of a check of a service file and the environment. If there are
+// faults, it has no settings.
 type checked struct {
 	File     string                `json:"file,omitempty"`
 	Faults   []fault               `json:"faults,omitempty"`
 	Warnings []string              `json:"warnings,omitempty"`
 	Settings []servicefile.Setting `json:"settings,omitempty"`
-	// References are the references in the plugins' configurations, sorted by plugin.
+	// References are the references, such as ${env:NAME}, in the plugins' configurations,
+	// sorted by plugin.
 	References []reference `json:"references,omitempty"`
-	// NotChecked names the applications and deployments of the file. Only the program
-	// can check them.
+	// NotChecked are the names of applications and deployments in the file. Only the program
+	// of the service knows whether it has them.
 	NotChecked []string `json:"not_checked,omitempty"`
-	unread     []variables.Variable
+	// unread are variables that look like settings although no code reads them.
+	unread []variables.Variable
 }
 
 // reference is a reference in a plugin's configuration, such as ${env:NAME}. Missing is
-// the reason if the reference cannot be resolved here.
+// the reason why it cannot be resolved on this machine, or empty.
 type reference struct {
 	Plugin    string `json:"plugin"`
 	Reference string `json:"reference"`
 	Missing   string `json:"missing,omitempty"`
 }
 
-// fault is an error in the file, or in the environment if Line is 0.
+// fault is an error in the service file. If Line is 0, it is an error in the environment.
 type fault struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Text   string `json:"text"`
-	whole  string
+	whole  string // the text with the place before it
 }
 
 // check checks the service file, or only the environment if path is empty. It returns an
@@ -118,7 +121,7 @@ func check(s settings, path string, environ []string) (checked, error) {
 	file := servicefile.Parse(path, data, s.getenv)
 	for _, name := range file.Plugins() {
 		list := host.Config{Plugins: cfg.Host.Plugins, PluginConfigs: map[string]host.PluginConfig{name: {}}}
-		if err := list.Validate(); err != nil { // reported as a warning
+		if err := list.Validate(); err != nil { // report the setting as unused, because the list has no such plugin
 			file.Drop(name, err, true)
 		}
 	}
@@ -138,6 +141,7 @@ func check(s settings, path string, environ []string) (checked, error) {
 	return is, nil
 }
 
+// notChecked returns the names of an application and its deployments.
 func notChecked(app servicefile.App) []string {
 	name := "an app without a name"
 	if app.Name != "" {
@@ -150,9 +154,9 @@ func notChecked(app servicefile.App) []string {
 	return names
 }
 
-// refer tries to resolve the references of all configurations. A failure is no error of
-// the file. The service may run on another machine, and it starts without a plugin that it
-// cannot configure.
+// refer sets c.References. A reference that cannot be resolved here is no fault, because
+// the service may run on another machine, and it starts without a plugin that it cannot
+// configure.
 func (c *checked) refer(cfg host.Config) {
 	for _, plugin := range slices.Sorted(maps.Keys(cfg.PluginConfigs)) {
 		list, err := cfg.References(plugin)
@@ -165,7 +169,7 @@ func (c *checked) refer(cfg host.Config) {
 	}
 }
 
-// faultsOf returns a fault for each error that is joined in err.
+// faultsOf returns a fault for each of the errors that errors.Join has joined in err.
 func faultsOf(err error) []fault {
 	var list []fault
 	for _, err := range servicefile.Leaves(err) {
@@ -208,6 +212,7 @@ func (c checked) write(w io.Writer) error {
 	return table.Flush()
 }
 
+// verdict returns an error if there are faults.
 func (c checked) verdict() error {
 	if len(c.Faults) == 0 {
 		return nil

@@ -84,20 +84,20 @@ func (f doctorFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	return errors.Join(err, d.report.verdict())
 }
 
-// doctor checks a set-up, and adds its findings to a report.
+// doctor checks the settings and the plugins of a service, and reports its findings.
 type doctor struct {
-	s       settings // the settings, with path as the service file
+	s       settings // the environment, with path as the value of SERVE_CONFIG
 	environ []string
 	path    string // path of the service file; empty if there is none
-	remote  bool   // a running service is checked, too
-	ratio   string // the setting of the sampling ratio and its origin
+	remote  bool   // --admin is set, so a running service is checked after the plugins
+	ratio   string // the setting of the sampling ratio with its value and origin, for a message
 	report  *report
-	unused  *os.File // file that gets the output of plugins
+	unused  *os.File // /dev/null, which gets the output of the plugins
 	stderr  io.Writer
 }
 
-// check checks the settings and the plugins. A wrong setting ends the check, because a
-// service would not start.
+// check checks the settings and then the plugins. It returns after a wrong setting, because
+// a service would not start with it.
 func (d *doctor) check(ctx context.Context) {
 	cfg, ok := d.settings()
 	if !ok || !d.list(ctx, cfg) {
@@ -107,7 +107,8 @@ func (d *doctor) check(ctx context.Context) {
 	checkPlugins(ctx, d, cfg)
 }
 
-// options are the options of a host that drops its plugins' output.
+// options returns the options of a host that writes its log to log, in JSON, and drops the
+// output of its plugins.
 func (d *doctor) options(log io.Writer) []host.Option {
 	return []host.Option{host.WithLogger(newJSONLog(log)), host.WithOutput(d.unused)}
 }

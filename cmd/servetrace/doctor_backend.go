@@ -17,9 +17,8 @@ import (
 	"time"
 )
 
-// address is the address to which a plugin sends, as the plugin has logged it at level
-// INFO: "endpoint" or "address", with "protocol", "tls", "proxy" and "from", which is the
-// setting.
+// address is the address to which a plugin sends. Plugins log it at level INFO, in these
+// attributes. Either Endpoint or Address is set, and From is the setting that it comes from.
 type address struct {
 	Endpoint string `json:"endpoint"`
 	Address  string `json:"address"`
@@ -29,10 +28,11 @@ type address struct {
 	From     string `json:"from"`
 }
 
+// newJSONLog returns a logger whose lines readLog can read.
 func newJSONLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
 
-// readLog returns the warnings and errors in a log of newJSONLog, and the address that the
-// plugin sends to.
+// readLog returns the warnings and errors in a log of newJSONLog, and the address to which
+// the plugin sends. Without such an address, to.Endpoint is empty.
 func readLog(log []byte) (remarks []string, to address) {
 	for line := range bytes.Lines(log) {
 		var of address
@@ -40,11 +40,11 @@ func readLog(log []byte) (remarks []string, to address) {
 			Level, Msg, Text string
 		}
 		if json.Unmarshal(line, &record) != nil || json.Unmarshal(line, &of) != nil {
-			continue // a plugin may log an attribute that has the same name and another type
+			continue // the plugin has logged an attribute of the same name with another type
 		}
 		switch record.Level {
 		case slog.LevelWarn.String(), slog.LevelError.String():
-			remarks = append(remarks, cmp.Or(record.Text, record.Msg)) // the attribute text has a remark on the configuration
+			remarks = append(remarks, cmp.Or(record.Text, record.Msg)) // a remark on the configuration is in the attribute text
 		case slog.LevelInfo.String():
 			if of.Endpoint = cmp.Or(of.Endpoint, of.Address); of.Endpoint != "" {
 				to = of
@@ -54,17 +54,17 @@ func readLog(log []byte) (remarks []string, to address) {
 	return remarks, to
 }
 
-// backEnd connects to the address of the back end. If the connection fails, but the plugin
-// answered the span without an error, the finding is only a warning.
+// backEnd connects to the address of the back end. A failure is only a warning if the plugin
+// has delivered the marked span.
 func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	to := p.trial.address
 	if to.Endpoint == "" {
 		return finding{Result: skipped, Text: "the plugin does not log the address that it sends to"}
 	}
 	text := to.Endpoint
-	for _, more := range []string{to.Protocol, strings.TrimSuffix("TLS: "+to.TLS, "TLS: "), strings.TrimSuffix("by "+to.From, "by ")} {
-		if more != "" {
-			text += ", " + more
+	for _, more := range []struct{ prefix, value string }{{"", to.Protocol}, {"TLS: ", to.TLS}, {"by ", to.From}} {
+		if more.value != "" {
+			text += ", " + more.prefix + more.value
 		}
 	}
 	fact, err := probe(ctx, to)
@@ -83,12 +83,12 @@ func (p *pluginCheck) backEnd(ctx context.Context) finding {
 	return f
 }
 
-// probeTimeout bounds one probe: the lookup of the name, the connection and TLS.
+// probeTimeout bounds a call of probe, with the lookup of the name and TLS.
 const probeTimeout = 3 * time.Second
 
-// probe looks up the name in an address and connects. It begins TLS if the plugin uses
-// TLS without a proxy. It checks no certificate, because the plugin may trust other
-// authorities.
+// probe connects to an address, and returns a text about the connection. It begins TLS if
+// the plugin uses TLS and no proxy. It checks no certificate, because the plugin may trust
+// other authorities than this command.
 func probe(ctx context.Context, to address) (fact string, err error) {
 	network, at, secure := target(to)
 	if at == "" {
@@ -100,14 +100,14 @@ func probe(ctx context.Context, to address) (fact string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = conn.Close() }() // nothing was sent
+	defer func() { _ = conn.Close() }() // no data was sent
 	via := ""
 	if to.Proxy != "" {
 		return fmt.Sprintf("its proxy %s accepts connections", to.Proxy), nil
 	}
 	if secure {
-		name, _, _ := net.SplitHostPort(at)                                                 // cannot fail, because the connection was made
-		client := tls.Client(conn, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // see above; nothing is sent
+		name, _, _ := net.SplitHostPort(at)                                                 // no error, because the connection was made
+		client := tls.Client(conn, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // nothing is sent
 		if err := client.HandshakeContext(ctx); err != nil {
 			return "", fmt.Errorf("begin TLS: %w", err)
 		}
@@ -116,8 +116,8 @@ func probe(ctx context.Context, to address) (fact string, err error) {
 	return "accepts connections" + via, nil
 }
 
-// target returns the network and the address to connect to, and whether TLS is used. The
-// address is empty if its form is unknown.
+// target returns the network and the address to connect to, for net.Dialer. secure is true
+// if the plugin uses TLS there. at is empty if the form of the address is unknown.
 func target(to address) (network, at string, secure bool) {
 	text := cmp.Or(to.Proxy, to.Endpoint)
 	scheme, rest, found := strings.Cut(text, ":")
@@ -126,8 +126,8 @@ func target(to address) (network, at string, secure bool) {
 		if strings.HasPrefix(rest, "/") {
 			rest = "/" + strings.TrimLeft(rest, "/")
 		}
-		return "unix", rest, false // "unix:a.sock" is in the working folder
-	case found && (scheme == "dns" || scheme == "passthrough"): // of gRPC
+		return "unix", rest, false // a path without a slash, as in "unix:a.sock", is relative to the working folder
+	case found && (scheme == "dns" || scheme == "passthrough"): // name resolvers of gRPC
 		text = path.Base(rest)
 	case strings.Contains(text, "://"):
 		u, err := url.Parse(text)
@@ -143,9 +143,10 @@ func target(to address) (network, at string, secure bool) {
 	return "tcp", text, to.TLS != "" && to.TLS != "off"
 }
 
+// nextOfProbe returns the command for a failed probe.
 func nextOfProbe(err error, to address) string {
 	_, at, _ := target(to)
-	name, port, _ := net.SplitHostPort(at) // both are empty for a Unix socket
+	name, port, _ := net.SplitHostPort(at) // name and port are empty for a Unix socket
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		return "getent hosts " + shellWord(lookup.Name)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// remedies are the forms of advice in the errors of this repository, each with the
-// command that carries out the advice. No command contains the current value of a
-// variable, because it may be a secret. The first match counts.
+// remedies match the advice in error messages of this repository, and have the shell command
+// that follows the advice. No command contains the value of a variable, because the value
+// may be a secret. The first match counts.
 var remedies = []struct {
 	advice *regexp.Regexp
 	next   string
@@ -37,7 +37,7 @@ var remedies = []struct {
 	{regexp.MustCompile(`(?m)^(?:configuration refused: )?([A-Z][A-Z0-9_]+): .*\bwant\b`), "unset $1"},
 }
 
-// nextIn returns the command for the first advice in a text, or "".
+// nextIn returns the command of the first of the remedies that matches a text, or "".
 func nextIn(text string) string {
 	for _, r := range remedies {
 		if at := r.advice.FindStringSubmatchIndex(text); at != nil {
@@ -47,11 +47,11 @@ func nextIn(text string) string {
 	return ""
 }
 
-// commandIn matches a command in an error of the host that is about a file.
+// commandIn matches a command in an error of the host about a plugin's file.
 var commandIn = regexp.MustCompile(`(?:run|see): (.+?)(?:, or |, and |\)?$|\)?\n|; )`)
 
-// nextOfFile returns the command in an error of the host that is about a file. It must not
-// be used for the text of a plugin, which could name any command.
+// nextOfFile returns the command that an error of the host about a plugin's file names. The
+// text must not come from a plugin, because a plugin could name any command.
 func nextOfFile(text string) string {
 	if found := commandIn.FindStringSubmatch(text); found != nil {
 		return found[1]
@@ -59,7 +59,7 @@ func nextOfFile(text string) string {
 	return nextIn(text)
 }
 
-// nextOfFault returns the command for a wrong setting.
+// nextOfFault returns the command for a wrong setting. path is the service file.
 func nextOfFault(f fault, path string) string {
 	if f.Line > 0 {
 		return editor(path, f.Line)
@@ -67,7 +67,8 @@ func nextOfFault(f fault, path string) string {
 	return cmp.Or(nextIn(f.Text), "servetrace config check")
 }
 
-// editor returns the command that opens a file, at a line if it is not 0.
+// editor returns the command that opens a file in an editor. If line is not 0, the command
+// goes to this line.
 func editor(path string, line int) string {
 	at := ""
 	if line > 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
-// checkPlugins checks each plugin of the list, one after another.
+// checkPlugins checks the plugins of the list one after another.
 func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 	cfg := all.Host
 	cfg.Context.ServiceName, cfg.Context.SamplingRatio = all.Tracing.ServiceName(), all.Tracing.RootRatio()
@@ -30,7 +30,7 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 	live := host.Inspect(ctx, cfg, true, d.options(new(bytes.Buffer))...)
 	done()
 	for i := range live {
-		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // or the plugins in a folder have changed since the first Inspect
+		if ctx.Err() != nil || i >= len(static) || static[i].Name != live[i].Name { // if the lists differ, the plugins in a folder have changed between the two calls of Inspect
 			return
 		}
 		p := &pluginCheck{d: d, cfg: cfg, static: static[i], live: live[i]}
@@ -40,13 +40,14 @@ func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
 
 // pluginCheck checks one plugin.
 type pluginCheck struct {
-	d            *doctor
-	cfg          host.Config
-	static, live host.Inspection // results of Inspect without a start and with a start of the plugin
-	trial        trial
+	d      *doctor
+	cfg    host.Config
+	static host.Inspection // result of Inspect without a start of the plugin
+	live   host.Inspection // result of Inspect with a start of the plugin
+	trial  trial           // set by the check of the configuration, for the later checks
 }
 
-// check runs the checks of a plugin in their order, up to the first error.
+// check runs the checks of a plugin in order, until one fails.
 func (p *pluginCheck) check(ctx context.Context) {
 	checks := []struct {
 		name string
@@ -55,7 +56,7 @@ func (p *pluginCheck) check(ctx context.Context) {
 		{"file", p.file}, {"handshake", p.handshake}, {"version", p.version}, {"variables", p.variables},
 		{"configuration", p.configuration}, {"back end", p.backEnd}, {"span", p.span},
 	}
-	if p.live.Processor { // this command cannot call a processor
+	if p.live.Processor { // a processor has no back end, and gets no span
 		checks = checks[:len(checks)-2]
 	}
 	for i, c := range checks {
@@ -77,8 +78,8 @@ func (p *pluginCheck) check(ctx context.Context) {
 	}
 }
 
-// Reasons of a failed start, by the check that reports them. All other reasons are reported
-// by the check of the file.
+// Reasons of a failed start that the checks of the handshake and of the version report. The
+// check of the file reports all other reasons.
 var (
 	ofHandshake = []launch.Reason{
 		launch.ReasonNotPlugin, launch.ReasonTimeout, launch.ReasonStopped, launch.ReasonNoListener, launch.ReasonPermission, launch.ReasonPeer,
@@ -86,7 +87,8 @@ var (
 	ofVersion = []launch.Reason{launch.ReasonVersion}
 )
 
-// startError returns the error of the plugin's start. failing is false if there is none.
+// startError returns the error of the plugin's start. failing is false if the plugin has
+// started.
 func (p *pluginCheck) startError() (misfit *launch.Error, failing bool) {
 	for _, err := range []error{p.static.Err, p.live.Err} {
 		if misfit, ok := errors.AsType[*launch.Error](err); ok {
@@ -96,6 +98,7 @@ func (p *pluginCheck) startError() (misfit *launch.Error, failing bool) {
 	return nil, false
 }
 
+// file reports whether the host has found the plugin's file and can run it.
 func (p *pluginCheck) file(context.Context) finding {
 	misfit, isFile := p.startError()
 	switch {
@@ -129,9 +132,9 @@ func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
 	return cmp.Or(nextOfFile(misfit.Err.Error()), "head -c 100 "+path)
 }
 
-// nextOfFolder returns the command for a bare name that no folder has. If a subfolder
-// "plugins" has the plugin, the command sets this subfolder as the folder. Otherwise it
-// lists the folders.
+// nextOfFolder returns the command for a bare name that no plugin folder has. If a plugin
+// folder has a subfolder "plugins" with this plugin, the command sets the subfolder as the
+// plugin folder. Otherwise it lists the plugin folders.
 func (p *pluginCheck) nextOfFolder() string {
 	var words []string
 	for _, dir := range p.cfg.PluginDirs {
@@ -151,12 +154,12 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// meantPlugin matches the similar name in the host's error about a bare name.
+// meantPlugin matches the name that the host's error about a bare name suggests.
 var meantPlugin = regexp.MustCompile(`; did you mean (\S+)\? Else build it there`)
 
-// nextOfMissing returns the command for a plugin that was not found. The command sets the
-// list of plugins, with the file of that name in the working folder, or with a similar
-// name. It is empty if there is neither.
+// nextOfMissing returns the command for a plugin that was not found. The command changes the
+// list of plugins: the item gets the file of that name in the working folder, or a similar
+// name. Without either, nextOfMissing returns "".
 func (p *pluginCheck) nextOfMissing() string {
 	where, variable, list := p.static.Where, host.EnvPlugins, p.cfg.Plugins
 	switch {
@@ -167,7 +170,7 @@ func (p *pluginCheck) nextOfMissing() string {
 	}
 	other := "./" + where
 	if strings.Contains(where, "/") {
-		entries, _ := os.ReadDir(filepath.Dir(where)) // a folder that cannot be read has no similar name
+		entries, _ := os.ReadDir(filepath.Dir(where)) // an error means that there is no similar name
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())
@@ -193,6 +196,7 @@ func (p *pluginCheck) nextOfMissing() string {
 	return "export " + variable + "=" + shellWord(joinItems(items))
 }
 
+// handshake reports whether the plugin answers as go-plugin's protocol demands.
 func (p *pluginCheck) handshake(context.Context) finding {
 	if misfit, failing := p.startError(); failing && slices.Contains(ofHandshake, misfit.Reason) {
 		return finding{Result: failed, Text: misfit.Error(), Next: p.info()}
@@ -200,7 +204,7 @@ func (p *pluginCheck) handshake(context.Context) finding {
 	return finding{Result: passed, Text: "answers"}
 }
 
-// info returns the command that starts the plugin and shows its output.
+// info returns the command that starts the plugin and shows its description and log.
 func (p *pluginCheck) info() string {
 	where := p.static.Where
 	if p.static.Folder != "" {
@@ -209,12 +213,13 @@ func (p *pluginCheck) info() string {
 	return "servetrace plugin info " + shellWord(where)
 }
 
+// version reports whether the plugin's description fits this host and the list.
 func (p *pluginCheck) version(context.Context) finding {
 	is := p.live
 	switch {
 	case is.Described && is.About.Processor != is.Processor:
 		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(p.nextOfWrongList(), p.info())}
-	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // the plugin has not described itself, or does not fit
+	case is.MaxConcurrency == 0, is.Err != nil && p.static.Err == nil: // the host could not ask for the description, or refuses it
 		return finding{Result: failed, Text: is.Err.Error(), Next: cmp.Or(nextIn(is.Err.Error()), p.info())}
 	case !is.Described:
 		return finding{Result: passed, Text: "a plain OTLP receiver, without a description"}
@@ -222,9 +227,9 @@ func (p *pluginCheck) version(context.Context) finding {
 	return finding{Result: passed, Text: strings.TrimSpace(fmt.Sprintf("%s %s, SDK %s", is.About.Name, is.About.Version, is.About.SDK))}
 }
 
-// nextOfWrongList returns the command that moves a processor from the list of exporters to
-// the list of processors, or an exporter the other way. It is empty for an item that the
-// list does not name, such as a file of a folder.
+// nextOfWrongList returns the command that moves the plugin's item from the list of exporters
+// to the list of processors, or back. It returns "" if the list has no item for the plugin
+// alone, because the item is its folder.
 func (p *pluginCheck) nextOfWrongList() string {
 	exporters, processors := parseItems(p.cfg.Plugins), parseItems(p.cfg.Processors)
 	from, to := &exporters, &processors
@@ -240,6 +245,7 @@ func (p *pluginCheck) nextOfWrongList() string {
 	return fmt.Sprintf("export %s=%s %s=%s", host.EnvPlugins, shellWord(cmp.Or(joinItems(exporters), "console")), host.EnvProcessors, shellWord(joinItems(processors)))
 }
 
+// variables reports which declared variables the plugin gets.
 func (p *pluginCheck) variables(context.Context) finding {
 	var got, unset []string
 	for _, v := range p.live.Variables {
@@ -265,8 +271,9 @@ func (p *pluginCheck) variables(context.Context) finding {
 	return f
 }
 
+// configuration starts the plugin with its configuration, and sets p.trial.
 func (p *pluginCheck) configuration(ctx context.Context) finding {
-	p.trial = p.receive(ctx)
+	p.trial = p.run(ctx)
 	if err := p.trial.open; err != nil {
 		next := nextIn(err.Error())
 		if p.static.ConfigFile != "" && !strings.HasPrefix(next, "export "+host.EnvPluginEnv) {
@@ -309,29 +316,29 @@ func (p *pluginCheck) span(context.Context) finding {
 	case v.answer.Remark != "":
 		return finding{Result: warned, Text: "delivered, trace " + v.trace + "; the back end reports: " + v.answer.Remark}
 	default:
-		return finding{Result: passed, Text: "delivered: span " + doctorSpan + " of trace " + v.trace}
+		return finding{Result: passed, Text: fmt.Sprintf("delivered: span %q of trace %s", doctorSpan, v.trace)}
 	}
 	return lost
 }
 
-// finishTimeout bounds the flush and the end of a plugin after the span.
+// finishTimeout bounds the flush and the shutdown of a plugin after the marked span.
 const finishTimeout = 5 * time.Second
 
-// doctorSpan is the name of the marked span.
-const doctorSpan = `"servetrace doctor"`
+// doctorSpan is the name of the marked span, by which users find it in the back end.
+const doctorSpan = "servetrace doctor"
 
-// trial is the result of a run of a plugin with one marked span.
+// trial is the result of a run of a plugin with the marked span.
 type trial struct {
-	open    error // error of the start or the configuration
-	trace   string
-	answer  host.Answer
-	ended   string // the exit status of a plugin that ended by itself
-	finish  error
-	remarks []string
-	address address
+	open    error       // error of the start or the configuration
+	trace   string      // id of the marked span's trace
+	answer  host.Answer // the plugin's answer to the marked span
+	ended   string      // exit status of the plugin if it ended during the call; otherwise empty
+	finish  error       // error of the flush or the shutdown
+	remarks []string    // warnings and errors in the plugin's log
+	address address     // the address in the plugin's log
 }
 
-// next returns the command for the answer, or "".
+// next returns the command for an error in the answer, or "" if it is not known.
 func (v trial) next() string {
 	if v.answer.Err == nil {
 		return ""
@@ -339,9 +346,9 @@ func (v trial) next() string {
 	return nextIn(v.answer.Err.Error())
 }
 
-// receive starts and configures the plugin, sends the marked span to an exporter, and
-// ends the plugin. It reads the plugin's log after the end, so that no line is missing.
-func (p *pluginCheck) receive(ctx context.Context) (v trial) {
+// run starts and configures the plugin, sends it the marked span unless it is a
+// processor, and ends it. It reads the plugin's log last, so that no line is missing.
+func (p *pluginCheck) run(ctx context.Context) (v trial) {
 	d, cfg, name := p.d, p.cfg, p.live.Name
 	var log bytes.Buffer
 	done := progress.Start(d.stderr, "configure plugin "+name, cmp.Or(cfg.StartTimeout, host.DefaultStartTimeout)).End
@@ -356,7 +363,7 @@ func (p *pluginCheck) receive(ctx context.Context) (v trial) {
 		v.remarks, _ = readLog(log.Bytes())
 		return v
 	}
-	span := builtInSpan(strings.Trim(doctorSpan, `"`), cfg.Context.ServiceName, time.Now())
+	span := builtInSpan(doctorSpan, cfg.Context.ServiceName, time.Now())
 	v.trace = span.trace
 	done = progress.Start(d.stderr, "send a span through plugin "+name, cmp.Or(cfg.ExportTimeout, host.DefaultExportTimeout)).End
 	v.answer = session.Export(ctx, span.data)

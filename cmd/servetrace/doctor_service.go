@@ -10,10 +10,11 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// sampledCurl is a curl command for a request that demands a sampled trace.
+// sampledCurl is a curl command that sends a request with a sampled trace context, so that
+// the service makes spans in spite of its sampling ratio.
 const sampledCurl = "curl -H 'traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' http://localhost:8000/"
 
-// checkService checks a running service by its status page.
+// checkService checks a running service by its status page, which is at the address at.
 func checkService(ctx context.Context, r *report, at string) {
 	status, err := askStatus(ctx, at)
 	if err != nil {
@@ -30,7 +31,7 @@ func checkService(ctx context.Context, r *report, at string) {
 	}
 }
 
-// checkServiceSpans checks the sampler and the accounting before the plugins.
+// checkServiceSpans checks the sampler and the counts of spans that reach the host.
 func checkServiceSpans(r *report, status admin.Status) {
 	add := func(check string, is result, text, next string) {
 		r.add(finding{Check: check, Result: is, Text: text, Next: next})
@@ -68,8 +69,8 @@ func checkServiceSpans(r *report, status admin.Status) {
 	}
 }
 
-// nextOfService returns the command for the first advice in an error of a running service,
-// or "".
+// nextOfService returns the command for an error of a running service, or "" if the error has
+// no known advice.
 func nextOfService(text string) string {
 	next := nextIn(text)
 	if next == "" {
@@ -78,10 +79,11 @@ func nextOfService(text string) string {
 	return restart(next)
 }
 
-// restart adds to a command the remark that the service must be started again.
+// restart returns a command with a shell comment that the service must be started again.
 func restart(command string) string { return command + " # and start the service again" }
 
-// checkServicePlugin checks a plugin of a running service.
+// checkServicePlugin checks a plugin of a running service by its state, its last error and
+// its lost spans.
 func checkServicePlugin(r *report, p admin.Plugin, status admin.Status) {
 	f := finding{Plugin: p.Name, Check: "service", Result: passed, Next: "servetrace doctor # in the environment of the service"}
 	f.Text = fmt.Sprintf("%s, %d delivered, %d waiting", p.State, p.Spans.Delivered, p.Spans.Waiting)

@@ -13,7 +13,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// settings reads the settings. It returns false if a service would not start with them.
+// settings reports the settings and their origins. It returns false if a service would not
+// start with them.
 func (d *doctor) settings() (servetrace.Config, bool) {
 	const name = "settings"
 	is, err := check(d.s, d.path, d.environ)
@@ -47,8 +48,8 @@ func (d *doctor) settings() (servetrace.Config, bool) {
 	return cfg, true
 }
 
-// warnings reports the warnings of the settings. A variable that is probably misspelt is an
-// error, because the intended setting has no value.
+// warnings reports the warnings of a check. A variable SERVE_… that is probably misspelt is an
+// error, because the intended variable has no value.
 func (d *doctor) warnings(is checked) {
 	for _, v := range is.unread {
 		if len(v.Instead) == 0 || !strings.HasPrefix(v.Name, "SERVE_") {
@@ -69,7 +70,7 @@ func (d *doctor) warnings(is checked) {
 	}
 }
 
-// list checks that there are plugins.
+// list reports the names of the plugins. It returns false if there are none.
 func (d *doctor) list(ctx context.Context, cfg servetrace.Config) bool {
 	const name = "list"
 	list := host.Inspect(ctx, cfg.Host, false, d.options(io.Discard)...)
@@ -92,13 +93,13 @@ func (d *doctor) list(ctx context.Context, cfg servetrace.Config) bool {
 	return true
 }
 
-// nextOfOff returns the next command if there are no plugins.
+// nextOfOff returns the command for an empty list of plugins.
 func (d *doctor) nextOfOff(cfg servetrace.Config) string {
 	by, _, _ := strings.Cut(cfg.Tracing.DisabledBy, "=")
 	switch {
 	case by != "":
 		return "unset " + by
-	case cfg.Host.Plugins != "": // the list has only folders without plugins
+	case cfg.Host.Plugins != "": // the list names folders, and no folder has a plugin
 		return "ls -l " + shellWord(cfg.Host.Plugins)
 	case d.path != "":
 		return editor(d.path, 0)
@@ -106,9 +107,11 @@ func (d *doctor) nextOfOff(cfg servetrace.Config) string {
 	return "export " + host.EnvPlugins + "=console"
 }
 
-// rareRatio is the largest ratio at which a short test may show no trace.
+// rareRatio is the largest sampling ratio that causes a warning, because a test of few
+// requests may have no sampled trace.
 const rareRatio = 0.1
 
+// sampling reports the sampling ratio.
 func (d *doctor) sampling(cfg servetrace.Config) {
 	ratio := cfg.Tracing.RootRatio()
 	f := finding{
@@ -126,7 +129,7 @@ func (d *doctor) sampling(cfg servetrace.Config) {
 	d.report.add(f)
 }
 
-// originOf returns the value of a setting and its origin.
+// originOf returns the setting with this key as "KEY = VALUE, ORIGIN".
 func originOf(list []servicefile.Setting, key string) string {
 	for _, s := range list {
 		if s.Key == key {

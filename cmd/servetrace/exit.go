@@ -12,11 +12,11 @@ import (
 // The exit codes. They are part of the command line's contract: docs/reference/cli.md.
 const (
 	exitOK = 0
-	// exitNo means that the answer is no: a rule failed, a plugin does not start, or spans
-	// were not delivered.
+	// exitNo means that the command did its work and found a failure: a rule failed, a
+	// plugin does not start, or spans were not delivered.
 	exitNo = 1
-	// exitUsage means that there is no answer: an argument, a flag or a variable is invalid,
-	// or a file cannot be read.
+	// exitUsage means that the command could not do its work, because an argument, a flag or
+	// a variable is invalid, or a file cannot be read.
 	exitUsage = 2
 	// exitNotReady means that a running service has a plugin that is not ready.
 	exitNotReady = 3
@@ -24,14 +24,14 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is an error in the command line or its settings: exit code 2.
+// usageError is an error in the command line or in the settings. Its exit code is 2.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// lossError is the error of a relay that lost spans at its stop: exit code 1, also after
-// a signal.
+// lossError is the error of a relay that lost spans at its stop. Its exit code is 1, also if
+// a signal stopped the relay.
 type lossError struct{ err error }
 
 func (e lossError) Error() string { return "spans were lost: " + e.err.Error() }
@@ -39,8 +39,8 @@ func (e lossError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitCode returns the exit code for a command's error. ctx has ended if a signal ended
-// the command.
+// exitCode returns the exit code for the error of a command, which may be nil. ctx is the
+// command's context, which SIGINT and SIGTERM end.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, notReady := errors.AsType[notReadyError](err)
@@ -58,7 +58,7 @@ func exitCode(ctx context.Context, err error) int {
 	return exitNo
 }
 
-// args turns the errors of check into usage errors.
+// args returns check with its errors as usage errors, which name the command's --help.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, list []string) error {
 		if err := check(cmd, list); err != nil {
@@ -75,7 +75,7 @@ func noArgs(cmd *cobra.Command, list []string) error {
 	return usagef("%s takes no arguments, but got %q; see %s --help", cmd.CommandPath(), list[0], cmd.CommandPath())
 }
 
-// oneArg requires one argument. name is its name in the help.
+// oneArg returns a check for exactly one argument. name is the argument's name in the help.
 func oneArg(name string) cobra.PositionalArgs {
 	return args(func(_ *cobra.Command, list []string) error {
 		switch len(list) {
@@ -88,7 +88,8 @@ func oneArg(name string) cobra.PositionalArgs {
 	})
 }
 
-// onlyCommands returns an error for an argument of a command that only has subcommands.
+// onlyCommands returns an error if a command that has only subcommands gets an argument
+// that is none of them. The error names commands with similar names.
 func onlyCommands(cmd *cobra.Command, list []string) error {
 	if len(list) == 0 {
 		return nil
@@ -100,8 +101,8 @@ func onlyCommands(cmd *cobra.Command, list []string) error {
 	return usagef("%s; see %s --help", text, cmd.CommandPath())
 }
 
-// deeper returns the commands with this name one level further down, such as "plugin info"
-// for "info".
+// deeper returns the commands with this name among the subcommands of cmd's subcommands,
+// such as "plugin info" for "info".
 func deeper(cmd *cobra.Command, name string) []string {
 	var found []string
 	for _, group := range cmd.Commands() {

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// errTooLarge is the error of a content beyond its bound.
+// errTooLarge is the error of readBounded if the content has more bytes than the limit.
 var errTooLarge = errors.New("it has more")
 
-// readBounded returns the content of r, at most limit bytes.
+// readBounded returns the content of r, or an error if it has more than limit bytes.
 func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -22,12 +22,12 @@ func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// readFile returns the content of a file, at most limit bytes; "-" is stdin, unless stdin
-// is nil. The file may be a pipe. what names the flag or the argument in errors.
+// readFile returns the content of a file, or an error if it has more than limit bytes. The
+// name "-" means stdin, unless stdin is nil. The file may be a pipe. what is the name of
+// the flag or the argument, for errors.
 //
-// readFile returns when ctx ends. A terminal or a pipe may never end, and neither its
-// opening nor a read can be canceled: then a goroutine remains until the process exits,
-// which is soon.
+// readFile also returns when ctx ends. A read of a terminal or a pipe may block for ever and
+// cannot be canceled. Its goroutine then remains until the process exits, which is soon.
 func readFile(ctx context.Context, what, name string, stdin io.Reader, limit int64) ([]byte, error) {
 	var data []byte
 	done := make(chan error, 1)
@@ -47,7 +47,7 @@ func readFile(ctx context.Context, what, name string, stdin io.Reader, limit int
 	return data, nil
 }
 
-// readAll is readFile without ctx.
+// readAll does the work of readFile, but cannot be canceled.
 func readAll(name string, stdin io.Reader, limit int64) ([]byte, error) {
 	from := stdin
 	if name != "-" || stdin == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// newMan returns "servetrace man", which builds of packages use.
+// newMan returns "servetrace man". The scripts that build packages run it.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man FOLDER",

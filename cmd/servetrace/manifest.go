@@ -23,30 +23,32 @@ import (
 // manifest is the content of a service file that render needs.
 type manifest struct {
 	cfg servetrace.Config
-	// file is the text of the file without the keys that differ from pod to pod.
+	// file is the text of the service file, without the keys that differ between the
+	// Deployments of Kubernetes.
 	file                          string
 	httpPort, adminPort, grpcPort int
 	graceSeconds                  int
-	// groups are sorted by the names of their Services.
+	// groups are the remote deployments by Service, sorted by the Service's name.
 	groups []group
-	// written are the settings with paths that a service writes to.
+	// written are the settings whose values are folders that a service writes to.
 	written []string
 }
 
-// group is the deployments behind one Service.
+// group is the deployments of a service that run in the pods of one Kubernetes Service.
 type group struct {
 	namespace, service string
-	port               int
-	slices             bool // clients find the pods by EndpointSlices
-	dns                bool // clients find the pods by DNS
-	runs               []string
+	port               int      // port of the Service
+	slices             bool     // callers find the pods by EndpointSlices
+	dns                bool     // callers find the pods by DNS
+	runs               []string // names of the deployments
 }
 
-// perPod are the keys below call_options that each Kubernetes Deployment has in its
-// variables instead.
+// perPod are the keys below call_options that are left out of the common service file. The
+// pods get their values by variables, because they differ between Deployments.
 var perPod = []string{"remote", "deployments", "addr"}
 
-// readManifest reads a service file as a service in a pod would read it.
+// readManifest reads a service file as a service in a pod reads it, without this
+// environment's settings.
 func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	inPod := func(name string) string {
 		switch {
@@ -86,8 +88,8 @@ func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	return m, m.readGroups()
 }
 
-// writtenPaths returns the settings of a service file with folders that a service or its
-// plugins write to, each with its value.
+// writtenPaths returns the settings whose values are folders that a service or its plugins
+// write to, as "KEY: VALUE". data is the service file.
 func writtenPaths(cfg servetrace.Config, data []byte) (list []string, err error) {
 	add := func(key, folder string) {
 		if strings.Contains(folder, "/") || folder == "." {
@@ -113,7 +115,7 @@ func writtenPaths(cfg servetrace.Config, data []byte) (list []string, err error)
 	return list, nil
 }
 
-// withoutPerPod returns a service file without the keys of perPod.
+// withoutPerPod returns the text of a service file without the keys of perPod.
 func withoutPerPod(data []byte) (string, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 {
@@ -136,8 +138,8 @@ func withoutPerPod(data []byte) (string, error) {
 	return string(data), nil
 }
 
-// portOf returns the port of an address. It returns the argument otherwise if there is no
-// address, or if the address means any free port.
+// portOf returns the port of an address. It returns the argument otherwise if the address is
+// empty, or if its port is 0.
 func portOf(addr string, otherwise int) (int, error) {
 	if addr == "" {
 		return otherwise, nil
@@ -150,13 +152,14 @@ func portOf(addr string, otherwise int) (int, error) {
 	return cmp.Or(port, otherwise), err
 }
 
-// callPort is the port of a Service if a target names the port "call".
+// callPort is the number of the port that a target names "call".
 const callPort = "9100"
 
-// serviceTarget matches the targets that name a Service: by DNS, or by EndpointSlices.
+// serviceTarget matches the targets that name a Kubernetes Service: dns:///SERVICE…:PORT and
+// k8s:///SERVICE:PORT, with or without a namespace.
 var serviceTarget = regexp.MustCompile(`^(?:dns:///([a-z0-9-]+)(?:\.([a-z0-9-]+)(?:\.svc[a-z0-9.-]*)?)?|k8s:///(?:([a-z0-9-]+)/)?([a-z0-9-]+)):(\d+|call)$`)
 
-// readGroups groups the deployments that have the same Service.
+// readGroups sets m.groups. Deployments whose targets name the same Service are one group.
 func (m *manifest) readGroups() error {
 	groups := map[string]*group{}
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Serving.Calls.Remote)) {
@@ -190,8 +193,8 @@ func (m *manifest) readGroups() error {
 	return nil
 }
 
-// place sets the namespace of the release if it has none. It checks that no Service has
-// the release's name or another namespace.
+// place sets the namespace of the release if it has none. It returns an error if a Service
+// has the release's name or another namespace.
 func (m *manifest) place(release *helm.Release) error {
 	for _, g := range m.groups {
 		if g.service == release.Name {
@@ -206,12 +209,12 @@ func (m *manifest) place(release *helm.Release) error {
 	return nil
 }
 
-// usesSlices reports whether clients find the pods of a Service by EndpointSlices.
+// usesSlices reports whether callers find the pods of any Service by EndpointSlices.
 func (m *manifest) usesSlices() bool {
 	return slices.ContainsFunc(m.groups, func(g group) bool { return g.slices })
 }
 
-// targets returns the targets of the deployments that are not among runs.
+// targets returns the targets of the remote deployments that are not among runs, by name.
 func (m *manifest) targets(runs []string) map[string]string {
 	list := map[string]string{}
 	for name, text := range m.cfg.Serving.Calls.Remote {
@@ -222,11 +225,11 @@ func (m *manifest) targets(runs []string) map[string]string {
 	return list
 }
 
-// ongoing returns half of the number of requests that a pod runs at a time, for the
-// deployment with the largest number. Without runs it looks at the deployments that are
-// not remote.
+// ongoing returns the number of requests in a pod that an autoscaler aims at: half of the
+// requests that a pod can run at a time. The deployment among runs that can run the most
+// decides. Without runs, these are the deployments that are not remote.
 func (m *manifest) ongoing(runs ...string) int {
-	const replicas, each = 1, 5 // the defaults of a deployment
+	const replicas, each = 1, 5 // the defaults for a deployment
 	most := 0
 	for _, app := range m.cfg.Serving.Apps {
 		for _, d := range app.Deployments {
@@ -239,6 +242,7 @@ func (m *manifest) ongoing(runs ...string) int {
 	return (cmp.Or(most, replicas*each) + 1) / 2
 }
 
+// orDefault returns the number, or otherwise if it is not set.
 func orDefault(n *int, otherwise int) int {
 	if n == nil {
 		return otherwise

@@ -35,7 +35,7 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// textOf returns the text of an error, empty for nil.
+// textOf returns the text of an error, or "" if err is nil.
 func textOf(err error) string {
 	if err == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// redacted returns the length of a text instead of the text.
+// redacted returns the length of a text, such as "<12 bytes>", to be shown in its place.
 func redacted(text string) string {
 	if len(text) == 1 {
 		return "<1 byte>"
@@ -20,10 +20,9 @@ func redacted(text string) string {
 	return fmt.Sprintf("<%d bytes>", len(text))
 }
 
-// redactDocument returns a YAML or JSON document as YAML without texts. It keeps keys of
-// one line, numbers, booleans and nulls, replaces other values by their lengths, and
-// drops comments. It returns nothing for an empty document, and only the length of an
-// invalid document.
+// redactDocument returns a YAML or JSON document as YAML without secrets. It keeps keys of
+// one line, numbers, booleans and nulls. It replaces all other values by their lengths, and
+// drops comments. For an invalid document it returns only the length.
 func redactDocument(document []byte) string {
 	root, err := yamlfile.Parse(document)
 	if err != nil { // the error could quote the document
@@ -40,8 +39,9 @@ func redactDocument(document []byte) string {
 	return string(text)
 }
 
-// documentFault returns an error if a plugin's document is neither YAML nor JSON. The host
-// passes such a document on, unless it has references.
+// documentFault returns an error if a plugin's configuration is neither YAML nor JSON. The
+// host itself reports no error, because only the plugin knows the form of its
+// configuration.
 func documentFault(is host.Inspection) error {
 	if len(is.Document()) == 0 || json.Valid(is.Config) {
 		return nil
@@ -52,10 +52,10 @@ func documentFault(is host.Inspection) error {
 	return nil
 }
 
-// redactNode removes the texts from a node and from all nodes below it. The text of an
-// alias is removed at its anchor.
+// redactNode replaces the texts of a node and of all nodes below it. An alias has no text
+// of its own, and the node that it refers to is in the document, too.
 func redactNode(node *yaml.Node) {
-	// Only plain scalars stay, because a tag, a comment or a quoted number may hide a text.
+	// Only unquoted numbers, booleans and nulls stay, because any other scalar may be a secret.
 	plain := node.Style == 0 && node.ShortTag() != "!!str" && node.ShortTag() != "!!timestamp"
 	node.HeadComment, node.LineComment, node.FootComment, node.Tag, node.Style = "", "", "", "", 0
 	if node.Kind == yaml.ScalarNode && !plain {
@@ -63,7 +63,7 @@ func redactNode(node *yaml.Node) {
 	}
 	for i, child := range node.Content {
 		if node.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode && !strings.Contains(child.Value, "\n") {
-			child.HeadComment, child.LineComment, child.FootComment, child.Tag, child.Style = "", "", "", "", 0 // a name
+			child.HeadComment, child.LineComment, child.FootComment, child.Tag, child.Style = "", "", "", "", 0 // the key stays, without its comments
 			continue
 		}
 		redactNode(child)

@@ -33,8 +33,8 @@ type rendering struct {
 	release             helm.Release
 	image, pluginsImage string
 	autoscale           string
-	prometheus          string // empty: that of the chart
-	replicas, most      int
+	prometheus          string // address of Prometheus; empty: the default of the chart
+	replicas, most      int    // number of pods, and the largest number with autoscalers
 	values              bool
 }
 
@@ -85,7 +85,7 @@ func newRender(s settings) *cobra.Command {
 	return cmd
 }
 
-// label matches the names of Services and of namespaces.
+// label matches the names that Kubernetes allows for Services and namespaces.
 var label = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func (r *rendering) check() error {
@@ -106,11 +106,11 @@ func (r *rendering) check() error {
 	return nil
 }
 
-// dnsCacheSeconds is the time that caches of DNS keep the addresses of a headless Service:
-// the largest of the usual configurations.
+// dnsCacheSeconds is the longest time, in the usual configurations of clusters, that DNS
+// caches keep the addresses of a headless Service.
 const dnsCacheSeconds = 30
 
-// valuesOf returns the values of the chart.
+// valuesOf returns the values of the Helm chart for a service.
 func (r *rendering) valuesOf(m *manifest) helm.Values {
 	pods := []helm.Values{r.pods(r.release.Name, m.targets(nil), m.ongoing())}
 	pods[0]["ingress"] = true
@@ -136,7 +136,8 @@ func (r *rendering) valuesOf(m *manifest) helm.Values {
 	}
 }
 
-// pods returns the chart's values for one Deployment.
+// pods returns the values of the Helm chart for one Deployment. ongoing is the number of
+// requests in a pod that an autoscaler aims at.
 func (r *rendering) pods(name string, remote map[string]string, ongoing int) helm.Values {
 	return helm.Values{
 		"name": name, "ingress": false, "port": 0, "runs": []string{}, "remote": remote,

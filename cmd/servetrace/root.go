@@ -39,7 +39,7 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 		Short:   "Serving runtime that exports traces through plugins",
 		Long:    rootLong,
 		Example: rootExample,
-		// runProcess prints errors, without the help.
+		// Cobra prints neither errors nor, after an error, the help. runProcess prints errors.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
@@ -54,7 +54,8 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	return root
 }
 
-// meantFlag returns a question with the flag that was probably meant, if a flag is unknown.
+// meantFlag returns a question such as "; did you mean --spans?" if err is about an unknown
+// flag, and the command has a flag with a similar name. Otherwise it returns "".
 func meantFlag(cmd *cobra.Command, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -68,7 +69,7 @@ func meantFlag(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// newGroup makes parent a command that has only subcommands, and prints its help.
+// newGroup adds commands to parent. Without a subcommand, parent prints its help.
 func newGroup(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	parent.SuggestionsMinimumDistance = 2 // cobra's default
 	parent.Args = onlyCommands

@@ -19,16 +19,16 @@ import (
 // of SERVE_CONFIG.
 type settings struct{ getenv func(string) string }
 
-// OpenTelemetry's variables that disable tracing. A command ignores them for a plugin in
-// its arguments.
+// OpenTelemetry's variables that disable tracing. A command ignores these variables if its
+// arguments name the plugin.
 const (
 	envSDKDisabled    = "OTEL_SDK_DISABLED"
 	envTracesExporter = "OTEL_TRACES_EXPORTER"
 )
 
 // list returns the configuration of the host in a service with this environment. If
-// plugins is not empty, it replaces SERVE_TRACING_EXPORTER_PLUGIN, and there are no
-// processors.
+// plugins is not empty, it replaces SERVE_TRACING_EXPORTER_PLUGIN, and the lists of
+// processor plugins are empty.
 func (s settings) list(plugins string) (host.Config, error) {
 	if plugins == "" {
 		return read(s.getenv)
@@ -36,7 +36,8 @@ func (s settings) list(plugins string) (host.Config, error) {
 	return read(s.only(plugins).getenv)
 }
 
-// only returns the settings with another list of plugins, and without processors.
+// only returns the settings with plugins as the list of exporter plugins, and without
+// processor plugins.
 func (s settings) only(plugins string) settings {
 	return settings{s.with(map[string]string{
 		host.EnvPlugins: plugins, envSDKDisabled: "", envTracesExporter: "",
@@ -44,9 +45,9 @@ func (s settings) only(plugins string) settings {
 	})}
 }
 
-// one returns the configuration of the host with where as the only plugin. The plugin's
-// configuration is configFile, or else the file for its name in
-// SERVE_TRACING_PLUGIN_CONFIG.
+// one returns the configuration of a host whose only plugin is where, a path, bare name or
+// address. configFile has the plugin's own configuration. If configFile is empty, the file
+// for the plugin's name in SERVE_TRACING_PLUGIN_CONFIG has it.
 func (s settings) one(ctx context.Context, where, configFile string) (host.Config, error) {
 	item, err := itemOf(where)
 	if err != nil {
@@ -82,7 +83,8 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	return cfg, nil
 }
 
-// off returns the reason why there are no plugins.
+// off returns the reason why the list of plugins is empty. plugins is the value of
+// --plugins, or empty.
 func (s settings) off(plugins string) string {
 	file := strings.TrimSpace(s.getenv(servetrace.EnvConfig))
 	switch {
@@ -101,7 +103,7 @@ func (s settings) off(plugins string) string {
 }
 
 // read returns the configuration of the host. Without a service file it reads only the
-// variables of the host.
+// host's variables, so that errors in other settings do not count.
 func read(getenv func(string) string) (host.Config, error) {
 	if strings.TrimSpace(getenv(servetrace.EnvConfig)) == "" {
 		cfg, err := host.ConfigFromEnv(getenv)
@@ -117,7 +119,8 @@ func read(getenv func(string) string) (host.Config, error) {
 	return cfg.Host, nil
 }
 
-// with returns the environment with other values for some variables.
+// with returns a getenv function that returns the values of other first, and then the
+// values of the settings.
 func (s settings) with(other map[string]string) func(string) string {
 	return func(name string) string {
 		if value, ok := other[name]; ok {
@@ -127,9 +130,9 @@ func (s settings) with(other map[string]string) func(string) string {
 	}
 }
 
-// settingOf returns the entries of a setting for one plugin: entries with its name, and
-// entries with the name all. If all is empty and sign is "=", it also returns entries
-// without a name.
+// settingOf returns the entries of a comma-separated setting that apply to one plugin. An
+// entry begins with a plugin's name and sign. Entries with the name all apply to every
+// plugin. If all is empty and sign is "=", entries without a name do.
 func settingOf(setting, plugin, sign, all string) string {
 	var left []string
 	for item := range strings.SplitSeq(setting, ",") {
@@ -142,7 +145,7 @@ func settingOf(setting, plugin, sign, all string) string {
 	return strings.Join(left, ",")
 }
 
-// entryName matches the names of entries that the host accepts.
+// entryName matches the names of plugins that the host accepts.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 // itemOf returns the item of a list of plugins for the argument PATH of a command. Its name
@@ -165,8 +168,7 @@ func itemOf(where string) (pluginItem, error) {
 	return pluginItem{name: name, where: escape.Replace(where)}, nil
 }
 
-// nameOfFunction returns the name of a function in Python, "python:MODULE:FUNCTION", as in
-// the host.
+// nameOfFunction returns the name that a host gives a plugin "python:MODULE:FUNCTION".
 func nameOfFunction(where string) string {
 	module := strings.TrimPrefix(where, "python:")
 	module = module[:max(0, strings.LastIndexAny(module, ":."))]
@@ -177,8 +179,8 @@ func nameOfFunction(where string) string {
 	return name
 }
 
-// hint returns the error of an inspection. For a bare name that is in no plugin folder it
-// adds advice if the working folder has a file of that name.
+// hint returns the error of an inspection. If no plugin folder has a bare name, but the
+// working folder has a file of that name, hint adds the advice to write a path.
 func hint(i host.Inspection) error {
 	if i.Err == nil || i.Path != "" || strings.Contains(i.Where, "/") {
 		return i.Err

@@ -29,18 +29,18 @@ const (
 	formatProto = "proto"
 )
 
-// request is an encoded ExportTraceServiceRequest of OTLP, or TracesData, which is the
-// same on the wire.
+// request is an encoded ExportTraceServiceRequest of OTLP. A TracesData message has the same
+// encoding.
 type request struct {
 	data  []byte
-	spans int
-	trace string // the id of the only trace, if the request is built in
-	// console reports that the request is made of spans in the console exporter's JSON.
+	spans int    // number of spans in data
+	trace string // id of the trace of a built-in span, in hexadecimal digits; otherwise empty
+	// console is true if the request was converted from the JSON of a console exporter.
 	console bool
 }
 
-// builtInSpan returns a request with one span of a millisecond that ends at end. Its
-// ids are random, and its resource has only the service name.
+// builtInSpan returns a request with one span, which takes a millisecond and ends at end.
+// The span has random ids, and its resource has only the attribute service.name.
 func builtInSpan(name, service string, end time.Time) request {
 	ids := make([]byte, 24)
 	_, _ = rand.Read(ids) // never fails, by its documentation
@@ -56,9 +56,9 @@ func builtInSpan(name, service string, end time.Time) request {
 	return request{data: data, spans: 1, trace: hex.EncodeToString(ids[:16])}
 }
 
-// readSpans returns the requests in a file, except requests without spans; "-" is stdin.
-// what names the flag or the argument in errors. A file without any span is an error.
-// readSpans also returns when ctx ends.
+// readSpans returns the requests in a file, except requests without spans. The name "-"
+// means stdin. what is the name of the flag or the argument, for errors. A file without any
+// span is an error. readSpans also returns when ctx ends.
 func readSpans(ctx context.Context, what, name, format string, stdin io.Reader) ([]request, error) {
 	text, err := readFile(ctx, what, name, stdin, math.MaxInt64-1)
 	if err != nil {
@@ -78,11 +78,12 @@ func parseSpans(format string, text []byte) ([]request, error) {
 	if format == formatProto {
 		return parseProto(text)
 	}
-	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // a byte order mark, which some editors write
+	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // some editors begin a file with this byte order mark
 }
 
-// parseJSON reads one or several documents of OTLP/JSON, or of the spans of a console
-// exporter. A document may have several lines. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+// parseJSON converts JSON documents, one after another, to requests. Each document is a
+// request in OTLP/JSON, or a span in the JSON of a console exporter, in one line or more:
+// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 func parseJSON(text []byte) ([]request, error) {
 	var list []request
 	documents := json.NewDecoder(bytes.NewReader(text))
@@ -93,7 +94,7 @@ func parseJSON(text []byte) ([]request, error) {
 			return list, nil
 		}
 		if err != nil {
-			at := len(text) // the text ends too early
+			at := len(text) // for an error other than a SyntaxError, the text ends too early
 			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				at = int(syntax.Offset)
 			}
@@ -108,7 +109,7 @@ func parseJSON(text []byte) ([]request, error) {
 		switch {
 		case one.spans == 0:
 		case one.console && last >= 0 && list[last].console && list[last].spans < mostConsoleSpans:
-			// Requests of OTLP merge by concatenation.
+			// Encoded requests can be concatenated: the result is one request with all spans.
 			list[last].data = append(list[last].data, one.data...)
 			list[last].spans++
 		default:
@@ -117,13 +118,13 @@ func parseJSON(text []byte) ([]request, error) {
 	}
 }
 
-// lineAt returns the line of an offset, counted from 1.
+// lineAt returns the number of the line in which an offset is. The first line has number 1.
 func lineAt(text []byte, offset int) int {
 	return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n"))
 }
 
-// parseDocument converts a request, or a span of a console exporter, from JSON to
-// protobuf.
+// parseDocument returns the request of a JSON document, which is a request in OTLP/JSON or
+// a span of a console exporter.
 func parseDocument(document []byte) (request, error) {
 	if one, is, err := parseConsole(document); is {
 		return one, err
@@ -132,9 +133,9 @@ func parseDocument(document []byte) (request, error) {
 	return request{data: data, spans: spans}, err
 }
 
-// parseProto reads one request, or several with their lengths in 4 bytes before them, as
-// the Collector's file exporter writes. A request begins with the tag 0x0a, which would
-// be a length of at least 160 MiB.
+// parseProto reads one encoded request, or several requests with a length of 4 bytes before
+// each, as the Collector's file exporter writes. The first byte tells the forms apart: a
+// request begins with 0x0a, and no length does, because it would be 160 MiB or more.
 func parseProto(data []byte) ([]request, error) {
 	if len(data) == 0 || data[0] == 0x0a {
 		return appendProto(nil, data)
@@ -159,7 +160,7 @@ func parseProto(data []byte) ([]request, error) {
 	return list, nil
 }
 
-// appendProto appends one request, if it has spans.
+// appendProto appends an encoded request to the list, unless it has no spans.
 func appendProto(list []request, data []byte) ([]request, error) {
 	spans, err := otlpwire.CountSpans(data)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// consoleSpan is a span in the JSON of OpenTelemetry's console exporter for Python, which
-// the console plugin and Ray Serve write: one document for each span.
+// consoleSpan is a span in the JSON of OpenTelemetry's console exporter for Python. The
+// console plugin and Ray Serve write this JSON, one document for each span.
 // https://github.com/open-telemetry/opentelemetry-python/blob/main/opentelemetry-sdk/src/opentelemetry/sdk/trace/__init__.py
 type consoleSpan struct {
 	Name       string         `json:"name"`
@@ -54,11 +54,12 @@ type consoleStatus struct {
 	Description string `json:"description"`
 }
 
-// mostConsoleSpans bounds the spans of a request that is made of several documents.
+// mostConsoleSpans is the largest number of documents, of one span each, that become one
+// request.
 const mostConsoleSpans = 512
 
-// parseConsole returns the request of a document with a span of the console exporter. It
-// returns false for another document.
+// parseConsole returns the request of a document that is a span of a console exporter. is
+// is false if the document has another form.
 func parseConsole(document []byte) (one request, is bool, err error) {
 	if !bytes.Contains(document, []byte(`"context"`)) {
 		return request{}, false, nil
@@ -67,7 +68,7 @@ func parseConsole(document []byte) (one request, is bool, err error) {
 	numbers := json.NewDecoder(bytes.NewReader(document))
 	numbers.UseNumber()
 	if err := numbers.Decode(&from); err != nil || from.Context == nil {
-		return request{}, false, nil //nolint:nilerr // another form, whose reader reports the error
+		return request{}, false, nil //nolint:nilerr // the document has another form, and the parser of OTLP/JSON reports errors
 	}
 	span, err := from.otlp()
 	if err != nil {
@@ -81,7 +82,7 @@ func parseConsole(document []byte) (one request, is bool, err error) {
 	return request{data: data, spans: 1, console: true}, true, err
 }
 
-// otlp converts the span. Its trace state is left out.
+// otlp returns the span as a message of OTLP, without the trace state.
 func (s *consoleSpan) otlp() (*tracepb.Span, error) {
 	var faults spanFault
 	span := &tracepb.Span{
@@ -110,16 +111,17 @@ func (s *consoleSpan) otlp() (*tracepb.Span, error) {
 	return span, faults.first
 }
 
-// spanFault keeps the first error of several conversions.
+// spanFault keeps the first error of the conversions of a span's fields.
 type spanFault struct{ first error }
 
+// note keeps an error, unless there is one already.
 func (f *spanFault) note(format string, args ...any) {
 	if f.first == nil {
 		f.first = fmt.Errorf(format, args...)
 	}
 }
 
-// id converts an id of hexadecimal digits after 0x.
+// id converts an id from hexadecimal digits, with or without 0x before them.
 func (f *spanFault) id(name, text string, size int) []byte {
 	id, err := hex.DecodeString(strings.TrimPrefix(text, "0x"))
 	if err != nil || len(id) != size {
@@ -128,7 +130,8 @@ func (f *spanFault) id(name, text string, size int) []byte {
 	return id
 }
 
-// time converts a time in UTC. Python writes null for a span that has not ended.
+// time converts a time to nanoseconds since 1970. It returns 0 for an empty text, because
+// Python writes null as the end of a span that has not ended.
 func (f *spanFault) time(name, text string) uint64 {
 	if text == "" {
 		return 0
@@ -140,7 +143,7 @@ func (f *spanFault) time(name, text string) uint64 {
 	return uint64(max(t.UnixNano(), 0))
 }
 
-// keyValues converts attributes, sorted by key.
+// keyValues converts attributes to messages of OTLP, sorted by key.
 func keyValues(attributes map[string]any) (list []*commonpb.KeyValue) {
 	for _, key := range slices.Sorted(maps.Keys(attributes)) {
 		list = append(list, &commonpb.KeyValue{Key: key, Value: anyValue(attributes[key])})
@@ -148,7 +151,8 @@ func keyValues(attributes map[string]any) (list []*commonpb.KeyValue) {
 	return list
 }
 
-// anyValue converts a value that was decoded with json.Decoder.UseNumber.
+// anyValue converts the value of an attribute to a message of OTLP. Numbers must have been
+// decoded with json.Decoder.UseNumber.
 func anyValue(value any) *commonpb.AnyValue {
 	switch v := value.(type) {
 	case string:
@@ -159,7 +163,7 @@ func anyValue(value any) *commonpb.AnyValue {
 		if n, err := v.Int64(); err == nil {
 			return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: n}}
 		}
-		f, _ := v.Float64() // v is a valid number; a number that is too large becomes infinite
+		f, _ := v.Float64() // no error, except for a number that is too large, which becomes infinite
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: f}}
 	case []any:
 		list := &commonpb.ArrayValue{}

@@ -46,7 +46,7 @@ func newTrace(s settings) *cobra.Command {
 	return cmd
 }
 
-// Forms of a drawing, besides outputText.
+// Values of --output, besides outputText.
 const (
 	outputHTML = "html"
 	outputSVG  = "svg"
@@ -80,7 +80,8 @@ func (f traceFlags) run(cmd *cobra.Command, s settings, files []string) error {
 	return err
 }
 
-// read returns the chosen traces of the files, in the order of their starts.
+// read returns the traces in the files whose ids begin with the value of --trace, in the
+// order of their start times.
 func (f traceFlags) read(ctx context.Context, files []string, stdin io.Reader) ([]*waterfall.Group, error) {
 	var spans []*waterfall.Span
 	for _, name := range files {

@@ -33,8 +33,8 @@ func versionText() string {
 	return text.String()
 }
 
-// writeVersion writes the build information of the binary. With a nil info, as in a
-// binary built without module support, the version and the commit are "unknown".
+// writeVersion writes the build information of this binary. The version and the commit are
+// "unknown" if info is nil, as in a binary that was built without module support.
 func writeVersion(w io.Writer, info *debug.BuildInfo) error {
 	version, commit := "unknown", "unknown"
 	if info != nil {
@@ -49,8 +49,8 @@ func writeVersion(w io.Writer, info *debug.BuildInfo) error {
 	return table.Flush()
 }
 
-// commitOf returns the commit of the build, with "(modified)" if the work tree was not
-// clean. It returns "unknown" if the build does not have it.
+// commitOf returns the commit that the binary was built from, with "(modified)" if the
+// work tree had changes. It returns "unknown" if the build information has no commit.
 func commitOf(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
