@@ -1,9 +1,10 @@
 // Command servetrace-plugins contains all stock plugins in one executable: console,
-// datadog, otlp and processors. In an image it is less than half the size of four
-// executables.
+// datadog, otlp and processors. A container image with it is less than half the size of an
+// image with four executables.
 //
-// A link to the executable that has the name of a plugin runs this plugin
-// (pluginsdk.MainByName). The plugins have the same Spec as the commands in plugins/.
+// The name of the executable, or of a link to it, selects the plugin (pluginsdk.MainByName).
+// The argument install creates the links. The plugins are the same as the commands in
+// plugins/.
 //
 //	servetrace-plugins install /usr/local/lib/servetrace/plugins
 //	SERVE_TRACING_EXPORTER_PLUGIN=otlp my-service

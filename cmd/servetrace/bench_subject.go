@@ -20,7 +20,7 @@ import (
 	"github.com/servetrace/servetrace/internal/progress"
 )
 
-// benchSubject is a plugin that is measured, and its measurement so far.
+// benchSubject is one of the two plugins that are measured, with its measurement so far.
 type benchSubject struct {
 	name    string
 	cfg     host.Config
@@ -29,17 +29,17 @@ type benchSubject struct {
 	next    int       // index of the next batch
 
 	mu        sync.Mutex
-	spans     int // number of spans that the plugin accepted
-	lost      int
-	failed    error // the first error of a call
-	latencies []time.Duration
-	took, cpu time.Duration
+	spans     int             // number of spans that the plugin accepted
+	lost      int             // number of spans in calls with an error
+	failed    error           // error of the first call with an error
+	latencies []time.Duration // of the calls without an error
+	took, cpu time.Duration   // time of all turns, and the CPU time of the plugin's process in it
 }
 
-// benchWarm is the time for a plugin to warm up, which is not measured.
+// benchWarm is the time for which a plugin gets batches before the measurement begins.
 const benchWarm = 500 * time.Millisecond
 
-// measureAll starts the plugins and measures them in turn.
+// measureAll starts the plugins, and then measures one after the other in several rounds.
 func measureAll(ctx context.Context, subjects []*benchSubject, requests []request, f benchFlags, report *progress.Report, output *os.File) error {
 	for _, x := range subjects {
 		var logged bytes.Buffer
@@ -47,7 +47,7 @@ func measureAll(ctx context.Context, subjects []*benchSubject, requests []reques
 		if err != nil {
 			return fmt.Errorf("plugin %s: %w\n%s", x.name, err, logged.String())
 		}
-		defer func() { _ = session.Stop() }() // an error at the end does not change the measurement
+		defer func() { _ = session.Stop() }() // the measurement is complete, so an error at the end of the plugin does not matter
 		x.session = session
 		for batch, err := range batches(requests, session.Inspection()) {
 			if err != nil {
@@ -73,11 +73,12 @@ func measureAll(ctx context.Context, subjects []*benchSubject, requests []reques
 	return nil
 }
 
+// reset removes the measurement of the warm-up.
 func (x *benchSubject) reset() {
 	x.spans, x.lost, x.failed, x.latencies, x.took, x.cpu = 0, 0, nil, nil, 0, 0
 }
 
-// measure sends batches for the duration of a turn, with a number of concurrent calls.
+// measure sends batches for the duration of a turn. calls is the number of concurrent calls.
 func (x *benchSubject) measure(ctx context.Context, turn time.Duration, calls int) error {
 	before, began := cpuOf(x.session.PID()), time.Now()
 	var sending sync.WaitGroup
@@ -96,8 +97,8 @@ func (x *benchSubject) measure(ctx context.Context, turn time.Duration, calls in
 	return context.Cause(ctx)
 }
 
-// call sends the next batch. It returns false after an error that is not final, because a
-// host would pause then.
+// call sends the next batch and counts its spans. It returns false after a retryable error,
+// because a host would pause after such an error.
 func (x *benchSubject) call(ctx context.Context) bool {
 	x.mu.Lock()
 	batch := x.batches[x.next%len(x.batches)]
@@ -120,8 +121,8 @@ func (x *benchSubject) call(ctx context.Context) bool {
 	return true
 }
 
-// cpuOf returns the CPU time that a process has used, or zero if it is not known. The
-// kernel counts it in hundredths of a second: proc_pid_stat(5).
+// cpuOf returns the CPU time that a process has used, or zero if the system does not tell it.
+// Linux has it in hundredths of a second: proc_pid_stat(5).
 func cpuOf(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

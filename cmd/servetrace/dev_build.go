@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// goBuild builds a package in Go, and watches its source files.
+// goBuild builds a package in Go, and watches the files that the build depends on.
 type goBuild struct {
 	folder string   // folder of the package
-	file   string   // the file to build
-	more   []string // further files to watch for changes
+	file   string   // path of the executable to build
+	more   []string // files to watch besides the code
 
-	watched []string // folders and files to watch, as found at the last build
-	seen    prints   // prints of the files when the last build began
+	watched []string // folders and files to watch, which watch sets after each build
+	seen    prints   // prints of the watched files at the beginning of the last build
 	built   bool     // this command has built the file at least once
 }
 
-// prints are fingerprints of files, by path: a file has changed if its print differs.
+// prints has the size and the time of the last change of each file, by path.
 type prints map[string]filePrint
 
 type filePrint struct {
@@ -33,10 +33,12 @@ type filePrint struct {
 	modified time.Time
 }
 
-// aside returns a folder beside the built file. It has the previous build, under the name
-// of the built file, and a build in progress.
+// aside returns the path of a folder beside the built file, for the previous build and for a
+// build in progress.
 func (b *goBuild) aside() string { return filepath.Join(filepath.Dir(b.file), ".servetrace-dev") }
 
+// before returns the path of the previous build. Its file has the name of the built file,
+// because a plugin is named after its file.
 func (b *goBuild) before() string { return filepath.Join(b.aside(), filepath.Base(b.file)) }
 
 // run builds the package. The flag -w omits debugging data, which halves the time of the
@@ -61,9 +63,10 @@ func (b *goBuild) replace(partial string) error {
 	return os.Rename(partial, b.file)
 }
 
-// clean removes the previous build.
+// clean removes the folder with the previous build.
 func (b *goBuild) clean() { _ = os.RemoveAll(b.aside()) }
 
+// command runs the go command in the folder of the package, and returns its output.
 func (b *goBuild) command(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.folder
@@ -82,12 +85,12 @@ const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .R
 {{$module}}/go.sum
 {{end}}{{end}}{{end}}`
 
-// watch sets the watched folders: the folder of the package, and the folders of packages
-// that it imports. A change since the last build counts if its folder was watched then.
+// watch sets b.watched by the packages that the built package imports now. A file in a
+// folder that was not watched at the last build counts as unchanged since then.
 func (b *goBuild) watch(ctx context.Context) {
 	text, err := b.command(ctx, "list", "-deps", "-f", localPackages, ".")
 	if err != nil {
-		return // the code cannot be read, and the build has reported that
+		return // the code has errors, which the build has reported
 	}
 	before := b.watched
 	b.watched = append(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), append(b.more, b.folder)...)
@@ -110,7 +113,7 @@ func (b *goBuild) look() prints {
 	}
 	for _, path := range b.watched {
 		entries, err := os.ReadDir(path)
-		if err != nil { // the path is a file, not a folder
+		if err != nil { // the path is no folder
 			info, err := os.Stat(path)
 			add(path, info, err)
 			continue
@@ -126,12 +129,12 @@ func (b *goBuild) look() prints {
 	return found
 }
 
-// lookPause is the time between two looks at the files.
+// lookPause is the time between two calls of look.
 const lookPause = 200 * time.Millisecond
 
-// awaitChange waits until files have changed since the last build, and two looks in a row
-// find the same files. It returns the time of the first look with a change, or the error of
-// ctx.
+// awaitChange waits until watched files differ from the last build, and stay the same for
+// lookPause, because an editor may still be writing. It returns the time of the first
+// difference, or the error of ctx.
 func (b *goBuild) awaitChange(ctx context.Context) (changed time.Time, err error) {
 	b.watch(ctx)
 	tick := time.NewTicker(lookPause)

@@ -20,18 +20,19 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// devService is the program that runs the plugin, and the goroutines of the loop.
+// devService is the program that "plugin dev" starts as a service, and the goroutines of the
+// loop.
 type devService struct {
 	running sync.WaitGroup
 	program *exec.Cmd // nil if no program was started
-	end     func()    // ends the goroutines
+	end     func()    // ends the goroutines; nil if there are none
 }
 
-// serviceGrace is the time for the program to end after SIGTERM.
+// serviceGrace is the time between SIGTERM and SIGKILL for the program.
 const serviceGrace = 30 * time.Second
 
-// start starts a program with the plugin of the loop, and sets l.at, the address of its
-// status. When the program ends, ended is called with its exit status as an error.
+// start starts a program as a service with the plugin of the loop, and sets l.at. When the
+// program ends, start's goroutine calls ended with the exit status as an error.
 func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) (started bool, err error) {
 	item, err := itemOf(l.build.file)
 	if err != nil {
@@ -51,7 +52,7 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = environ
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = launch.DeathPact() // the program gets its own process group, so that Ctrl-C reaches it only through stop
+	cmd.SysProcAttr = launch.DeathPact() // in a process group of its own, so that Ctrl-C does not reach the program: stop ends it
 	starts := make(chan error)
 	d.running.Go(func() { // ends with the program
 		runtime.LockOSThread()
@@ -72,39 +73,41 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 	return true, err
 }
 
-// stop ends the program and the goroutines, and waits for them.
+// stop ends the program and the goroutines, and waits for their end.
 func (d *devService) stop() {
 	if d.end != nil {
 		d.end()
 	}
 	if d.program != nil {
-		_ = d.program.Process.Signal(syscall.SIGTERM) // an error means that the program has ended
+		_ = d.program.Process.Signal(syscall.SIGTERM) // an error means that the program has ended already
 		kill := time.AfterFunc(serviceGrace, func() { _ = d.program.Process.Kill() })
 		defer kill.Stop()
 	}
 	d.running.Wait()
 }
 
-// lastBatch is the last batch that the plugin got in the service.
+// lastBatch has the last batch that the plugin got in the service. Its goroutine captures
+// batches.
 type lastBatch struct {
-	begun bool // the goroutine of follow was started
+	begun bool // the loop has started the goroutine of follow
 
 	mu    sync.Mutex
 	batch []byte
 }
 
+// get returns the last batch, or nil before the first one.
 func (b *lastBatch) get() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.batch
 }
 
-// followPause is the time between two captures.
+// followPause is the time between the end of a capture and the next one.
 const followPause = 500 * time.Millisecond
 
-// follow captures batches until ctx ends. It reports an error that differs from the last
-// reported error. It reports no error in the first five seconds, because the service may be
-// starting.
+// follow captures batches until ctx ends. It prints an error unless it has printed the same
+// error just before. It prints no error in the first five seconds, because the service may
+// be starting.
 func (b *lastBatch) follow(ctx context.Context, l *devLoop) {
 	said := ""
 	for began := time.Now(); ctx.Err() == nil; {
@@ -121,7 +124,8 @@ func (b *lastBatch) follow(ctx context.Context, l *devLoop) {
 	}
 }
 
-// record captures batches until the end of one capture.
+// record captures batches until the service ends the capture. It returns an error if the
+// capture could not start.
 func (b *lastBatch) record(ctx context.Context, l *devLoop) error {
 	recording, err := openRecording(ctx, l.at, l.name, time.Hour, 1<<30)
 	if err != nil {
@@ -139,7 +143,7 @@ func (b *lastBatch) record(ctx context.Context, l *devLoop) error {
 	}
 }
 
-// lockedWriter is a writer for several goroutines.
+// lockedWriter is a writer that is safe for concurrent use.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -17,28 +17,25 @@ import (
 const ownModule = "github.com/servetrace/servetrace"
 
 const (
-	// goRelease is the oldest Go release for servetrace, as in its go.mod.
+	// goRelease is the oldest Go release that can build servetrace, as in its go.mod.
 	goRelease = "1.26.0"
 	// noVersion is the version that the go command writes for a replaced module.
 	noVersion = "v0.0.0-00010101000000-000000000000"
 )
 
-// base is the servetrace module that a new module uses: a version, or a clone.
+// base is the servetrace module that a new module requires: a release, or a clone.
 type base struct {
-	version string
-	goLine  string
-	// replace is the absolute path of a clone. requires and goSum are then copied from the
-	// clone, which is enough to build the module.
+	version string // version in the require line
+	goLine  string // version of Go in the go line
+	// replace is the absolute path of the clone. Empty for a release. With the clone's
+	// requires and goSum, the new module can be built without "go mod tidy".
 	replace  string
 	requires []*modfile.Require
 	goSum    []byte
 }
 
-// complete reports whether the module can be built without "go mod tidy".
-func (b base) complete() bool { return b.replace != "" }
-
-// base returns the servetrace module to use: the clone of --replace, the release of this
-// command, or the clone in which this command or the working folder is.
+// base returns the servetrace module to require: the clone of --replace, or else the release
+// of this command, or else the clone that has this command or the working folder.
 func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 	if s.Replace != "" {
 		b, err := readClone(s.Replace)
@@ -60,8 +57,8 @@ func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 		"it nor the working folder lies in one: name the clone with --replace DIR, or use a servetrace of a release", version)
 }
 
-// clones returns the folders above this binary and the working folder. One of them may be
-// a clone.
+// clones returns the working folder, the folder of this binary, and all folders above them.
+// One of these folders may be a clone.
 func (s scaffold) clones() []string {
 	var dirs []string
 	above := func(dir string) {
@@ -78,12 +75,12 @@ func (s scaffold) clones() []string {
 	return dirs
 }
 
-// pseudoVersion matches a version that is made of a commit instead of a tag.
+// pseudoVersion matches a version that the go command has made of a commit without a tag.
 var pseudoVersion = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}$`)
 
 // released returns the version of this binary. ok reports whether a module of this version
-// can be downloaded: the binary comes from "go install", or from a clean build of a tagged
-// commit.
+// can be downloaded. It can if "go install" has built the binary, or if the binary was built
+// from a tagged commit without changes.
 func released(info *debug.BuildInfo) (version string, ok bool) {
 	if info == nil || info.Main.Path != ownModule || info.Main.Version == "" {
 		return "unknown", false
@@ -99,6 +96,7 @@ func released(info *debug.BuildInfo) (version string, ok bool) {
 	return version, true
 }
 
+// readClone returns the clone of servetrace in a folder.
 func readClone(dir string) (base, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -125,6 +123,8 @@ func readClone(dir string) (base, error) {
 	return b, nil
 }
 
+// goMod returns the go.mod of a new module with the path path. imports are the packages that
+// its code imports.
 func (b base) goMod(path string, imports []string) ([]byte, error) {
 	var mod modfile.File
 	needed := []*modfile.Require{{Mod: module.Version{Path: ownModule, Version: b.version}}}

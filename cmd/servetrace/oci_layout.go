@@ -18,7 +18,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// ociLayout is a folder with images or other artefacts, or a tar archive of the folder:
+// ociLayout is an OCI image layout: a folder with images or other artifacts, or a tar
+// archive of such a folder:
 // https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md
 type ociLayout struct{ path string }
 
@@ -35,14 +36,15 @@ type ociDescriptor struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// The annotations for a tag and for the name of a file.
+// The keys of the annotations that have the tag of an image and the name of a layer's file.
 const (
 	ociRef   = "org.opencontainers.image.ref.name"
 	ociTitle = "org.opencontainers.image.title"
 )
 
-// plugin returns the plugin with a name in the layout. An empty name means the only file
-// with a title. digest is the digest of the manifest, or of its index.
+// plugin returns the name and the bytes of the plugin with this name. An empty name means
+// the only layer with a title. tag and digest, if not empty, choose the manifest or an index
+// of manifests in the layout.
 func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	text, err := l.file("index.json")
 	if err != nil {
@@ -70,7 +72,7 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 			return "", nil, usagef("SOURCE oci:%s: the title %q is no name of a plugin; name the plugin with --name", l.path, name)
 		}
 	}
-	for _, layer := range slices.Backward(layers) { // a later layer replaces files
+	for _, layer := range slices.Backward(layers) { // a later layer replaces the files of the layers before it
 		data, err := l.blob(layer)
 		if err != nil {
 			return "", nil, fmt.Errorf("oci:%s: %w", l.path, err)
@@ -87,8 +89,8 @@ func (l ociLayout) plugin(tag, digest, name string) (string, []byte, error) {
 	return "", nil, fmt.Errorf("oci:%s: no layer has a file %q; --name gives another name", l.path, name)
 }
 
-// layers returns the layers of the manifest in an index that fits and that is for this
-// platform, or for none in particular. There must be exactly one such manifest.
+// layers returns the layers of a manifest. Exactly one entry of the index must fit and be
+// for this platform, or name no platform. The entry may be an index again.
 func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDescriptor, error) {
 	var list struct {
 		Manifests []ociDescriptor `json:"manifests"`
@@ -122,7 +124,7 @@ func (l ociLayout) layers(index []byte, fits func(ociDescriptor) bool) ([]ociDes
 	return manifest.Layers, nil
 }
 
-// blob returns the bytes that a descriptor names, and verifies their digest.
+// blob returns the content that a descriptor describes, and verifies its digest.
 func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
 	digest, ok := strings.CutPrefix(d.Digest, "sha256:")
 	if !ok || !pinned.MatchString("@"+d.Digest) {
@@ -139,7 +141,7 @@ func (l ociLayout) blob(d ociDescriptor) ([]byte, error) {
 	return data, verify(file, data, digest)
 }
 
-// file returns a file of the layout.
+// file returns the content of a file in the layout. name has slashes.
 func (l ociLayout) file(name string) ([]byte, error) {
 	if info, err := os.Stat(l.path); err != nil || info.IsDir() {
 		return readAll(filepath.Join(l.path, filepath.FromSlash(name)), nil, mostInstalled)
@@ -165,9 +167,9 @@ func (l ociLayout) file(name string) ([]byte, error) {
 
 var errNotInArchive = errors.New("the archive does not have the file")
 
-// fromArchive returns the file of a name in a tar archive, compressed with gzip or zstd or
-// not. If data is no archive, it is the file itself. One link is followed, to a file in
-// the same archive.
+// fromArchive returns the executable with this name in a tar archive. The archive may be
+// compressed with gzip or zstd. If data is no archive, data is the file itself, which may be
+// compressed, too. If the name is a link, its target must be a file in the same archive.
 func fromArchive(data []byte, name string) ([]byte, error) {
 	return extract(data, name, mostInstalled, false)
 }
@@ -190,7 +192,7 @@ func extract(data []byte, name string, most int64, linked bool) ([]byte, error) 
 		r = unpacked
 	}
 	begin := bufio.NewReaderSize(io.LimitReader(r, most+1), 512)
-	head, _ := begin.Peek(262) // a shorter file is no archive
+	head, _ := begin.Peek(262) // an error means that the file is shorter, so it is no archive
 	if len(head) < 262 || !bytes.Equal(head[257:262], []byte("ustar")) {
 		return readBounded(begin, most)
 	}
@@ -204,7 +206,7 @@ func extract(data []byte, name string, most int64, linked bool) ([]byte, error) 
 		}
 		link := header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink
 		if link && !linked && path.Base(header.Name) == name {
-			return extract(data, path.Base(header.Linkname), most, true) // the name is a link to a program with several names
+			return extract(data, path.Base(header.Linkname), most, true) // for example, a program with several names has a link for each
 		}
 		if header.Typeflag == tar.TypeReg && path.Base(header.Name) == name && header.Mode&0o111 != 0 {
 			return io.ReadAll(archive)

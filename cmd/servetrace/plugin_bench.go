@@ -60,8 +60,8 @@ func newPluginBench(s settings) *cobra.Command {
 	return cmd
 }
 
-// benchRounds is the number of turns of each plugin. With several turns, a disturbance
-// affects both plugins.
+// benchRounds is the number of turns of each plugin. The two plugins take turns, so that a
+// disturbance of the machine affects both.
 const benchRounds = 5
 
 func (f benchFlags) run(cmd *cobra.Command, s settings, where string) error {
@@ -107,7 +107,7 @@ func (f benchFlags) run(cmd *cobra.Command, s settings, where string) error {
 	return err
 }
 
-// subjects returns the plugin and its baseline.
+// subjects returns the plugin to measure and the baseline to compare it with.
 func (f benchFlags) subjects(ctx context.Context, s settings, where string) ([]*benchSubject, error) {
 	cfg, err := s.one(ctx, where, f.config)
 	if err != nil {
@@ -131,14 +131,14 @@ func (f benchFlags) subjects(ctx context.Context, s settings, where string) ([]*
 	return []*benchSubject{plugin, {name: "does nothing", cfg: cfg}}, err
 }
 
-// withoutProcessors returns the configuration of the only plugin without its processors.
-// ok is false if it has none.
+// withoutProcessors returns a copy of the configurations without the key processors. ok is
+// false if no configuration has the key.
 func withoutProcessors(configs map[string]host.PluginConfig) (without map[string]host.PluginConfig, ok bool) {
 	without = maps.Clone(configs)
 	for name, config := range configs {
 		var document map[string]any
 		if err := yaml.Unmarshal(config.Document, &document); err != nil || document["processors"] == nil {
-			continue // it has no processors, is in a file of the settings, or is invalid
+			continue // no processors; or invalid; or in another file, so that Document is empty
 		}
 		delete(document, "processors")
 		text, err := yaml.Marshal(document)
@@ -151,15 +151,16 @@ func withoutProcessors(configs map[string]host.PluginConfig) (without map[string
 	return without, ok
 }
 
-// nothing is a plugin that accepts each batch without reading it. This command runs as that
-// plugin when a host starts it.
+// nothing runs this process as a plugin that accepts each batch without reading it. It is a
+// baseline of plugin bench. It does not return.
 func nothing() {
 	pluginsdk.Main(pluginsdk.Spec{Name: "nothing", Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error { return nil }), nil
 	}})
 }
 
-// benchResult is a plugin's measurement. CPU is zero if it is not known.
+// benchResult is the result of a plugin's measurement. CPU and CPUPerSpan are zero if the
+// operating system does not tell the CPU time.
 type benchResult struct {
 	Plugin         string        `json:"plugin"`
 	Spans          int           `json:"spans"`
@@ -171,6 +172,7 @@ type benchResult struct {
 	Max            time.Duration `json:"latency_max_ns"`
 }
 
+// result returns the result of the measurement, which must have ended.
 func (x *benchSubject) result() benchResult {
 	slices.Sort(x.latencies)
 	at := func(share float64) time.Duration {
@@ -187,6 +189,7 @@ func (x *benchSubject) result() benchResult {
 	return r
 }
 
+// writeBench writes both results and their ratios as a table.
 func writeBench(w io.Writer, plugin, baseline benchResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\tspans/s\tCPU per span\tlatency p50\tp99\tmax\t")

@@ -90,7 +90,7 @@ func (f testFlags) test(cmd *cobra.Command, s settings, where string) error {
 	return nil
 }
 
-// executable returns the plugin's file as the host finds it.
+// executable returns the path of the plugin's file, which a host would run for where.
 func executable(ctx context.Context, s settings, where string) (string, error) {
 	if strings.HasPrefix(where, "unix://") {
 		return "", usagef("%s: the suite starts and ends the plugin itself; name its executable", where)
@@ -106,6 +106,7 @@ func executable(ctx context.Context, s settings, where string) (string, error) {
 	return is.Path, hint(is)
 }
 
+// options returns the options of the conformance suite for the flags.
 func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]plugintest.Option, error) {
 	var environ []string
 	for _, entry := range f.env {
@@ -168,8 +169,8 @@ func writeJUnit(name string, report *plugintest.Report) error {
 	return nil
 }
 
-// writeRules lists the rules. It gets them from a check with an ended context, which
-// starts no plugin.
+// writeRules lists the rules. They are in the report of a check, whose context has ended so
+// that it starts no plugin.
 func writeRules(cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	cancel()

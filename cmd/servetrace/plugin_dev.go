@@ -65,7 +65,7 @@ func newPluginDev(s settings, environ []string) *cobra.Command {
 			err = l.run(cmd.Context(), list[1:], environ)
 			if cmd.Context().Err() != nil && errors.Is(err, context.Cause(cmd.Context())) {
 				l.say("stopped")
-				return nil // the command is meant to end by a signal
+				return nil // a signal is the ordinary end of this command
 			}
 			return err
 		},
@@ -80,7 +80,7 @@ func newPluginDev(s settings, environ []string) *cobra.Command {
 	return cmd
 }
 
-// loop returns the loop for a folder.
+// loop checks the flags, and returns the loop for the package in a folder.
 func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -122,27 +122,28 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 	return l, err
 }
 
-// devLoop builds a plugin after each change, and compares the output of the plugin with the
-// output of the build before.
+// devLoop builds a plugin after each change, runs it with spans, and compares its output with
+// the output of the previous build.
 type devLoop struct {
 	s      settings
 	out    io.Writer
 	build  goBuild
-	config string    // file of --config, or empty
+	config string    // path of the file of --config, or empty
 	name   string    // name of the plugin in the service
 	fixed  []request // the spans of --spans, or nil
-	at     string    // address of the service's status, or empty
-	last   lastBatch // last batch of the service
-	text   string    // output of the last build of the plugin
-	ran    []request // the spans that the last build got
+	at     string    // address of the service's status in JSON; empty if there is no service
+	last   lastBatch // the last batch that the plugin got in the service
+	text   string    // output of the previous build
+	ran    []request // the spans that the previous build got; nil before the first build
 }
 
 // say prints a line about the loop.
 func (l *devLoop) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(l.out, "dev: "+format+"\n", args...) // if it fails, the next write of the loop fails too
+	_, _ = fmt.Fprintf(l.out, "dev: "+format+"\n", args...) // the loop returns the error of its next write, which fails, too
 }
 
-// run builds the plugin after each change, until ctx or the program ends.
+// run builds the plugin, and again after each change, until ctx or the program ends. It
+// starts the program after the first build that works.
 func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -176,7 +177,7 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 		}
 		wait, endWait := context.WithCancel(ctx)
 		if build := changed; err == nil && l.at != "" && !build.IsZero() {
-			service.running.Go(func() { l.awaitSwap(wait, build) }) // ends with the next change
+			service.running.Go(func() { l.awaitSwap(wait, build) }) // ends at the next change
 		}
 		changed, err = l.build.awaitChange(ctx)
 		endWait()
@@ -186,7 +187,8 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	}
 }
 
-// step builds the plugin, sends the spans through it, and prints the difference.
+// step builds the plugin, sends it the spans, and prints the difference to the output of the
+// previous build. It reports whether the plugin is a processor.
 func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 	began := time.Now()
 	if err := l.build.run(ctx); err != nil {
@@ -217,11 +219,12 @@ func (l *devLoop) step(ctx context.Context) (processor bool, err error) {
 	return processor, err
 }
 
-// devSpans bounds the spans of a batch that are sent after each build.
+// devSpans is the largest number of spans of the service's batch that a build gets, so that
+// the output stays short.
 const devSpans = 20
 
-// spans returns the spans for a build: the spans of --spans, of the service's last batch
-// or of the previous build, or else a built-in span.
+// spans returns the spans for a build: the spans of --spans, or else the first spans of the
+// service's last batch, or else the spans of the previous build, or else a built-in span.
 func (l *devLoop) spans() []request {
 	switch batch := l.last.get(); {
 	case l.fixed != nil:
@@ -236,6 +239,7 @@ func (l *devLoop) spans() []request {
 	return []request{builtInSpan(runSpan, runSpan, time.Now())}
 }
 
+// sameRequests reports whether both lists have the same bytes.
 func sameRequests(a, b []request) bool {
 	if len(a) != len(b) {
 		return false
@@ -248,11 +252,11 @@ func sameRequests(a, b []request) bool {
 	return true
 }
 
-// tryTimeout bounds a build's run with the spans.
+// tryTimeout bounds a call of try.
 const tryTimeout = 30 * time.Second
 
-// try sends requests through a build of the plugin. It returns the output, the results and
-// the accounting as one text.
+// try starts a build of the plugin and sends it the requests. It returns the results of a
+// processor, the plugin's standard output and the accounting as one text.
 func (l *devLoop) try(ctx context.Context, file string, requests []request) (text string, processor bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("%v have passed", tryTimeout))
 	defer cancel()
@@ -285,18 +289,18 @@ func (l *devLoop) try(ctx context.Context, file string, requests []request) (tex
 		all.WriteByte('\n')
 	}
 	all.Write(account.Bytes())
-	if err != nil { // a crash of the plugin is a result, too
+	if err != nil { // an error, such as a crash of the plugin, is a part of the text
 		all.WriteString(err.Error() + "\n")
 	}
 	return printable.Lines(all.String()), got.processor, nil
 }
 
-// swapLate is the time after which the loop explains that the service does not run the
-// build yet. The service first tries a new process with real spans.
+// swapLate is the time after which awaitSwap prints why the service does not run the new
+// build yet.
 const swapLate = 10 * time.Second
 
-// awaitSwap waits until the service runs the new build, and prints the time since the
-// change.
+// awaitSwap waits until the service runs the new build, and prints the time that has passed
+// since the change of the code.
 func (l *devLoop) awaitSwap(ctx context.Context, changed time.Time) {
 	late := time.NewTimer(swapLate)
 	defer late.Stop()
@@ -321,6 +325,8 @@ func (l *devLoop) awaitSwap(ctx context.Context, changed time.Time) {
 	}
 }
 
+// swapCause returns the reason why the service does not run the new build yet. err is the
+// error of the request for the status.
 func (l *devLoop) swapCause(status admin.Status, err error) string {
 	for _, p := range status.Plugins {
 		if p.Name == l.name {

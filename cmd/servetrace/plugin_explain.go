@@ -62,39 +62,40 @@ func newPluginExplain(s settings) *cobra.Command {
 	return cmd
 }
 
-// explained lists the values that a plugin would get, redacted.
+// explained describes the values that a plugin would get, without secrets. It is an item of
+// the JSON of plugin explain.
 type explained struct {
 	Name     string `json:"name"`
 	Path     string `json:"path,omitempty"`
 	Attached bool   `json:"attached,omitempty"`
 	Folder   string `json:"folder,omitempty"`
-	// Processor describes the exporters and the failure mode of a processor. Empty for an
-	// exporter.
+	// Processor names the exporters that a processor plugin runs before, and says whether it
+	// fails open or closed. Empty for an exporter.
 	Processor string `json:"processor,omitempty"`
 	Digest    string `json:"digest,omitempty"`
 	Pin       string `json:"pin,omitempty"`
 	Error     string `json:"error,omitempty"`
-	// Variables are in the order of their names. Withheld names the variables that lock-down
-	// keeps from the plugin.
+	// Variables are the variables that the plugin gets, sorted by name. Withheld names the
+	// declared variables that the plugin does not get because of lock-down.
 	Variables   []variable `json:"variables"`
 	Withheld    []string   `json:"withheld,omitempty"`
 	EnvPatterns []string   `json:"env_patterns,omitempty"`
 	ConfigFile  string     `json:"config_file,omitempty"`
-	// Config is the configuration in YAML with redacted texts.
+	// Config is the configuration in YAML, with the lengths of texts instead of the texts.
 	Config  string  `json:"config,omitempty"`
 	Context []field `json:"context"`
 	Limits  *limits `json:"limits,omitempty"`
 }
 
-// variable is a variable that the plugin gets. GrantedBy is the plugin's pattern for it,
-// and Setting the operator's variable that grants it. Both are empty for a variable that
-// every plugin gets.
+// variable is a variable that a plugin gets, with the length of its value. GrantedBy is the
+// pattern by which the plugin declares it, and Setting the operator's setting that adds it.
+// Both are empty for a variable that every plugin gets.
 type variable struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	GrantedBy string `json:"granted_by,omitempty"`
 	Setting   string `json:"setting,omitempty"`
-	// Default is true if the operator has not set Setting.
+	// Default is true if the value is the default, because Setting is not set.
 	Default bool `json:"default,omitempty"`
 }
 
@@ -103,7 +104,7 @@ type field struct {
 	Value string `json:"value"`
 }
 
-// explain returns an inspection with redacted values.
+// explain describes an inspection without secrets.
 func explain(is host.Inspection) explained {
 	e := explained{
 		Name:        is.Name,
@@ -138,7 +139,8 @@ func explain(is host.Inspection) explained {
 	return e
 }
 
-// contextOf returns the known fields of the context, with the contract's names.
+// contextOf returns the fields of the context that have a value. Their names are the names in
+// the contract between host and plugin.
 func contextOf(is host.Inspection) []field {
 	fields := []field{}
 	for _, f := range []field{
@@ -157,8 +159,8 @@ func contextOf(is host.Inspection) []field {
 	return fields
 }
 
-// writeExplained writes the name of each plugin, and below it the values by kind, with
-// headings in the first column.
+// writeExplained writes the name of each plugin, and below it a table with a heading in the
+// first column and the values in the second.
 func writeExplained(w io.Writer, list []explained) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, e := range list {
@@ -181,7 +183,8 @@ func writeExplained(w io.Writer, list []explained) error {
 	return nil
 }
 
-// writeRows calls write for each row of a plugin that is not empty.
+// writeRows calls write for each row of a plugin's table, unless the row has no values. The
+// heading belongs to the first of the lines.
 func (e explained) writeRows(write func(heading string, lines ...string)) {
 	add := func(heading string, lines ...string) {
 		if strings.Join(lines, "") != "" {
@@ -216,6 +219,7 @@ func (e explained) writeRows(write func(heading string, lines ...string)) {
 	add("error", strings.Split(e.Error, "\n")...)
 }
 
+// variableLines returns a line for each variable, with the reason why the plugin gets it.
 func (e explained) variableLines() []string {
 	var lines []string
 	for _, v := range e.Variables {

@@ -84,14 +84,15 @@ func whereText(is host.Inspection) string {
 	return strings.Join(append([]string{is.Path}, is.Args...), " ")
 }
 
-// described is a plugin in JSON, with the names of the contract, as in a plugin's own
-// --describe.
+// described is the JSON of plugin info. Its keys are the keys in the output of a plugin's own
+// flag --describe.
 type described struct {
 	Path string `json:"path,omitempty"`
-	// Error and Misfit are empty if the plugin can be used.
+	// Error is the reason why the plugin cannot be used, and Misfit the reason in one word.
+	// Both are empty if the plugin can be used.
 	Error  string `json:"error,omitempty"`
 	Misfit string `json:"misfit,omitempty"`
-	// Plain is true for an OTLP receiver without a description.
+	// Plain is true for an attached OTLP receiver that does not describe itself.
 	Plain       bool     `json:"plain,omitempty"`
 	Name        string   `json:"name,omitempty"`
 	Kind        string   `json:"kind,omitempty"`
@@ -109,12 +110,14 @@ type limits struct {
 	MaxConcurrency int `json:"max_concurrency"`
 }
 
-// String describes the limits.
+// String returns the limits as text.
 func (l limits) String() string {
 	return fmt.Sprintf("%s and %s a batch, %s at a time", counted(l.MaxBatchSpans, "span"),
 		counted(l.MaxBatchBytes, "byte"), countedAs(l.MaxConcurrency, "batch", "batches"))
 }
 
+// infoJSON returns the JSON for an inspection. err is the reason why the plugin cannot be
+// used, or nil.
 func infoJSON(is host.Inspection, err error) described {
 	if err != nil {
 		return described{Path: whereText(is), Error: err.Error(), Misfit: misfitOf(is)}
@@ -126,7 +129,7 @@ func infoJSON(is host.Inspection, err error) described {
 	}
 }
 
-// kindOf returns the kind of a described plugin.
+// kindOf returns "processor" or "exporter", or "" if the plugin was not described.
 func kindOf(is host.Inspection) string {
 	switch {
 	case !is.Described:
@@ -137,8 +140,9 @@ func kindOf(is host.Inspection) string {
 	return string(kindExporter)
 }
 
+// limitsJSON returns the limits of a plugin, or nil if the plugin was not started.
 func limitsJSON(is host.Inspection) *limits {
-	if is.MaxConcurrency == 0 { // the plugin was not started
+	if is.MaxConcurrency == 0 {
 		return nil
 	}
 	return &limits{is.MaxBatchSpans, is.MaxBatchBytes, is.MaxConcurrency}

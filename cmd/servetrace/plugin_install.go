@@ -68,7 +68,7 @@ func newPluginInstall(s settings) *cobra.Command {
 	return cmd
 }
 
-// mostInstalled bounds a plugin and its archive.
+// mostInstalled is the largest size of a plugin, and of its archive, in bytes.
 const mostInstalled = 512 << 20
 
 func (f installFlags) run(cmd *cobra.Command, s settings, text string) error {
@@ -111,6 +111,7 @@ func (f installFlags) run(cmd *cobra.Command, s settings, text string) error {
 	return err
 }
 
+// folder returns the plugin folder to install to.
 func (f installFlags) folder(s settings) (string, error) {
 	if f.dir != "" {
 		return filepath.Abs(f.dir)
@@ -122,7 +123,8 @@ func (f installFlags) folder(s settings) (string, error) {
 	return filepath.Join(filepath.Dir(own), "plugins"), err
 }
 
-// place checks that a host could run the file, and then writes it in one step.
+// place checks that a host on this machine could run the plugin data, and writes it to the
+// file. A rename replaces the file, so that a service never sees half of it.
 func (f installFlags) place(ctx context.Context, s settings, file string, data []byte) error {
 	present, err := os.ReadFile(file)
 	switch {
@@ -140,7 +142,7 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(aside) }() // the file is moved out of this folder
+	defer func() { _ = os.RemoveAll(aside) }() // place has moved the plugin out of this folder, unless it failed
 	partial := filepath.Join(aside, filepath.Base(file))
 	if err := errors.Join(os.WriteFile(partial, data, 0o755), os.Chmod(partial, 0o755)); err != nil {
 		return err
@@ -149,7 +151,7 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	if err != nil {
 		return err
 	}
-	cfg.AllowWritable = true // a service checks the folder before it starts the plugin
+	cfg.AllowWritable = true // a service itself checks who may write to the folder, before it starts the plugin
 	if is := host.Inspect(ctx, cfg, false)[0]; is.Err != nil {
 		return fmt.Errorf("the file cannot run here, and is not installed: %w", is.Err)
 	}
@@ -159,17 +161,19 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	return os.Rename(partial, file)
 }
 
-// source is the place of a plugin that is to be installed.
+// source is the argument SOURCE: the place of the plugin to install.
 type source struct {
 	where  string // a path or an address
-	tag    string // tag in an OCI layout
-	oci    bool
-	digest string // digest to verify, 64 hexadecimal digits; empty if there is none
-	name   string // name of the plugin; empty if it is not known
+	oci    bool   // where is the path of an OCI layout
+	tag    string // tag of the image in the OCI layout; empty if SOURCE has none
+	digest string // digest to verify, 64 hexadecimal digits; empty if SOURCE has none
+	name   string // name of the plugin; empty if the OCI layout decides
 }
 
+// pinned matches a text with a digest at its end.
 var pinned = regexp.MustCompile(`^(.*)@sha256:([0-9a-f]{64})$`)
 
+// parseSource parses the argument SOURCE.
 func parseSource(text string) (source, error) {
 	s := source{where: text}
 	if m := pinned.FindStringSubmatch(text); m != nil {
@@ -205,8 +209,8 @@ func parseSource(text string) (source, error) {
 	return s, nil
 }
 
-// read returns the plugin's name and its bytes. It verifies the digest of the source, if
-// the source has one.
+// read returns the plugin's name and its bytes. It returns an error if SOURCE has a digest
+// and the bytes have another one.
 func (s source) read(ctx context.Context, report *progress.Report) (name string, data []byte, err error) {
 	switch {
 	case s.oci:
@@ -235,7 +239,7 @@ func verify(where string, data []byte, digest string) error {
 	return nil
 }
 
-// fetch returns the content at an address.
+// fetch returns the content at an address of HTTP, and reports its progress.
 func fetch(ctx context.Context, at string, report *progress.Report) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
@@ -256,10 +260,11 @@ func fetch(ctx context.Context, at string, report *progress.Report) ([]byte, err
 	return data, nil
 }
 
-// download reports the size of the content that it gets, in MiB.
+// download is a writer that counts bytes and reports their number in MiB.
 type download struct {
-	report  *progress.Report
-	got, of int64 // of is not positive if the size is not known
+	report *progress.Report
+	got    int64 // bytes so far
+	of     int64 // size of the content in bytes; not positive if it is not known
 }
 
 // Write implements io.Writer.
@@ -274,7 +279,7 @@ func (d *download) Write(p []byte) (int, error) {
 // its mode, owner and group, or writePin returns an error.
 func writePin(file, variable string, item pluginItem) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target // the link stays
+		file = target // replace the target of a link, and not the link
 	}
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -296,7 +301,7 @@ func writePin(file, variable string, item pluginItem) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(partial.Name()) }() // fails if the file was renamed
+	defer func() { _ = os.Remove(partial.Name()) }() // an error means that the file was renamed
 	_, err = partial.WriteString(strings.Join(lines, "\n") + "\n")
 	if err := errors.Join(err, copyOwner(partial, file), partial.Close()); err != nil {
 		return err
@@ -337,4 +342,5 @@ func withItem(list string, item pluginItem) string {
 	return joinItems(items)
 }
 
+// thisPlatform is the platform that a plugin must be built for.
 var thisPlatform = ociPlatform{OS: runtime.GOOS, Architecture: runtime.GOARCH}

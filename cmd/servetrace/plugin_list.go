@@ -49,17 +49,18 @@ func newPluginList(s settings) *cobra.Command {
 	return cmd
 }
 
-// addPlugins adds the flag that replaces the variable.
+// addPlugins adds the flag --plugins.
 func addPlugins(cmd *cobra.Command, plugins *string) {
 	cmd.Flags().StringVar(plugins, "plugins", "", "`list` in place of "+host.EnvPlugins)
 }
 
+// addJSON adds the flag --json.
 func addJSON(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
-// inspectList inspects the plugins of a list, or of the configured list if plugins is
-// empty. If start is true, it also starts them.
+// inspectList inspects the plugins of the list plugins. If that list is empty, it inspects
+// the plugins of the settings. If start is true, it also starts the plugins.
 func inspectList(cmd *cobra.Command, s settings, plugins string, start bool) ([]host.Inspection, error) {
 	if cmd.Flags().Changed("plugins") && plugins == "" {
 		return nil, usagef("--plugins is empty: want a list in the form of %s", host.EnvPlugins)
@@ -98,6 +99,7 @@ func writeList(w io.Writer, list []host.Inspection) error {
 	return table.Flush()
 }
 
+// pinText compares the pin of an entry with the digest of its file.
 func pinText(i host.Inspection) string {
 	switch i.Pin {
 	case "":
@@ -108,7 +110,7 @@ func pinText(i host.Inspection) string {
 	return "differs"
 }
 
-// stateOf returns the state of an entry. It looks only at the file.
+// stateOf returns the state of an entry's file in a word, such as "executable".
 func stateOf(i host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](i.Err)
 	switch {
@@ -124,13 +126,14 @@ func stateOf(i host.Inspection) string {
 	return "unusable"
 }
 
+// listed is an item of the JSON of plugin list.
 type listed struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
 	Entry string `json:"entry"`
 	Path  string `json:"path,omitempty"`
-	// Folder is the plugin's folder in the list. Digest is the digest of the file, Pin
-	// the digest in the list.
+	// Folder is the folder in the list that has the plugin. Digest is the digest of the
+	// plugin's file, and Pin the digest in the list.
 	Folder string `json:"folder,omitempty"`
 	Digest string `json:"digest,omitempty"`
 	Pin    string `json:"pin,omitempty"`

@@ -42,8 +42,8 @@ func newPluginNew() *cobra.Command {
 	return cmd
 }
 
-// writePlugin writes the module and the next steps. info is the build information of this
-// binary.
+// writePlugin writes the files of the new module, and prints their names and the commands to
+// type next. info is the build information of this binary.
 func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
 	if err := s.settle(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
 	if s.Dir != "." {
 		first = "  cd " + shellWord(s.Dir) + "\n"
 	}
-	if !base.complete() {
+	if base.replace == "" {
 		first += "  go mod tidy    # once: downloads the dependencies\n"
 	}
 	_, err = fmt.Fprintf(w, `

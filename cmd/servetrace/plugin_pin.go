@@ -52,15 +52,16 @@ func newPluginPin(s settings) *cobra.Command {
 	return cmd
 }
 
-// unlocked returns the settings without lock-down, and without the settings of single
-// plugins.
+// unlocked returns the settings without lock-down, and without settings that name single
+// plugins, because these plugins may not be in the list.
 func unlocked(s settings) settings {
 	return settings{s.with(map[string]string{
 		host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "", host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "",
 	})}
 }
 
-// pin writes the list with pins. It ignores lock-down, which demands the pins.
+// pin writes the list of plugins with pins. It ignores lock-down, which refuses a list without
+// pins.
 func pin(cmd *cobra.Command, s settings, plugins string) error {
 	list, err := inspectList(cmd, unlocked(s), plugins, false)
 	if err != nil {
@@ -92,8 +93,8 @@ func pin(cmd *cobra.Command, s settings, plugins string) error {
 
 var errNoDigest = errors.New("its file cannot be read")
 
-// pinOf returns the entry of a plugin with the digest of its file as the pin, because
-// lock-down demands a pin.
+// pinOf returns the entry of a plugin with the digest of its present file as the pin, so that
+// a host accepts the entry under lock-down.
 func pinOf(ctx context.Context, s settings, name, entry string) (string, error) {
 	cfg, err := unlocked(s).list(entry)
 	if err != nil {
@@ -103,5 +104,5 @@ func pinOf(ctx context.Context, s settings, name, entry string) (string, error) 
 	if pinned := i.Pinned(); pinned != "" {
 		return name + "=" + strings.TrimPrefix(pinned, name+"="), nil
 	}
-	return entry, nil // the host reports the error
+	return entry, nil // the host reports why the file cannot be read
 }

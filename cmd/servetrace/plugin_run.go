@@ -93,8 +93,9 @@ func (f runFlags) check() error {
 	return nil
 }
 
-// send starts a plugin, sends the requests and stops the plugin. The accounting is nil if
-// the plugin did not become ready. A processor plugin's results go to out.
+// send starts the only plugin of cfg, sends it the requests and stops it. The accounting is
+// nil if the plugin did not become ready. send writes the results of a processor plugin to
+// out, and the plugin's log to logged.
 func send(ctx context.Context, cfg host.Config, requests []request, out, logged io.Writer, opts ...host.Option) (acc *accounting, err error) {
 	session, err := openSession(ctx, cfg, logged, opts...)
 	if cause := over(ctx); err != nil && cause != nil {
@@ -114,9 +115,9 @@ func send(ctx context.Context, cfg host.Config, requests []request, out, logged 
 	return acc, err
 }
 
-// over returns the cause if ctx has ended, else nil. gRPC uses the clock, and may notice
-// the deadline a moment before ctx ends. So over waits for the end of ctx after its
-// deadline.
+// over returns the cause if ctx has ended or its deadline has passed, and otherwise nil. ctx
+// ends a moment after its deadline, and gRPC may notice the deadline before. So over waits
+// for that end.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()
@@ -124,7 +125,8 @@ func over(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendAll sends the requests until the last answer, or until ctx or the plugin ends.
+// sendAll sends the requests one after another, and counts the answers. It returns an error if
+// ctx or the plugin ends before the last answer.
 func sendAll(ctx context.Context, session *host.Session, requests []request, acc *accounting, out io.Writer) error {
 	for batch, err := range batches(requests, session.Inspection()) {
 		if err != nil {
@@ -145,8 +147,8 @@ func sendAll(ctx context.Context, session *host.Session, requests []request, acc
 	return nil
 }
 
-// batches cuts the requests to a plugin's limits. A request within the limits is not
-// changed, even if it has messages without spans.
+// batches yields the requests, cut to the plugin's limits. It does not change a request
+// within the limits, even if the request has resources or scopes without spans.
 func batches(requests []request, limits host.Inspection) iter.Seq2[request, error] {
 	return func(yield func(request, error) bool) {
 		for _, r := range requests {
@@ -168,7 +170,8 @@ func batches(requests []request, limits host.Inspection) iter.Seq2[request, erro
 	}
 }
 
-// writeResult writes the request that a processor plugin has returned, if spans are left.
+// writeResult writes the request that a processor plugin has returned, as OTLP/JSON in a
+// line. It writes nothing if no spans are left.
 func writeResult(w io.Writer, result []byte) error {
 	if spans, err := otlpwire.CountSpans(result); err != nil || spans == 0 {
 		return err

@@ -88,7 +88,8 @@ func (f *relayFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.admin, "admin", "", "`address` of the admin listener: host:port, or a port of 127.0.0.1")
 }
 
-// getenv returns the environment with the values of the flags, except --linger 0.
+// getenv returns a getenv function that returns the values of the flags, and otherwise the
+// environment. It leaves out --linger 0, which has no value of the variable.
 func (f *relayFlags) getenv(s settings) (func(string) string, error) {
 	other := map[string]string{}
 	for name, variable := range relayVariables {
@@ -112,7 +113,8 @@ func (f *relayFlags) getenv(s settings) (func(string) string, error) {
 	return s.with(other), nil
 }
 
-// read returns the settings of the process and of the relay.
+// read returns the settings of the process, such as the plugins, and the settings of the
+// relay's listeners.
 func (f *relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, err error) {
 	getenv, err := f.getenv(s)
 	if err != nil {
@@ -125,7 +127,7 @@ func (f *relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, 
 		return cfg, own, usagef("settings: %w", err)
 	}
 	if f.all.Changed("linger") {
-		own.Linger = f.linger // the environment variable cannot hold 0
+		own.Linger = f.linger // also for 0, which is no value of the variable
 	}
 	if cfg.Host.Plugins == "" {
 		return cfg, own, usagef("the relay has no plugin to send spans to: %s", settings{getenv}.off(""))
@@ -159,16 +161,17 @@ func (f *relayFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	if err != nil {
 		return err
 	}
-	// Without a handler for SIGPIPE, a write to a closed log would end the process.
+	// Without this handler of SIGPIPE, a write to standard error would end the process if
+	// the reader of the log has ended.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	// Without a handler for SIGHUP, a reload during the start or the stop would end the
-	// process.
+	// Without this handler, SIGHUP would end the process during the start and the stop.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	// Neither senders nor the stop of the relay may wait for a slow reader of the log.
+	// The queue drops lines, so that neither senders nor the stop wait for a slow reader of
+	// the log.
 	queue := logqueue.New(cmd.ErrOrStderr(), func(dropped uint64) []byte { return dropNotice(cfg, dropped) })
 	defer queue.Close()
 	r := relayProcess{log: relayLog(queue, cfg), logQueue: queue, hangups: hangups}
@@ -218,17 +221,18 @@ func without(environ, prefixes []string) []string {
 
 // readSettings calls getenv for the name of every setting of a service and of a relay.
 func readSettings(getenv func(string) string) {
-	_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no errors
-	_, _ = readRelay("", getenv)                 // as above
+	_, _ = servetrace.LoadConfigFile("", getenv) // no error, because all values are empty
+	_, _ = readRelay("", getenv)                 // no error for the same reason
 }
 
-// memoryLimit is the soft limit of the Go runtime for the relay's memory, in bytes. With
-// the default settings, the relay's bounds together allow less memory.
+// memoryLimit is the soft limit of the Go runtime for the relay's memory, in bytes. It is
+// larger than the sum of the bounds on waiting spans and on requests in the default
+// settings.
 const memoryLimit = 384 << 20
 
-// limitProcs sets the relay's GOMAXPROCS to half of the CPUs, at least one. The other half
-// is left to the senders, and the runtime wakes up fewer threads. The default of plugins
-// stays a quarter of all CPUs.
+// limitProcs sets the relay's GOMAXPROCS to half of the CPUs, at least one, so that the
+// senders have the other half. The default for plugins is a quarter of GOMAXPROCS, so
+// limitProcs sets it to a quarter of all CPUs.
 func limitProcs(cfg *host.Config) {
 	all := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(max(1, all/2))
@@ -239,7 +243,7 @@ func limitProcs(cfg *host.Config) {
 	}
 }
 
-// relayLog returns the log of a relay, in the format of a service.
+// relayLog returns the logger of a relay, with the level and the format of the settings.
 func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: cfg.LogLevel}
 	if cfg.LogFormat == servetrace.LogJSON {
@@ -248,7 +252,7 @@ func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// dropNotice returns the line with the number of dropped lines.
+// dropNotice returns the line of the log that has the number of dropped lines.
 func dropNotice(cfg servetrace.Config, dropped uint64) []byte {
 	var line bytes.Buffer
 	relayLog(&line, cfg).Log(context.Background(), max(cfg.LogLevel, slog.LevelWarn),
@@ -267,8 +271,8 @@ type relayProcess struct {
 	admin    *admin.Server // nil if there is no listener
 }
 
-// start starts the parts. The listeners start first, so that no plugin starts if another
-// relay listens.
+// start starts the listeners, then the admin listener and the host. The listeners are first,
+// so that no plugin starts if another relay listens at the socket.
 func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own relay.Config) (err error) {
 	recent := host.NewRecent(cfg.Admin.RecentBytes())
 	if r.host, err = host.New(cfg.Host, host.WithLogger(r.log), host.WithRecent(recent)); err != nil {
@@ -298,9 +302,10 @@ func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own rel
 		plugins = append(plugins, x.Name)
 	}
 	r.log.Info("relay listens", append(args, "plugins", strings.Join(plugins, ", "), "pid", os.Getpid())...)
-	return r.host.Start(context.WithoutCancel(ctx)) // wait notices a signal, and stop stops the parts
+	return r.host.Start(context.WithoutCancel(ctx)) // without the cancelation by a signal, because stop ends the host
 }
 
+// startAdmin starts the admin listener.
 func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config, recent *host.Recent) (err error) {
 	if r.admin, err = admin.NewServer(cfg, r.host.Stats, r.log); err != nil {
 		return err
@@ -309,7 +314,7 @@ func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config, recent 
 		r.admin.ShowTraces(recent.Batches)
 	}
 	if err := errors.Join(r.admin.ShowLog(r.logQueue.Lost), r.admin.ShowRelay(r.server.Status)); err != nil {
-		return err // cannot happen, because each function is called once
+		return err // no error, because each function is called once
 	}
 	if cfg.Capture {
 		r.admin.ServeCapture(func(plugin string) (*host.Capture, error) { return host.OpenCapture(r.host, plugin) })
@@ -351,17 +356,19 @@ func (r *relayProcess) reload(ctx context.Context) {
 }
 
 const (
-	// drainTimeout bounds the wait for requests in progress, before the host stops.
+	// drainTimeout bounds the wait for the requests in progress, before the host stops.
 	drainTimeout = 2 * time.Second
-	// answerTimeout bounds the wait for the answers to senders that wait for delivery.
+	// answerTimeout bounds the wait, after the host has stopped, for the answers to senders
+	// that wait for the delivery.
 	answerTimeout = time.Second
 )
 
-// stop ends the parts in their order and logs the delivery accounting.
+// stop ends the listeners, the host and the admin listener, and logs the number of spans by
+// outcome.
 func (r *relayProcess) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	_ = r.server.Shutdown(ctx) // the remaining requests are answered below
+	_ = r.server.Shutdown(ctx) // after an error, Close answers the remaining requests
 	_, lostBefore := r.host.Stats().LogArgs()
 	err := r.host.Shutdown(context.Background())
 	ctx, cancel = context.WithTimeout(context.Background(), answerTimeout)

@@ -18,13 +18,15 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// templates are the files of a new plugin. Files in a folder are for one kind of plugin,
-// files beside the folders for both kinds. A file's name loses ".tmpl". Actions have the
-// delimiters [[ and ]], because Go code has many braces.
+// templates are the files of a new plugin. The folders exporter and processor have the files
+// for one kind of plugin, and the other files are for both kinds. The names of the written
+// files lack ".tmpl". The delimiters of template actions are [[ and ]], because Go code has
+// many braces.
 //
 //go:embed templates
 var templates embed.FS
 
+// kind is the kind of a plugin: a value of --kind.
 type kind string
 
 const (
@@ -34,22 +36,22 @@ const (
 
 // scaffold describes a plugin to write. The templates read its exported fields.
 type scaffold struct {
-	// Name is the plugin's name, and its executable's.
+	// Name is the name of the plugin and of its executable.
 	Name   string
 	Kind   kind
-	Module string
-	Dir    string
+	Module string // path of the module
+	Dir    string // folder to write to
 	// Replace is the folder of a clone of servetrace to build against. If it is empty, the
-	// method base chooses the module.
+	// method base chooses a release or a clone.
 	Replace string
 }
 
-// Prefix returns the prefix of the plugin's variables.
+// Prefix returns the prefix of the plugin's variables, such as "TENANT_".
 func (s scaffold) Prefix() string {
 	return strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_")) + "_"
 }
 
-// Setting returns the variables with which a service uses the plugin.
+// Setting returns the variables, for a shell, with which a service uses the plugin.
 func (s scaffold) Setting() string {
 	if s.Kind == kindProcessor {
 		return host.EnvProcessors + "=$PWD/" + s.Name + " " + host.EnvPlugins + "=console"
@@ -63,7 +65,7 @@ var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 // longestName is the host's limit for the name of a plugin, in bytes.
 const longestName = 63
 
-// settle sets defaults and returns all errors at once.
+// settle sets the defaults of empty fields. Its error names all invalid fields.
 func (s *scaffold) settle() error {
 	var errs []error
 	if !pluginName.MatchString(s.Name) || len(s.Name) > longestName {
@@ -86,12 +88,13 @@ func (s *scaffold) settle() error {
 	return nil
 }
 
+// file is a file of the new module. name is its path in the folder.
 type file struct {
 	name string
 	text []byte
 }
 
-// render returns the files, in the order of their names.
+// render returns the files of the new module, sorted by name.
 func (s scaffold) render(b base) ([]file, error) {
 	var files []file
 	for _, dir := range []string{"templates", "templates/" + string(s.Kind)} {
@@ -115,13 +118,14 @@ func (s scaffold) render(b base) ([]file, error) {
 		return nil, err
 	}
 	files = append(files, file{"go.mod", goMod})
-	if b.complete() {
+	if b.replace != "" {
 		files = append(files, file{"go.sum", b.goSum})
 	}
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	return files, nil
 }
 
+// fill returns the file that a template makes.
 func (s scaffold) fill(name string, b base) (file, error) {
 	t, err := template.New(path.Base(name)).Delims("[[", "]]").ParseFS(templates, name)
 	if err != nil {
@@ -130,9 +134,8 @@ func (s scaffold) fill(name string, b base) (file, error) {
 	var text bytes.Buffer
 	data := struct {
 		scaffold
-		Clone    string
-		Complete bool
-	}{s, b.replace, b.complete()}
+		Clone string // path of the clone to build against, or empty
+	}{s, b.replace}
 	if err := t.Execute(&text, data); err != nil {
 		return file{}, err
 	}
@@ -143,8 +146,10 @@ func (s scaffold) fill(name string, b base) (file, error) {
 	return file{target, text.Bytes()}, nil
 }
 
+// importLine matches the import of one package in Go code.
 var importLine = regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"([^"]+)"$`)
 
+// importsOf returns the packages that the Go files import.
 func importsOf(files []file) []string {
 	var all []string
 	for _, f := range files {
@@ -158,7 +163,8 @@ func importsOf(files []file) []string {
 	return all
 }
 
-// create creates dir and writes the files into it. If any file exists, it writes no file.
+// create creates the folder dir and writes the files into it. If one of the files exists, it
+// writes no file.
 func create(dir string, files []file) error {
 	var there []string
 	for _, f := range files {

@@ -10,8 +10,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// configure returns the configuration of f's component: the factory's default with the
-// values of the plugin's configuration below the component's type.
+// configure returns the configuration of the component that f creates: the default of f, with
+// the values in the plugin's configuration below the component's type.
 func configure(s pluginsdk.Setup, f component.Factory) (component.Config, error) {
 	key := f.Type().String()
 	values, err := section(s, key)
@@ -32,8 +32,9 @@ func configure(s pluginsdk.Setup, f component.Factory) (component.Config, error)
 	return cfg, nil
 }
 
-// section returns the mapping below key. The type that is decoded has a field for this key
-// only, so that the SDK reports each key that no component has.
+// section returns the mapping below a key of the plugin's configuration. It decodes into a
+// struct type with a field for this key alone. The SDK notes which keys any of these types
+// has, and reports the other keys as errors.
 func section(s pluginsdk.Setup, key string) (map[string]any, error) {
 	target := reflect.New(reflect.StructOf([]reflect.StructField{{
 		Name: "Section", Type: reflect.TypeFor[map[string]any](), Tag: reflect.StructTag(fmt.Sprintf("yaml:%q", key)),
@@ -44,8 +45,9 @@ func section(s pluginsdk.Setup, key string) (map[string]any, error) {
 	return target.Elem().Field(0).Interface().(map[string]any), nil
 }
 
-// disableQueue disables the exporter's queue and retries, unless part enables them
-// explicitly. Exporters without a queue or retries have no such keys in their default.
+// disableQueue disables an exporter's own queue and retries in its configuration part, unless
+// part enables them explicitly. If neither part nor the exporter's default cfg has a
+// key, disableQueue does not add it, because the exporter does not know it.
 func disableQueue(s pluginsdk.Setup, key string, cfg component.Config, part *confmap.Conf) error {
 	defaults := confmap.New()
 	if err := defaults.Marshal(cfg); err != nil {
@@ -56,7 +58,7 @@ func disableQueue(s pluginsdk.Setup, key string, cfg component.Config, part *con
 		switch {
 		case enabled == true:
 			s.Warn(key+"."+name+".enabled", "spans in the exporter's own queue count as delivered, and are lost if the plugin is killed")
-		case enabled != nil: // the value is false, or no bool, which Unmarshal reports
+		case enabled != nil: // the value is false, or it is no bool, and Unmarshal returns an error
 		case part.IsSet(name) || defaults.Get(name) != nil:
 			off := confmap.NewFromStringMap(map[string]any{name: map[string]any{"enabled": false}})
 			if err := part.Merge(off); err != nil {

@@ -23,12 +23,12 @@ import (
 // with the Collector's processors in front of it. The components must support traces.
 //
 // The host counts the spans that a processor drops as filtered, under the processor's
-// type. A processor that holds spans and releases them later (tail_sampling, groupbytrace,
-// batch) makes an exception: its batches count as delivered when it has taken them. So
-// spans that it holds are lost if the plugin is killed. Released spans are sent again
-// until the back end takes or refuses them, or the plugin ends. Meanwhile the processor
-// takes only batches that fit into its own buffer, and the host keeps the other batches.
-// The log has the number of lost spans.
+// type. Some processors hold spans and release them later: tail_sampling, groupbytrace and
+// batch. A batch counts as delivered when such a processor has taken it. So the spans that it
+// holds are lost if the plugin is killed. Released spans are sent again until the back end
+// takes or refuses them, or the plugin ends. Meanwhile the processor takes batches until its
+// own buffer is full, and the host keeps the other batches. The log has the number of lost
+// spans.
 func Exporter(f exporter.Factory, front ...processor.Factory) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		p := &pipeline{log: s.Log}
@@ -45,7 +45,7 @@ func Exporter(f exporter.Factory, front ...processor.Factory) pluginsdk.NewExpor
 	}
 }
 
-// pipeline is a pluginsdk.Exporter.
+// pipeline is a pluginsdk.Exporter: processors of the Collector, and an exporter behind them.
 type pipeline struct {
 	log      *slog.Logger
 	stages   []string        // the types of the processors, in order
@@ -53,15 +53,15 @@ type pipeline struct {
 	exporter exporter.Traces
 	parts    []component.Component // the processors in order, then the exporter
 
-	// life is the context of the parts, and of spans that processors release later. It
-	// ends with Shutdown.
-	life context.Context //nolint:containedctx // no call releases these spans
+	// life is the context in which the parts were created, and in which released spans are
+	// sent. Shutdown ends it.
+	life context.Context //nolint:containedctx // released spans belong to no call that has a context
 	end  context.CancelFunc
-	lost atomic.Int64 // released spans that were not delivered
+	lost atomic.Int64 // number of released spans that were not delivered
 }
 
-// build creates the parts. Some parts keep the context until they end, as the Collector
-// allows.
+// build creates the exporter, and then the processors from the last to the first. They get
+// the context life, because a component may keep the context of its creation.
 func (p *pipeline) build(s pluginsdk.Setup, f exporter.Factory, front []processor.Factory) error {
 	cfg, fault := configure(s, f)
 	configs := make([]component.Config, len(front))
@@ -92,8 +92,8 @@ func (p *pipeline) build(s pluginsdk.Setup, f exporter.Factory, front []processo
 	return nil
 }
 
-// start starts the parts, the exporter first. After an error it shuts the started parts
-// down.
+// start starts the exporter, and then the processors from the last to the first. If a part
+// fails to start, it shuts down the parts that have started.
 func (p *pipeline) start(ctx context.Context) error {
 	for i, part := range slices.Backward(p.parts) {
 		if err := part.Start(ctx, componentHost{p.log}); err != nil {
@@ -106,6 +106,7 @@ func (p *pipeline) start(ctx context.Context) error {
 	return nil
 }
 
+// name returns the name of a part for errors. part is its index in p.parts.
 func (p *pipeline) name(part int) string {
 	if part < len(p.stages) {
 		return "the processor " + p.stages[part]
@@ -140,7 +141,7 @@ func (p *pipeline) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	return nil
 }
 
-// holds reports whether the processors of a type release spans later.
+// holds reports whether processors of this type hold spans and release them later.
 func holds(name string) bool {
 	return slices.Contains([]string{"tail_sampling", "groupbytrace", "batch"}, name)
 }
@@ -161,16 +162,17 @@ func (p *pipeline) Shutdown(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// passage is one call of Export. The context of its spans carries it.
+// passage is one call of Export. It is a value in the context that goes with the spans
+// through the processors.
 type passage struct {
-	left []atomic.Int64 // number of spans that have left each stage
-	over atomic.Bool
+	left []atomic.Int64 // number of spans that have left each processor
+	over atomic.Bool    // the call has ended
 }
 
 type passageKey struct{}
 
-// passageOf returns the running call to which ctx belongs. It returns nil for spans that
-// a processor releases later, with a context of its own or after the call.
+// passageOf returns the call of Export to which ctx belongs. It returns nil if there is none,
+// or if the call has ended: then a processor has held the spans and releases them.
 func passageOf(ctx context.Context) *passage {
 	if call, _ := ctx.Value(passageKey{}).(*passage); call != nil && !call.over.Load() {
 		return call
@@ -178,10 +180,11 @@ func passageOf(ctx context.Context) *passage {
 	return nil
 }
 
-// gate counts the spans that leave a stage.
+// gate is the consumer behind a processor. It counts the spans that leave the processor, and
+// passes them on.
 type gate struct {
-	stage int
-	next  consumer.Traces
+	stage int             // index of the processor
+	next  consumer.Traces // the next processor, or the sink
 }
 
 // Capabilities implements consumer.Traces.
@@ -195,15 +198,15 @@ func (g gate) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	return g.next.ConsumeTraces(ctx, td)
 }
 
-// sink is the exporter behind the processors.
+// sink is the consumer behind the last processor. It passes spans to the exporter.
 type sink struct{ p *pipeline }
 
 // Capabilities implements consumer.Traces.
 func (s sink) Capabilities() consumer.Capabilities { return s.p.exporter.Capabilities() }
 
-// ConsumeTraces implements consumer.Traces. If a running call fails, the host sends its
-// spans again. The host no longer has spans that are released later, so deliver sends
-// these again.
+// ConsumeTraces implements consumer.Traces. Spans of a running call of Export are sent once,
+// because the host sends them again after an error. The host no longer has released spans, so
+// deliver sends them again.
 func (s sink) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	if passageOf(ctx) != nil {
 		return s.p.exporter.ConsumeTraces(ctx, td)
@@ -211,9 +214,11 @@ func (s sink) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	return s.p.deliver(td)
 }
 
+// Bounds of the pause between two attempts to send released spans.
 const minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
 
-// deliver sends released spans until the back end takes or refuses them, or life ends.
+// deliver sends released spans until the back end takes or refuses them, or life ends. Spans
+// that were not taken are lost.
 func (p *pipeline) deliver(td ptrace.Traces) error {
 	spans := td.SpanCount()
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -237,7 +242,7 @@ func (p *pipeline) deliver(td ptrace.Traces) error {
 	}
 }
 
-// wait blocks for the pause. It returns false if the pipeline ends before.
+// wait blocks for the pause. It returns false if life ends before the end of the pause.
 func (p *pipeline) wait(pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

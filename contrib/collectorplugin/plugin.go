@@ -24,20 +24,21 @@
 //
 //  1. [Exporter] reads the configuration of each component, with the factory's defaults,
 //     creates the components and starts them, the exporter first.
-//  2. Each batch is decoded into the Collector's form, goes through the processors, and
-//     then to the exporter. The exporter's answer is the plugin's answer: a permanent
-//     error of the Collector is final, and any other error is retryable.
+//  2. Each batch is decoded into the Collector's pdata, goes through the processors, and
+//     then to the exporter. The exporter's error is the plugin's answer: a permanent error
+//     of the Collector is final, and any other error is retryable.
 //  3. At the end the processors are shut down in their order, then the exporter.
 //
-// In a processor plugin, a batch that a [Processor] changes becomes the plugin's answer.
+// A processor plugin has no exporter. It answers each batch with the result of its
+// processors.
 //
-// The exporter's own queue and retries (sending_queue, retry_on_failure) are off unless
-// the configuration enables them, so that an answer means that the batch is delivered. The
-// host has a queue, sends again after errors, and counts losses.
+// The exporter's own queue and retries (sending_queue, retry_on_failure) are off unless the
+// configuration enables them, so that an answer without an error means that the batch is
+// delivered. The host has a queue, sends again after errors, and counts losses.
 //
 // Components that need extensions of the Collector, such as authenticators, do not start.
-// The Collector's exporters only log the partial success of OTLP: rejected spans count as
-// delivered.
+// Spans that a back end rejects by OTLP's partial success count as delivered, because the
+// Collector's exporters only log that answer.
 //
 // The package is a module of its own, because it depends on the Collector. Open this file,
 // then pipeline.go and processor.go. The folder examples has plugins.
@@ -74,4 +75,5 @@ func Spec(f exporter.Factory, front ...processor.Factory) pluginsdk.Spec {
 	}
 }
 
+// pluginName returns the name of a plugin for a component of this type.
 func pluginName(t component.Type) string { return strings.ReplaceAll(t.String(), "_", "-") }

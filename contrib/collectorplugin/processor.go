@@ -22,7 +22,8 @@ func MainProcessors(name string, factories ...processor.Factory) {
 }
 
 // ProcessorSpec returns a processor plugin with processors of the Collector, in order. A
-// host runs it before all exporters. The result may be changed, as that of [Spec].
+// host runs it before all exporters. The caller may change the
+// result, for example its Env.
 func ProcessorSpec(name string, factories ...processor.Factory) pluginsdk.Spec {
 	spec := pluginsdk.Spec{Name: name}
 	var types []string
@@ -35,12 +36,14 @@ func ProcessorSpec(name string, factories ...processor.Factory) pluginsdk.Spec {
 }
 
 // Processor returns the constructor of a plugin's processor: a processor of the Collector,
-// which must support traces. Its configuration is as in [Exporter]. A batch that it
-// changes is replaced as a whole. If there is an exporter of the Collector in the plugin,
-// give the factory to [Exporter] instead, which decodes each batch once.
+// which must support traces. Its configuration is below its type in the
+// plugin's configuration. A batch that it changes is replaced as a whole. If the plugin has
+// an exporter of the Collector, give f to [Exporter] instead, which decodes each batch only
+// once for all components.
 //
-// A processor that releases spans later (tail_sampling, groupbytrace, batch) is refused:
-// the host needs the result of each batch. It can be in front of an [Exporter].
+// A processor that holds spans and releases them later (tail_sampling, groupbytrace, batch) is
+// refused, because the host needs the result of each batch. It can be in front of an
+// [Exporter].
 func Processor(f processor.Factory) pluginsdk.NewProcessor {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 		name := f.Type().String()
@@ -66,8 +69,8 @@ func Processor(f processor.Factory) pluginsdk.NewProcessor {
 	}
 }
 
-// create returns the processor of a factory in front of next. The processor may keep the
-// context life.
+// create returns the processor of a factory, which passes its results to next. The processor
+// may use the context life until its shutdown.
 func create(life context.Context, s pluginsdk.Setup, f processor.Factory, cfg component.Config, next consumer.Traces) (processor.Traces, error) {
 	part, err := f.CreateTraces(life, processor.Settings{
 		ID: component.NewID(f.Type()), TelemetrySettings: telemetry(s, f), BuildInfo: buildInfo(),
@@ -78,7 +81,7 @@ func create(life context.Context, s pluginsdk.Setup, f processor.Factory, cfg co
 	return part, nil
 }
 
-// single is a pluginsdk.Processor.
+// single is a pluginsdk.Processor that runs one processor of the Collector.
 type single struct {
 	name string
 	part processor.Traces
@@ -122,7 +125,8 @@ func (p *single) Shutdown(ctx context.Context) error {
 	return p.part.Shutdown(ctx)
 }
 
-// collection has the spans that have left a processor in one call of Process.
+// collection has the spans that have left the processor during one call of Process. It is a
+// value in the context that goes with the spans.
 type collection struct {
 	mu     sync.Mutex
 	spans  ptrace.Traces
@@ -131,6 +135,7 @@ type collection struct {
 
 type collectionKey struct{}
 
+// close returns the spans. Spans that come later are refused.
 func (c *collection) close() ptrace.Traces {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +143,8 @@ func (c *collection) close() ptrace.Traces {
 	return c.spans
 }
 
-// collector is the consumer behind a processor.
+// collector is the consumer behind the processor. It adds spans to the collection of their
+// call.
 type collector struct{ log *slog.Logger }
 
 // Capabilities implements consumer.Traces.

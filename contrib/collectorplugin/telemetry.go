@@ -18,8 +18,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// telemetry returns the settings of a component. Its log is the plugin's log. It has no
-// metrics and no spans: the host counts spans and calls.
+// telemetry returns the logger, meter and tracer of a component. The component logs to the
+// plugin's log. Its metrics and spans are dropped, because the host counts spans and calls.
 func telemetry(s pluginsdk.Setup, f component.Factory) component.TelemetrySettings {
 	return component.TelemetrySettings{
 		Logger:         zap.New(logCore{s.Log.With("component", f.Type().String())}),
@@ -29,11 +29,12 @@ func telemetry(s pluginsdk.Setup, f component.Factory) component.TelemetrySettin
 	}
 }
 
+// buildInfo returns the name and version of this program, for example for a User-Agent.
 func buildInfo() component.BuildInfo {
 	return component.BuildInfo{Command: "servetrace", Description: "servetrace plugin", Version: pluginsdk.Version()}
 }
 
-// logCore writes the entries of a zap.Logger to a slog.Logger.
+// logCore is a zapcore.Core that writes the entries of a zap.Logger to a slog.Logger.
 type logCore struct{ log *slog.Logger }
 
 var _ zapcore.Core = logCore{}
@@ -48,8 +49,8 @@ func (c logCore) With(fields []zapcore.Field) zapcore.Core {
 	return logCore{c.log.With(attributes(fields)...)}
 }
 
-// Check implements zapcore.Core. It leaves out the message that the Collector's exporters
-// log for each failed call: the plugin answers with the error, and the host logs it.
+// Check implements zapcore.Core. It drops the message that the Collector's exporters log for
+// each failed call, because the plugin answers with the same error, and the host logs it.
 func (c logCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if strings.HasPrefix(e.Message, "Exporting failed. Rejecting data.") || !c.Enabled(e.Level) {
 		return checked
@@ -66,6 +67,7 @@ func (c logCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 // Sync implements zapcore.Core.
 func (logCore) Sync() error { return nil }
 
+// slogLevel returns the level of slog for a level of zap.
 func slogLevel(level zapcore.Level) slog.Level {
 	switch {
 	case level < zapcore.InfoLevel:
@@ -78,7 +80,8 @@ func slogLevel(level zapcore.Level) slog.Level {
 	return slog.LevelError
 }
 
-// attributes returns fields as the arguments of a slog.Logger, without stacks of errors.
+// attributes returns fields as arguments for a slog.Logger, sorted by key. It leaves out the
+// stack of an error, which zap has under errorVerbose.
 func attributes(fields []zapcore.Field) []any {
 	values := zapcore.NewMapObjectEncoder()
 	for _, field := range fields {
@@ -103,8 +106,8 @@ func (componentHost) GetExtensions() map[component.ID]component.Component {
 	return map[component.ID]component.Component{}
 }
 
-// Report implements componentstatus.Reporter. It logs errors. A Collector would end after
-// a fatal error; the plugin goes on, and answers with the errors of its calls.
+// Report implements componentstatus.Reporter. It only logs errors. A Collector ends after a
+// fatal error, but the plugin goes on, and its answers have the errors of its calls.
 func (h componentHost) Report(e *componentstatus.Event) {
 	if componentstatus.StatusIsError(e.Status()) {
 		h.log.Error("component reports a failure", "status", e.Status().String(), "error", e.Err())

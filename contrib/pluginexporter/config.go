@@ -13,33 +13,36 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// Config is the exporter's part of the Collector's file. Its keys are the keys of
-// tracing_config in the service file of servetrace, except for the keys of the Collector's
-// exporters.
+// Config is the configuration of the exporter in the Collector's file. sending_queue,
+// retry_on_failure and wait_for_result are keys of the Collector or of this exporter. All
+// other keys are the keys of tracing_config in the service file of servetrace.
 type Config struct {
-	// ExporterPlugin is the list of plugins, a text with commas or a list of entries.
-	// Empty: the variable SERVE_TRACING_EXPORTER_PLUGIN. At least one plugin is required.
+	// ExporterPlugin is the list of plugins: a text with commas, or a list of texts. If it is
+	// empty, the variable SERVE_TRACING_EXPORTER_PLUGIN has the list. At least one plugin is
+	// required.
 	ExporterPlugin any `mapstructure:"exporter_plugin"`
-	// ProcessorPlugin is the list of processor plugins in front of all these plugins, in the
-	// same form. Empty: the variable SERVE_TRACING_PROCESSOR_PLUGIN, or none.
+	// ProcessorPlugin is the list of processor plugins that run before all plugins of
+	// ExporterPlugin, in the same form. If it is empty, the variable
+	// SERVE_TRACING_PROCESSOR_PLUGIN has the list, which may be empty, too.
 	ProcessorPlugin any `mapstructure:"processor_plugin"`
-	// Plugins has settings of single plugins, by their names in the lists.
+	// Plugins has the settings of single plugins, by the plugin's name in a list.
 	Plugins map[string]Plugin `mapstructure:"plugins"`
-	// WaitForResult reports a batch as exported after every plugin has delivered it. Default:
-	// after the host has accepted it. Use it with a sending_queue that has a storage.
+	// WaitForResult is true if a batch counts as exported only when every plugin has
+	// delivered it. By default, it counts as exported when the host has accepted it. Use it
+	// with a sending_queue that has a storage.
 	WaitForResult bool `mapstructure:"wait_for_result"`
-	// Queue is the Collector's queue in front of the host's queue. Default: none.
+	// Queue is the Collector's queue, before the queue of the host. Default: no queue.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 	// Retry repeats a batch that the host refused because its queue was full. Default:
 	// disabled, so that the receiver asks its client to send again.
 	Retry configretry.BackOffConfig `mapstructure:"retry_on_failure"`
-	// Settings are the other settings of the host: "max_age" is the value of the variable
-	// SERVE_TRACING_MAX_AGE. A missing setting has the variable's value in the Collector's
-	// environment.
+	// Settings are the other settings of the host. For example, "max_age" replaces the variable
+	// SERVE_TRACING_MAX_AGE. If a setting is missing, the variable in the Collector's
+	// environment counts.
 	Settings map[string]any `mapstructure:",remain"`
 }
 
-// Plugin is the part of one plugin in a Config.
+// Plugin has the settings of one plugin in a Config.
 type Plugin = hosting.Plugin
 
 func defaultConfig() component.Config {
@@ -52,7 +55,7 @@ func defaultConfig() component.Config {
 	}
 }
 
-// Validate returns all faults of the settings at once. It is called by the Collector.
+// Validate returns an error that joins all faults of the settings. The Collector calls it.
 func (c *Config) Validate() error {
 	cfg, err := c.host()
 	if err != nil {
@@ -61,14 +64,14 @@ func (c *Config) Validate() error {
 	return cfg.Validate()
 }
 
-// host returns the configuration of the host.
+// host returns the configuration of the host.Host for the plugins.
 func (c *Config) host() (host.Config, error) {
 	keys := hosting.Keys{
 		Lists:   map[string]any{host.EnvPlugins: c.ExporterPlugin, host.EnvProcessors: c.ProcessorPlugin},
 		Plugins: c.Plugins, Settings: c.Settings,
 		Own: "exporter_plugin, processor_plugin, wait_for_result, sending_queue, retry_on_failure",
 	}
-	cfg, err := keys.Config(os.Getenv) //nolint:forbidigo // the Collector has no other form of the environment
+	cfg, err := keys.Config(os.Getenv) //nolint:forbidigo // the Collector passes no environment to its components
 	if cfg.Plugins == "" && err == nil {
 		err = errors.New("exporter_plugin: is not set, and neither is " + host.EnvPlugins + ": want a list of plugins such as otlp,./mine")
 	}

@@ -73,17 +73,19 @@ func newTraces(ctx context.Context, set exporter.Settings, c component.Config) (
 		exporterhelper.WithQueue(cfg.Queue),
 		exporterhelper.WithRetry(cfg.Retry),
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
-		exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{Timeout: 0})) // the host has its own timeout
+		exporterhelper.WithTimeout(exporterhelper.TimeoutConfig{Timeout: 0})) // no timeout, because the host has one for each call
 }
 
-// traces gives batches to a Host. Safe for concurrent use.
+// traces gives the Collector's batches to a host.Host. Safe for concurrent use.
 type traces struct {
 	host     *host.Host
-	sender   string
-	wait     bool
-	observed metric.Registration
+	sender   string              // name of the exporter in the Collector's file
+	wait     bool                // Config.WaitForResult
+	observed metric.Registration // metrics of the host, set by the start
 }
 
+// push gives a batch to the host. If the host's queue is full, the Collector may send the
+// batch again after a second.
 func (x *traces) push(ctx context.Context, td ptrace.Traces) error {
 	err := hosting.Send(ctx, x.host, td, x.sender, x.wait)
 	if errors.Is(err, host.ErrFull) {
@@ -92,6 +94,7 @@ func (x *traces) push(ctx context.Context, td ptrace.Traces) error {
 	return err
 }
 
+// shutdown sends the remaining spans, and ends the plugins and the metrics.
 func (x *traces) shutdown(ctx context.Context) error {
 	err := x.host.Shutdown(ctx)
 	if x.observed != nil {

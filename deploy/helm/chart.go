@@ -1,9 +1,9 @@
-// Package helm has the Helm chart of an application, and renders it without Helm: the
-// manifests of "servetrace render" are those of the chart.
+// Package helm has the Helm chart of a service, and renders it without Helm. "servetrace
+// render" prints the manifests of this chart.
 //
-// The templates use only the functions of text/template and base, quote, toYaml and
-// nindent of Helm. test/deploy compares the result with Helm's own. Open
-// servetrace/templates/deployments.yaml first.
+// The templates use only the functions of text/template and four functions of Helm: base,
+// quote, toYaml and nindent. A test in test/deploy compares the manifests with the output of
+// Helm. Open servetrace/templates/deployments.yaml first.
 package helm
 
 import (
@@ -23,14 +23,14 @@ import (
 //go:embed servetrace
 var chart embed.FS
 
-// Release names an installation of the chart.
+// Release is an installation of the chart: its name and its namespace in Kubernetes.
 type Release struct{ Name, Namespace string }
 
-// Values holds the values of the chart that differ from servetrace/values.yaml. A mapping
-// is merged with the default, any other value replaces it.
+// Values holds values of the chart that differ from the defaults in servetrace/values.yaml. A
+// mapping is merged with the default mapping. Any other value replaces the default.
 type Values = map[string]any
 
-// Render writes the manifests of a release, separated by "---".
+// Render writes the manifests of a release, each after a line "---".
 func Render(w io.Writer, release Release, values Values) error {
 	text, err := chart.ReadFile("servetrace/values.yaml")
 	if err != nil {
@@ -66,7 +66,7 @@ func Render(w io.Writer, release Release, values Values) error {
 	return nil
 }
 
-// merge puts the values of from into to.
+// merge sets the values of from in to, and keeps the other values of to.
 func merge(to, from Values) {
 	for key, value := range from {
 		below, isMap := value.(Values)
@@ -79,7 +79,7 @@ func merge(to, from Values) {
 	}
 }
 
-// functions are those of Helm that the templates use.
+// functions are the functions of Helm that the templates use.
 var functions = template.FuncMap{
 	"quote": strconv.Quote,
 	"base":  path.Base,

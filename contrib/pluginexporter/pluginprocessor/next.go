@@ -16,17 +16,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxMessageBytes bounds a batch that comes from the host.
+// maxMessageBytes bounds a batch from the host, in bytes.
 const maxMessageBytes = 64 << 20
 
-// socket is a Unix socket at which the next consumer of a pipeline takes batches by OTLP.
+// socket is a Unix socket at which the rest of the Collector's pipeline takes batches by OTLP.
 type socket struct {
 	path   string
 	server *grpc.Server
 	ended  chan struct{} // closed when the server has ended
 }
 
-// listen opens a socket in a folder that only this user can open.
+// listen opens a socket whose batches go to next. The socket is in a new folder that only
+// this user can open.
 func listen(next consumer.Traces, log *zap.Logger) (*socket, error) {
 	folder, err := os.MkdirTemp("", "servetrace-")
 	if err != nil {
@@ -51,20 +52,21 @@ func listen(next consumer.Traces, log *zap.Logger) (*socket, error) {
 	return s, nil
 }
 
-// close waits for the calls in progress, and removes the socket.
+// close waits for the calls in progress, and removes the socket with its folder.
 func (s *socket) close() error {
 	s.server.GracefulStop()
 	<-s.ended
 	return os.RemoveAll(filepath.Dir(s.path))
 }
 
-// receiver gives the batches of the host to the next consumer.
+// receiver is the OTLP service behind the socket.
 type receiver struct {
 	ptraceotlp.UnimplementedGRPCServer
 	next consumer.Traces
 }
 
-// Export passes a batch on. A permanent error ends the host's retries.
+// Export passes a batch to the next consumer. After a permanent error of the consumer, the
+// host must not send the batch again, so the status is INVALID_ARGUMENT.
 func (r *receiver) Export(ctx context.Context, request ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
 	err := r.next.ConsumeTraces(ctx, request.Traces())
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package hosting has the parts that the components of this module share: a host.Host with
-// the settings in the Collector's file, batches for it, and its accounting as metrics of
-// the Collector.
+// Package hosting has the parts that the exporter and the processor of this module share. It
+// makes the configuration of a host.Host from keys of the Collector's file, gives batches of
+// the Collector to the Host, and adds the Host's accounting to the Collector's metrics.
 //
 // Open this file first.
 package hosting
@@ -23,41 +23,43 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// Keys are the keys of a component in the Collector's file. They are the keys of
-// tracing_config in the service file of servetrace.
+// Keys are the keys that configure the host in a component's part of the Collector's file.
+// They are the keys of tracing_config in the service file of servetrace.
 type Keys struct {
-	// Lists are the lists of plugins, by variable ("SERVE_TRACING_EXPORTER_PLUGIN"): texts
-	// with commas, or lists of entries. Nil: the variable in the environment.
+	// Lists are the lists of plugins by their variables, such as
+	// SERVE_TRACING_EXPORTER_PLUGIN. A list is a text with commas, or a list of texts. If it is
+	// nil, the variable in the environment counts.
 	Lists map[string]any
-	// Plugins has settings of single plugins, by their names in the lists.
+	// Plugins has the settings of single plugins, by the plugin's name in a list.
 	Plugins map[string]Plugin
-	// Settings are other settings of the host: "max_age" is the value of the variable
+	// Settings are the other settings of the host. For example, "max_age" replaces the variable
 	// SERVE_TRACING_MAX_AGE.
 	Settings map[string]any
-	// Own names the component's other keys, for an error message.
+	// Own names the keys of the component that are not in Settings, for an error message.
 	Own string
 }
 
-// Plugin is the part of one plugin.
+// Plugin has the settings of one plugin.
 type Plugin struct {
-	// Config is the plugin's configuration.
+	// Config is the configuration that the plugin itself reads.
 	Config map[string]any `mapstructure:"config"`
-	// Env are variables of the Collector's environment for the plugin, beside the
-	// variables that it declares: names, or prefixes with a star ("AWS_*").
+	// Env names variables of the Collector's environment that the plugin gets, besides the
+	// variables that it declares. A name may be a prefix with a star, such as "AWS_*".
 	Env []string `mapstructure:"env"`
-	// Processors are processor plugins of this exporter plugin alone: a text with commas,
-	// or a list of entries.
+	// Processors is the list of processor plugins that run before this exporter plugin only: a
+	// text with commas, or a list of texts.
 	Processors any `mapstructure:"processors"`
-	// Fail is "closed" or "open", for a processor plugin. Default: closed.
+	// Fail is for a processor plugin: "open" lets spans pass unprocessed while the plugin
+	// fails, and "closed", the default, does not.
 	Fail string `mapstructure:"fail"`
 }
 
-// defaultWatch is the interval at which the host looks for changed plugin files. It
-// replaces SIGHUP, because the Collector reloads its own file at this signal.
+// defaultWatch is the default interval at which the host looks for changed plugin files. SIGHUP
+// cannot reload the plugins here, because the Collector reloads its own file at this signal.
 const defaultWatch = "5s"
 
-// Config returns the configuration of the host. getenv must behave like os.Getenv. The
-// error joins all faults.
+// Config returns the configuration of the host. getenv returns a variable of the environment.
+// The error joins all faults.
 func (k Keys) Config(getenv func(string) string) (host.Config, error) {
 	values, faults := k.variables()
 	read := map[string]bool{}
@@ -74,7 +76,7 @@ func (k Keys) Config(getenv func(string) string) (host.Config, error) {
 	faults = append(faults, err)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		_, twice := k.Settings[key(name)]
-		if _, own := k.Lists[name]; !read[name] || own && twice { // then the setting is no key of the component
+		if _, own := k.Lists[name]; !read[name] || own && twice { // the host has no such setting, or the key is one of Lists
 			faults = append(faults, fmt.Errorf("%s: unknown key: want %s, plugins, or a setting of the host such as max_age", key(name), k.Own))
 		}
 	}
@@ -84,7 +86,7 @@ func (k Keys) Config(getenv func(string) string) (host.Config, error) {
 	return cfg, errors.Join(faults...)
 }
 
-// variables returns the settings as variables of the host.
+// variables returns the settings and the lists as variables of the host, by name.
 func (k Keys) variables() (values map[string]string, faults []error) {
 	values = map[string]string{}
 	for name, value := range k.Settings {
@@ -106,7 +108,8 @@ func (k Keys) variables() (values map[string]string, faults []error) {
 	return values, faults
 }
 
-// listOf returns the list of plugins in a value of a key.
+// listOf returns a list of plugins, with commas, from the value of a key in the Collector's
+// file. The value nil is an empty list.
 func listOf(key string, value any) (string, error) {
 	switch list := value.(type) {
 	case nil:
@@ -123,12 +126,13 @@ func listOf(key string, value any) (string, error) {
 	return "", fmt.Errorf("%s: %v: want a text or a list of texts", key, value)
 }
 
+// prefix begins the names of the host's variables. The keys in the Collector's file lack it.
 const prefix = "SERVE_TRACING_"
 
 func variable(key string) string { return prefix + strings.ToUpper(key) }
 func key(variable string) string { return strings.ToLower(strings.TrimPrefix(variable, prefix)) }
 
-// apply adds the plugin's settings to cfg.
+// apply adds the settings of the plugin with this name to cfg.
 func (p Plugin) apply(name string, cfg *host.Config) error {
 	if p.Config != nil {
 		document, err := yaml.Marshal(p.Config)
@@ -154,7 +158,7 @@ func (p Plugin) apply(name string, cfg *host.Config) error {
 	return err
 }
 
-// set stores a value in a map, which it makes if it is nil.
+// set stores a value in a map. If the map is nil, set makes it.
 func set[V any](m *map[string]V, name string, value V) {
 	if *m == nil {
 		*m = map[string]V{}
@@ -167,9 +171,9 @@ func NewHost(cfg host.Config, log *zap.Logger) (*host.Host, error) {
 	return host.New(cfg, host.WithLogger(slog.New(zapslog.NewHandler(log.Core()))))
 }
 
-// Send gives a batch to a host. If wait is true, it blocks until each plugin has answered,
-// or ctx ends. It returns host.ErrFull if the queue is full, and a permanent error if the
-// batch must not be sent again.
+// Send gives a batch to a host. If wait is true, it blocks until each plugin has answered, or
+// ctx ends. It returns host.ErrFull if the host's queue is full. If the batch must not be sent
+// again, it returns a permanent error of the Collector. sender names the component.
 func Send(ctx context.Context, h *host.Host, td ptrace.Traces, sender string, wait bool) error {
 	request, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
 	if err != nil {

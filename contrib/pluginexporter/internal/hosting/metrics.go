@@ -9,8 +9,8 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// Observe adds the accounting of a host to the Collector's metrics. component is the kind
-// of the Collector's component, "exporter" or "processor", and id its name.
+// Observe adds the accounting of a host to the Collector's metrics. component is "exporter" or
+// "processor", the kind of the Collector's component, and id is the component's name.
 func Observe(provider metric.MeterProvider, h *host.Host, component, id string) (metric.Registration, error) {
 	meter := provider.Meter("github.com/servetrace/servetrace/contrib/pluginexporter")
 	spans, err := meter.Int64ObservableCounter("servetraceplugin_spans", metric.WithUnit("{span}"),
@@ -37,18 +37,18 @@ func Observe(provider metric.MeterProvider, h *host.Host, component, id string) 
 	}, spans, waiting)
 }
 
-// ledger is the accounting of a plugin.
+// ledger has the counts of a plugin's spans by outcome.
 type ledger struct {
 	host.ExporterStats
-	passed    uint64
-	bypassed  map[string]uint64
-	processes bool
+	processes bool              // the plugin is a processor, which does not deliver spans
+	passed    uint64            // spans that the processor has returned
+	bypassed  map[string]uint64 // spans that went on without the processor, by reason
 }
 
-// ledgers lists the ledgers of processors and exporters, except the exporter Collector.
+// ledgers returns the ledgers of all plugins.
 func ledgers(stats host.Stats) (list []ledger) {
 	for _, p := range stats.Processors {
-		list = append(list, ledger{p.Plugin, p.Passed, p.Bypassed, true})
+		list = append(list, ledger{p.Plugin, true, p.Passed, p.Bypassed})
 	}
 	for _, x := range stats.Exporters {
 		if x.Name != Collector {
@@ -58,10 +58,11 @@ func ledgers(stats host.Stats) (list []ledger) {
 	return list
 }
 
-// Collector is the name of the host's exporter that is the Collector itself.
+// Collector is the name of an entry in the host's list that is no plugin: the socket at which
+// the rest of the Collector's pipeline takes batches from the host.
 const Collector = "collector"
 
-// report calls count for each outcome of the ledger.
+// report calls count for each outcome, and for each of the outcome's reasons.
 func (l ledger) report(count func(outcome, reason string, n uint64)) {
 	if l.processes {
 		count("passed", "", l.passed)
