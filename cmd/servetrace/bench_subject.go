@@ -141,24 +141,21 @@ func cpuOf(pid int) time.Duration {
 // with eight attributes.
 func benchBatch() request {
 	const spans = 512
-	text := func(key, value string) *commonpb.KeyValue {
-		return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
-	}
 	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: runSpan}}
 	end := uint64(time.Now().UnixNano())
 	for i := range spans {
 		scope.Spans = append(scope.Spans, &tracepb.Span{
 			TraceId: fmt.Appendf(nil, "%016d", i/4+1), SpanId: fmt.Appendf(nil, "%08d", i+1),
 			Name: "GET /items/{id}", Kind: tracepb.Span_SPAN_KIND_SERVER, StartTimeUnixNano: end - 1e6, EndTimeUnixNano: end,
-			Attributes: []*commonpb.KeyValue{
-				text("http.request.method", "GET"), text("http.route", "/items/{id}"), text("url.path", "/items/"+strconv.Itoa(i)),
-				text("url.scheme", "https"), text("server.address", "shop.example.com"), text("user_agent.original", "Mozilla/5.0 (X11; Linux x86_64)"),
-				text("network.protocol.version", "1.1"), text("client.address", "192.0.2."+strconv.Itoa(i%256)),
-			},
+			Attributes: keyValues(map[string]any{
+				"http.request.method": "GET", "http.route": "/items/{id}", "url.path": "/items/" + strconv.Itoa(i),
+				"url.scheme": "https", "server.address": "shop.example.com", "user_agent.original": "Mozilla/5.0 (X11; Linux x86_64)",
+				"network.protocol.version": "1.1", "client.address": "192.0.2." + strconv.Itoa(i%256),
+			}),
 		})
 	}
 	data, _ := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
-		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "shop")}}, ScopeSpans: []*tracepb.ScopeSpans{scope},
+		Resource: &resourcepb.Resource{Attributes: keyValues(map[string]any{"service.name": "shop"})}, ScopeSpans: []*tracepb.ScopeSpans{scope},
 	}}}) // fails only for texts that are not UTF-8
 	return request{data: data, spans: spans}
 }

@@ -131,7 +131,8 @@ func openRecording(ctx context.Context, at, plugin string, duration time.Duratio
 
 func (r *recording) close() { _ = r.answer.Body.Close() } // read only
 
-// errServiceEnded is the error of a recording whose connection broke before its end.
+// errServiceEnded is the error of a recording that ends early because the connection
+// broke.
 var errServiceEnded = errors.New("the service has ended, or the connection to it")
 
 // next returns the next batch, or io.EOF at the end of the recording.

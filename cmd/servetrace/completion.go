@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// choices returns the allowed values of a flag whose usage lists them, such as
+// choices returns the allowed values of a flag, which its usage lists in the form
 // `json|proto`. For other flags it returns nil.
 func choices(f *pflag.Flag) []string {
 	placeholder, _ := pflag.UnquoteUsage(f)
@@ -40,7 +40,7 @@ func setCompletions(cmd *cobra.Command) {
 	}
 }
 
-// checkChoices returns an error for the first flag whose value is none of its choices.
+// checkChoices returns an error for the first flag with a value that is none of its choices.
 func checkChoices(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		list := choices(f)
@@ -50,14 +50,4 @@ func checkChoices(cmd *cobra.Command, _ []string) (err error) {
 		}
 	})
 	return err
-}
-
-// shellWord returns a text as one word for a POSIX shell, in quotes if necessary.
-func shellWord(path string) string {
-	if path != "" && !strings.ContainsFunc(path, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:@%", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	}) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

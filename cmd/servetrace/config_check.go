@@ -80,6 +80,7 @@ type checked struct {
 	NotChecked []string `json:"not_checked,omitempty"`
 	// unread are variables that look like settings although no code reads them.
 	unread []variables.Variable
+	cfg    servetrace.Config
 }
 
 // reference is a reference in a plugin's configuration, such as ${env:NAME}. Missing is
@@ -108,8 +109,8 @@ func check(s settings, path string, environ []string) (checked, error) {
 			return checked{}, usageError{err}
 		}
 	}
-	is := checked{File: path}
 	cfg, err := servetrace.LoadConfigFile(path, s.getenv)
+	is := checked{File: path, cfg: cfg}
 	if err == nil {
 		_, err = readRelay(path, s.getenv)
 	}

@@ -104,7 +104,7 @@ func (d *doctor) check(ctx context.Context) {
 		return
 	}
 	d.sampling(cfg)
-	checkPlugins(ctx, d, cfg)
+	d.plugins(ctx, cfg)
 }
 
 // options returns the options of a host that writes its log to log, in JSON, and drops the

@@ -28,7 +28,7 @@ type address struct {
 	From     string `json:"from"`
 }
 
-// newJSONLog returns a logger whose lines readLog can read.
+// newJSONLog returns a logger for readLog.
 func newJSONLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
 
 // readLog returns the warnings and errors in a log of newJSONLog, and the address to which

@@ -21,8 +21,8 @@ import (
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
-// checkPlugins checks the plugins of the list one after another.
-func checkPlugins(ctx context.Context, d *doctor, all servetrace.Config) {
+// plugins checks the plugins of the list one after another.
+func (d *doctor) plugins(ctx context.Context, all servetrace.Config) {
 	cfg := all.Host
 	cfg.Context.ServiceName, cfg.Context.SamplingRatio = all.Tracing.ServiceName(), all.Tracing.RootRatio()
 	static := host.Inspect(ctx, cfg, false, d.options(new(bytes.Buffer))...)
@@ -78,14 +78,11 @@ func (p *pluginCheck) check(ctx context.Context) {
 	}
 }
 
-// Reasons of a failed start that the checks of the handshake and of the version report. The
-// check of the file reports all other reasons.
-var (
-	ofHandshake = []launch.Reason{
-		launch.ReasonNotPlugin, launch.ReasonTimeout, launch.ReasonStopped, launch.ReasonNoListener, launch.ReasonPermission, launch.ReasonPeer,
-	}
-	ofVersion = []launch.Reason{launch.ReasonVersion}
-)
+// ofHandshake are the reasons of a failed start that the check of the handshake reports. The
+// check of the version reports ReasonVersion, and the check of the file all other reasons.
+var ofHandshake = []launch.Reason{
+	launch.ReasonNotPlugin, launch.ReasonTimeout, launch.ReasonStopped, launch.ReasonNoListener, launch.ReasonPermission, launch.ReasonPeer,
+}
 
 // startError returns the error of the plugin's start. failing is false if the plugin has
 // started.
@@ -100,12 +97,12 @@ func (p *pluginCheck) startError() (misfit *launch.Error, failing bool) {
 
 // file reports whether the host has found the plugin's file and can run it.
 func (p *pluginCheck) file(context.Context) finding {
-	misfit, isFile := p.startError()
+	misfit, failing := p.startError()
 	switch {
 	case p.static.Path == "":
 		err := hint(p.static)
 		return finding{Result: failed, Text: err.Error(), Next: cmp.Or(p.nextOfMissing(), nextOfFile(err.Error()), p.nextOfFolder())}
-	case isFile && !slices.Contains(ofHandshake, misfit.Reason) && !slices.Contains(ofVersion, misfit.Reason):
+	case failing && !slices.Contains(ofHandshake, misfit.Reason) && misfit.Reason != launch.ReasonVersion:
 		return finding{Result: failed, Text: misfit.Error(), Next: p.nextOfFile(misfit)}
 	}
 	text := whereText(p.static)

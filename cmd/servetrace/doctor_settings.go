@@ -30,11 +30,6 @@ func (d *doctor) settings() (servetrace.Config, bool) {
 		d.report.add(f)
 		return servetrace.Config{}, false
 	}
-	cfg, err := servetrace.LoadConfigFile(d.path, d.s.getenv)
-	if err != nil { // the file has changed meanwhile
-		d.report.add(finding{Check: name, Result: failed, Text: err.Error()})
-		return cfg, false
-	}
 	f := finding{Check: name, Result: passed}
 	for _, s := range is.Settings {
 		if s.From != servicefile.FromDefault {
@@ -45,7 +40,7 @@ func (d *doctor) settings() (servetrace.Config, bool) {
 	d.report.add(f)
 	d.warnings(is)
 	d.ratio = originOf(is.Settings, "tracing_config.sampling_ratio")
-	return cfg, true
+	return is.cfg, true
 }
 
 // warnings reports the warnings of a check. A variable SERVE_… that is probably misspelt is an

@@ -68,12 +68,13 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-func noArgs(cmd *cobra.Command, list []string) error {
-	if len(list) == 0 {
-		return nil
+// noArgs is a check for a command without arguments.
+var noArgs = args(func(cmd *cobra.Command, list []string) error {
+	if len(list) > 0 {
+		return fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), list[0])
 	}
-	return usagef("%s takes no arguments, but got %q; see %s --help", cmd.CommandPath(), list[0], cmd.CommandPath())
-}
+	return nil
+})
 
 // oneArg returns a check for exactly one argument. name is the argument's name in the help.
 func oneArg(name string) cobra.PositionalArgs {

@@ -20,8 +20,9 @@
 //     writes a log to standard error.
 //  4. An error goes to standard error, and exitCode (exit.go) returns its exit code.
 //
-// Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. The checks of
-// doctor have files of their own: doctor_NAME.go. No command has rules of its own about
+// Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. Only "plugin test" is
+// in plugin_conformance.go, because Go takes plugin_test.go for tests. The checks of doctor
+// have files of their own: doctor_NAME.go. No command has rules of its own about
 // plugins: host.Inspect resolves settings, plugintest.Check checks the contract between
 // host and plugin, and admin.Status describes a running service. docs/reference/cli.md is
 // the reference, and a test compares it with the command tree. Open root.go first.

@@ -30,7 +30,7 @@ type manifest struct {
 	graceSeconds                  int
 	// groups are the remote deployments by Service, sorted by the Service's name.
 	groups []group
-	// written are the settings whose values are folders that a service writes to.
+	// written are the settings that name folders to which a service writes.
 	written []string
 }
 
@@ -88,8 +88,8 @@ func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	return m, m.readGroups()
 }
 
-// writtenPaths returns the settings whose values are folders that a service or its plugins
-// write to, as "KEY: VALUE". data is the service file.
+// writtenPaths returns the settings that name folders to which a service or its plugins
+// write, as "KEY: VALUE". data is the service file.
 func writtenPaths(cfg servetrace.Config, data []byte) (list []string, err error) {
 	add := func(key, folder string) {
 		if strings.Contains(folder, "/") || folder == "." {
@@ -159,7 +159,7 @@ const callPort = "9100"
 // k8s:///SERVICE:PORT, with or without a namespace.
 var serviceTarget = regexp.MustCompile(`^(?:dns:///([a-z0-9-]+)(?:\.([a-z0-9-]+)(?:\.svc[a-z0-9.-]*)?)?|k8s:///(?:([a-z0-9-]+)/)?([a-z0-9-]+)):(\d+|call)$`)
 
-// readGroups sets m.groups. Deployments whose targets name the same Service are one group.
+// readGroups sets m.groups. Deployments with the same Service in their targets are one group.
 func (m *manifest) readGroups() error {
 	groups := map[string]*group{}
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Serving.Calls.Remote)) {

@@ -42,3 +42,13 @@ func textOf(err error) string {
 	}
 	return err.Error()
 }
+
+// shellWord returns a text as one word for a POSIX shell, in quotes if necessary.
+func shellWord(path string) string {
+	if path != "" && !strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -169,8 +169,8 @@ func writeJUnit(name string, report *plugintest.Report) error {
 	return nil
 }
 
-// writeRules lists the rules. They are in the report of a check, whose context has ended so
-// that it starts no plugin.
+// writeRules lists the rules. They are in the report of any check. This check starts no
+// plugin, because its context has ended.
 func writeRules(cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	cancel()

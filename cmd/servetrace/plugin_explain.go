@@ -159,23 +159,14 @@ func contextOf(is host.Inspection) []field {
 	return fields
 }
 
-// writeExplained writes the name of each plugin, and below it a table with a heading in the
-// first column and the values in the second.
+// writeExplained writes the plugins as text, with an empty line between them.
 func writeExplained(w io.Writer, list []explained) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, e := range list {
 		if i > 0 {
 			fmt.Fprintln(table)
 		}
-		fmt.Fprintln(table, printable.Text(e.Name))
-		e.writeRows(func(heading string, lines ...string) {
-			for i, line := range lines {
-				if i > 0 {
-					heading = ""
-				}
-				fmt.Fprintf(table, "  %s\t%s\n", heading, printable.Text(line))
-			}
-		})
+		e.writeTo(table)
 		if err := table.Flush(); err != nil {
 			return err
 		}
@@ -183,14 +174,19 @@ func writeExplained(w io.Writer, list []explained) error {
 	return nil
 }
 
-// writeRows calls write for each row of a plugin's table, unless the row has no values. The
-// heading belongs to the first of the lines.
-func (e explained) writeRows(write func(heading string, lines ...string)) {
+// writeTo writes the name of the plugin, and below it rows with a heading in the first
+// column and values in the second. Rows without a value are left out.
+func (e explained) writeTo(table io.Writer) {
 	add := func(heading string, lines ...string) {
-		if strings.Join(lines, "") != "" {
-			write(heading, lines...)
+		if strings.Join(lines, "") == "" {
+			return
+		}
+		for _, line := range lines {
+			fmt.Fprintf(table, "  %s\t%s\n", heading, printable.Text(line))
+			heading = "" // only the first line has the heading
 		}
 	}
+	fmt.Fprintln(table, printable.Text(e.Name))
 	add("processor", e.Processor)
 	add("path", e.Path)
 	add("folder", e.Folder)

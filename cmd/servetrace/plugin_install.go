@@ -151,7 +151,7 @@ func (f installFlags) place(ctx context.Context, s settings, file string, data [
 	if err != nil {
 		return err
 	}
-	cfg.AllowWritable = true // a service itself checks who may write to the folder, before it starts the plugin
+	cfg.AllowWritable = true // a service checks the permissions of the folder itself, before it starts the plugin
 	if is := host.Inspect(ctx, cfg, false)[0]; is.Err != nil {
 		return fmt.Errorf("the file cannot run here, and is not installed: %w", is.Err)
 	}

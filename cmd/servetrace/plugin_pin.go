@@ -31,7 +31,7 @@ func newPluginPin(s settings) *cobra.Command {
 		Short:   "Print the list of plugins with the digests of their files",
 		Long:    pluginPinLong,
 		Example: pluginPinExample,
-		Args:    args(cobra.ArbitraryArgs),
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			if len(paths) > 0 && plugins != "" {
 				return usagef("give PATHs or --plugins, not both")

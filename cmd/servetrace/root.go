@@ -34,6 +34,7 @@ const rootExample = `  # the example service, its spans printed by the console p
 // newRoot returns the command tree. Without a subcommand, the root command prints its
 // help. getenv returns a variable of the environment, and environ lists the environment.
 func newRoot(getenv func(string) string, environ []string) *cobra.Command {
+	s := settings{getenv}
 	root := newGroup(&cobra.Command{
 		Use:     "servetrace",
 		Short:   "Serving runtime that exports traces through plugins",
@@ -44,7 +45,7 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 		SilenceErrors: true,
 
 		PersistentPreRunE: checkChoices,
-	}, newVersion(), newStatus(settings{getenv}), newDoctor(settings{getenv}, environ), newRelay(settings{getenv}, environ), newCapture(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}, environ), newTrace(settings{getenv}), newRender(settings{getenv}), newMan())
+	}, newVersion(), newStatus(s), newDoctor(s, environ), newRelay(s, environ), newCapture(s), newConfig(s, environ), newPlugin(s, environ), newTrace(s), newRender(s), newMan())
 	setCompletions(root)
 	root.Version = versionText() // the output of --version
 	root.SetVersionTemplate("{{.Version}}")

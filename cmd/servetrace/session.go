@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
+	"slices"
 
 	"github.com/servetrace/servetrace/host"
 )
@@ -40,15 +42,21 @@ func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writ
 	if len(list) == 1 && list[0].Name == "" { // the list of plugins is invalid
 		return nil, usageError{list[0].Err}
 	}
-	if !start { // the log has only lines of the host, because no plugin was started
-		_, err := kept.WriteTo(logged)
-		return list, err
+	if start && !slices.ContainsFunc(list, func(is host.Inspection) bool { return is.Err != nil }) {
+		return list, nil
 	}
-	for _, is := range list {
-		if is.Err != nil {
-			_, err := kept.WriteTo(logged)
-			return list, err
-		}
-	}
-	return list, nil
+	_, err := kept.WriteTo(logged)
+	return list, err
+}
+
+// newLog returns a logger for the host and a plugin. It writes text without the time.
+func newLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
 }

@@ -45,8 +45,8 @@ func (s settings) only(plugins string) settings {
 	})}
 }
 
-// one returns the configuration of a host whose only plugin is where, a path, bare name or
-// address. configFile has the plugin's own configuration. If configFile is empty, the file
+// one returns the configuration of a host with where as the only plugin. where is a path, a
+// bare name or an address. configFile has the plugin's own configuration. If configFile is empty, the file
 // for the plugin's name in SERVE_TRACING_PLUGIN_CONFIG has it.
 func (s settings) one(ctx context.Context, where, configFile string) (host.Config, error) {
 	item, err := itemOf(where)

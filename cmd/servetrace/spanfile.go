@@ -14,7 +14,6 @@ import (
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -44,9 +43,8 @@ type request struct {
 func builtInSpan(name, service string, end time.Time) request {
 	ids := make([]byte, 24)
 	_, _ = rand.Read(ids) // never fails, by its documentation
-	resource := &commonpb.KeyValue{Key: "service.name", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: service}}}
 	data, _ := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
-		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{resource}},
+		Resource: &resourcepb.Resource{Attributes: keyValues(map[string]any{"service.name": service})},
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{
 			TraceId: ids[:16], SpanId: ids[16:], Name: name, Kind: tracepb.Span_SPAN_KIND_INTERNAL,
 			StartTimeUnixNano: uint64(end.Add(-time.Millisecond).UnixNano()),

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -31,12 +32,12 @@ func newTrace(s settings) *cobra.Command {
 		Short:   "Draw the traces of files as waterfalls",
 		Long:    traceLong,
 		Example: traceExample,
-		Args: func(cmd *cobra.Command, list []string) error {
+		Args: args(func(_ *cobra.Command, list []string) error {
 			if len(list) == 0 {
-				return usagef("FILE is missing; see %s --help", cmd.CommandPath())
+				return errors.New("FILE is missing")
 			}
 			return nil
-		},
+		}),
 		RunE: func(cmd *cobra.Command, list []string) error { return f.run(cmd, s, list) },
 	}
 	flags := cmd.Flags()
@@ -80,7 +81,7 @@ func (f traceFlags) run(cmd *cobra.Command, s settings, files []string) error {
 	return err
 }
 
-// read returns the traces in the files whose ids begin with the value of --trace, in the
+// read returns the traces in the files with ids that begin with the value of --trace, in the
 // order of their start times.
 func (f traceFlags) read(ctx context.Context, files []string, stdin io.Reader) ([]*waterfall.Group, error) {
 	var spans []*waterfall.Span
