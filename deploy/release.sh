@@ -55,7 +55,7 @@ for platform in "$@"; do
   "$work/host/servetrace" man "$DIST/man"
   [ "$GOOS" = linux ] || rm -r "$DIST/systemd"
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -n >"$out/$name.tar.gz"
-  # Not in the archive: these are the plugins again, for the images.
+  # For the images only. The archive has the plugins as single executables.
   build -o "$work/plugins/$platform/" ./cmd/servetrace-plugins
   (
     unset GOOS GOARCH

@@ -26,7 +26,7 @@ def title(path):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links files outside of docs/ at the repository, and drops what only tests read."""
+    """Links files outside of docs/ to the repository, and removes the attributes of code blocks, which only tests read."""
     folder = os.path.dirname(os.path.join(DOCS, page.file.src_uri))
 
     def link(match):
@@ -34,7 +34,7 @@ def on_page_markdown(markdown, page, config, files):
         if target.startswith(DOCS + os.sep):
             return match[0]
         if not os.path.exists(target):
-            return match[0]  # MkDocs reports it
+            return match[0]  # MkDocs reports the missing file
         kind = "tree" if os.path.isdir(target) else "blob"
         return f"{match[1]}{config['repo_url']}/{kind}/main/{os.path.relpath(target, ROOT)}{match[3]}"
 
