@@ -130,8 +130,8 @@ type Variable struct {
 	Default bool
 }
 
-// Granted reports whether the plugin gets the variable when it is configured, and not
-// only at its start.
+// Granted reports whether the plugin gets the variable when it is configured. If not,
+// it has the variable only in its start environment.
 func (v Variable) Granted() bool {
 	return !v.Base && (v.Setting == "" || v.Setting == EnvPluginEnv && utf8.ValidString(v.Value))
 }

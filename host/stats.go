@@ -128,8 +128,9 @@ type ExporterStats struct {
 	Accepted, Recovered uint64
 	// Delivered is the number of spans that the back end accepted, as the plugin reports it.
 	Delivered uint64
-	// Rejected counts the spans that were refused finally, by gRPC code, or
-	// "PARTIAL_SUCCESS". It is never nil.
+	// Rejected counts the spans that were refused for good, by the gRPC code of the
+	// answer. Spans that an OK answer rejected count as "PARTIAL_SUCCESS". It is never
+	// nil.
 	Rejected map[string]uint64
 	// Filtered counts the spans that a processor in the plugin dropped on purpose, by
 	// processor. Processors beyond the first 64, and names longer than 64 bytes, count

@@ -90,8 +90,8 @@ const Calm = 10 * time.Second
 // spans.
 const mostKinds = 8
 
-// The first and the longest pause between two lines with the counts of lost spans. Each
-// pause is twice as long as the previous pause.
+// These are the first and the longest pause between two log lines with the number of
+// lost spans. Each pause is twice as long as the pause before.
 const (
 	countFirst = 10 * time.Second
 	countMost  = 5 * time.Minute

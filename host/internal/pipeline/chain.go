@@ -31,10 +31,10 @@ type stage struct {
 	exporter *Queue
 	own      []*Queue
 	gone     bool   // the plugin has left the list
-	last     uint64 // sequence number of the last batch that an exporter gets that has left the list
+	last     uint64 // sequence number of the last batch that an exporter still gets after it has left the list
 }
 
-// join adds an exporter with its own processors.
+// join adds an exporter, and the processors that run for this exporter only.
 func (c *chain) join(q *Queue, own []*Queue) {
 	for _, o := range own {
 		o.stage.exporter = q

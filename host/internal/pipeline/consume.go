@@ -38,7 +38,7 @@ type Outcome struct {
 	Delivered, Rejected, Filtered, Dropped, Spooled uint64
 }
 
-// settled returns the number of spans in all counts of o.
+// settled returns the sum of the counts of spans in o.
 func (o *Outcome) settled() uint64 {
 	return o.Delivered + o.Rejected + o.Filtered + o.Dropped + o.Spooled
 }
@@ -65,7 +65,7 @@ type consumer struct {
 	last    int     // length of the longest recent batch, less an eighth for each shorter batch since then
 
 	ended, accepted, tooLarge uint64
-	pushedBack                uint64 // spans that were pushed back, and are in none of the counts above
+	pushedBack                uint64 // number of spans in requests that were answered with ErrFull; they are in none of the counts above
 }
 
 // load is the number of bytes that a request counts against its sender. The function
@@ -77,7 +77,8 @@ type load struct {
 	done    bool
 }
 
-// senders counts the bytes of all loads. The pipeline's mutex guards it.
+// senders counts the bytes of all loads, together and by sender. The pipeline's mutex
+// guards it.
 type senders struct {
 	limit int64
 	total int64
@@ -350,7 +351,7 @@ func (c *consumer) addRest(charged int64) {
 // receipt collects the outcome of one batch in all queues, for a call of Deliver. The
 // pipeline's mutex guards it until settled is closed.
 type receipt struct {
-	left    uint64 // spans that are not settled; a span counts once for each queue
+	left    uint64 // number of spans that are not settled; a span counts once for each queue
 	outcome Outcome
 	settled chan struct{}
 }

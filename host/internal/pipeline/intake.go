@@ -35,9 +35,9 @@ type intake struct {
 	// near gives each CPU a shard that other CPUs rarely use. A lock and a list in the
 	// cache of another CPU cost more than everything else in add.
 	near sync.Pool
-	next atomic.Uint32 // number of shards that near has got so far
+	next atomic.Uint32 // number of shards that were given to near so far
 
-	// Bounds of one shard.
+	// These bounds apply to each shard.
 	shardWakeSpans int   // upper bound of wakeAt
 	shardWakeBytes int64 // number of bytes at which a shard wakes the encoder
 
@@ -164,8 +164,8 @@ func (in *intake) disarm() {
 	in.armed.Store(false)
 }
 
-// take returns the spans of a shard, and replaces its list by the empty list spare. The
-// caller must return the bytes to the memory account.
+// take removes the spans of a shard and returns them. The empty list spare becomes the
+// new list. The caller must subtract the bytes from the memory account.
 func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlySpan, bytes int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -196,8 +196,8 @@ func (in *intake) unlock() {
 	}
 }
 
-// statsLocked adds the counts of the shards to s, and returns the number of spans that
-// the encoder has not taken yet.
+// statsLocked adds the counts of the shards to s. It returns the number of spans that
+// are still in the lists.
 func (in *intake) statsLocked(s *Stats) (waiting uint64) {
 	for i := range in.shards {
 		sh := &in.shards[i]

@@ -12,15 +12,15 @@ type Item struct {
 	Batch    *batch // nil if the bytes are only on disk
 	delivery *delivery
 	spans    int    // number of spans, including spans that were moved to parts
-	seq      uint64 // order of sealing
-	part     string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
+	seq      uint64 // sequence number of the batch, in the order of sealing
+	part     string // suffix of the id: "" for the whole batch, ".2" for its second part, ".2.1" for a part of that part
 	from     int    // number of spans of the sealed batch before the first span of the item
 	sealed   time.Time
 	arrived  time.Time // time at which the item came into this queue
 	Attempt  int       // number of calls so far that had a connection
-	next     time.Time // time of the next attempt; zero: at once
-	// cut is the number of the batch's spans that were moved to parts, and parts the
-	// number of these parts.
+	next     time.Time // time of the next attempt; zero if the item may be sent at once
+	// cut is the number of spans that were moved from this item to parts, and parts is
+	// the number of these parts.
 	cut, parts int
 	// suspect is true if the item was in flight when a process crashed, until a process
 	// survives a call with it. alone counts the crashes with only this item in flight,
@@ -29,8 +29,8 @@ type Item struct {
 	alone   int
 	// answered is the value of Queue.answered at the first crash that alone counts.
 	answered uint64
-	// parked is true if the item waits until a new connection opens, because an
-	// attached plugin was lost with it.
+	// parked is true if the item was in flight when the connection to an attached
+	// plugin was lost. It then waits for a new connection.
 	parked bool
 }
 
@@ -52,8 +52,9 @@ func (it *Item) size() int64 {
 // parts.
 func (it *Item) Left() int { return it.spans - it.cut }
 
-// tooOld returns the moment at which an item has waited too long: maxAge after its
-// sealing, or patience after it came into the queue, if patience is not zero.
+// tooOld returns the moment at which the item has waited too long: maxAge after its
+// batch was sealed. In the queue of a processor that fails open, it is earlier:
+// patience after the item came into the queue.
 func (it *Item) tooOld(maxAge, patience time.Duration) time.Time {
 	end := it.sealed.Add(maxAge)
 	if patience > 0 && it.arrived.Add(patience).Before(end) {

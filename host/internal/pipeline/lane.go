@@ -22,8 +22,9 @@ func (l Limits) exceeded(it *Item) bool {
 // Answer is the result of one call.
 type Answer struct {
 	Err *wire.Error // nil if the batch was delivered or processed
-	// Changed is set if the processor has changed the batch. Data is the new batch, and
-	// Spans the number of its spans, at most the number that the item has.
+	// Changed is true if the processor has changed the batch. Data is then the new
+	// batch, and Spans the number of its spans, which is at most the number in the
+	// item.
 	Changed  bool
 	Data     []byte
 	Spans    int
@@ -52,7 +53,7 @@ type Lane struct {
 
 	mode       Mode
 	inFlight   int     // number of items that were taken and not settled
-	suspected  bool    // the item in flight is a suspect
+	suspected  bool    // the item in flight may have crashed the plugin (a suspect)
 	unanswered []*Item // items that the plugin had received and not answered when it ended
 }
 
@@ -131,9 +132,10 @@ func (l *Lane) Leased() (bytes, share int64) {
 	return l.leases.bytes(), l.q.p.shareLocked()
 }
 
-// Take waits for an item that is due, and moves it in flight. It returns nil when ctx
-// or the plugin has ended. An item beyond the plugin's limits is sent in parts. So is
-// the rest of an item if an earlier process got parts of it.
+// Take waits until an item is due, and returns it. The item is then in flight until
+// Settle. Take returns nil when ctx or the plugin has ended. An item beyond the
+// plugin's limits is sent in parts. So is the rest of an item if an earlier process got
+// parts of it.
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
 	defer wakeAtEnd(ctx, q)()
@@ -207,7 +209,7 @@ func (l *Lane) removeInFlightLocked(it *Item) {
 	l.q.changed.Broadcast()
 }
 
-// Count counts a call that has ended.
+// Count adds a call that has ended to the statistics.
 func (l *Lane) Count(ans Answer) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
@@ -252,7 +254,8 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	return ans.Err == nil
 }
 
-// failLocked settles an item after a call that failed.
+// failLocked handles an item after a call that failed: it drops the item, or puts it
+// back into the queue.
 func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	q, err := l.q, ans.Err
 	switch {
@@ -288,9 +291,9 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	}
 }
 
-// retryPause returns the pause before the next attempt. It is the pause that the back end
-// asked for, at least half of retryFirst. If the back end asked for none, it is the
-// backoff.
+// retryPause returns the pause before the next attempt: the pause that the back end
+// asked for, but at least half of retryFirst. If the back end asked for none, the pause
+// grows with the number of attempts.
 func retryPause(attempt int, asked time.Duration) time.Duration {
 	if asked > 0 {
 		return max(asked, retryFirst/2)

@@ -59,7 +59,7 @@ func newLedger() ledger {
 	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}, calls: callCounts{answers: map[string]uint64{}}}
 }
 
-// add counts an item that comes into the queue.
+// add adds an item that comes into the queue to the waiting spans and to the bytes.
 func (l *ledger) add(it *Item) {
 	l.waiting += uint64(it.Left())
 	l.held += it.size()

@@ -21,9 +21,9 @@ const (
 // It does not count constant amounts: the encoder's buffer, the arenas kept for reuse
 // (spareArenas), and gRPC's own buffers.
 type memory struct {
-	limit   int64 // bound on used for spans with error status
-	normal  int64 // bound on used for other spans
-	backlog int64 // bound on encoded
+	limit   int64 // bound of used when a span with error status is accepted
+	normal  int64 // bound of used when another span is accepted
+	backlog int64 // bound of encoded
 
 	used    atomic.Int64
 	encoded atomic.Int64 // part of used that belongs to sealed batches
@@ -81,8 +81,8 @@ func (m *memory) arena(size int) []byte {
 	return make([]byte, 0, size+size/16) // so that a slightly larger batch can reuse it
 }
 
-// recycle keeps a buffer for arena. If spareArenas buffers are kept already, it replaces
-// the oldest.
+// recycle keeps a buffer so that arena can reuse it. It drops the oldest buffer if it
+// already has spareArenas.
 func (m *memory) recycle(buf []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

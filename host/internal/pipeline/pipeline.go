@@ -155,8 +155,8 @@ func (p *Pipeline) SetProcessors(list []*Queue) {
 	p.chain.setProcessors(list)
 }
 
-// freeze stops all movement of spans until unfreeze, so that the list of queues can change
-// between two spans. All accepted spans are then in the queues.
+// freeze puts all accepted spans on the queues, and stops the acceptance of spans until
+// unfreeze. So the list of queues changes between two spans.
 func (p *Pipeline) freeze() {
 	p.encoder.mu.Lock()
 	p.encoder.cycleLocked(true)
@@ -221,8 +221,8 @@ func (p *Pipeline) makeRoomLocked(now time.Time) {
 	}
 }
 
-// largest returns the queue with the largest size among the queues for which item returns
-// an item, or nil.
+// largest returns the queue with the largest size. It ignores queues for which the
+// function item returns nil, and returns nil if there is no other queue.
 func largest(list []*Queue, size func(*Queue) int64, item func(*backlog) *Item) (largest *Queue) {
 	for _, q := range list {
 		if (largest == nil || size(q) > size(largest)) && item(&q.items) != nil {

@@ -55,19 +55,19 @@ func survived(it *Item, said bool) {
 type End struct {
 	Crashed  bool // the process ended although the host had not asked for it
 	Blamed   bool // the process crashed, and its work may be the cause
-	Leaving  bool // the process had announced its end
+	Leaving  bool // the process had announced its end, and took no more calls
 	Attached bool // another program has started the process
 	// Quarantine stores a batch that goes into quarantine, and returns attributes for the
 	// log.
 	Quarantine func(now time.Time, id string, it *Item) []any
 }
 
-// Verdict is the result of Judge.
+// Verdict is the decision of Judge about a connection that has ended.
 type Verdict struct {
 	IDs []string // ids of the batches that a process had when it crashed
-	// Blameless is true if the crash does not count against the plugin. Its batch is then
-	// in quarantine, and the plugin has answered other batches since the first crash with
-	// it.
+	// Blameless is true if a batch is the cause of the crash, and not the plugin. The
+	// batch is then in quarantine. The plugin has answered other batches since the
+	// first crash with this batch.
 	Blameless bool
 }
 
@@ -99,8 +99,9 @@ func (l *Lane) Judge(e End) (v Verdict) {
 	return v
 }
 
-// suspectLocked marks an item that was in flight at a crash as a suspect, or puts it
-// into quarantine.
+// suspectLocked marks an item that was in flight at a crash as a suspect. If this is
+// the second crash with nothing else in flight, it puts the batch into quarantine
+// instead.
 func (l *Lane) suspectLocked(now time.Time, it *Item, e End, alone bool, v *Verdict) {
 	q, id := l.q, it.ID()
 	if len(v.IDs) < mostIDs {

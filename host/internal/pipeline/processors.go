@@ -75,8 +75,9 @@ func ReadResult(batch, response []byte, most int, alloc func(int) []byte) (resul
 	return result, spans, true, err
 }
 
-// processedLocked counts an item that the processor q has answered, and puts the result on
-// the next queues. The spans that are missing in the result count as filtered.
+// processedLocked counts an item that the processor q has answered, and puts the result
+// on the next queues. Spans that are in the item and not in the result count as
+// filtered.
 func processedLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	spans, b := it.Left(), it.Batch
 	if ans.Changed {

@@ -54,7 +54,8 @@ func NewQueue(p *Pipeline, name string, f *failures.Log) *Queue {
 	return q
 }
 
-// putLocked adds an item. The caller must have retained the batch for the queue.
+// putLocked adds an item. The queue takes over one reference to the batch, which the
+// caller has retained.
 func (q *Queue) putLocked(it *Item) {
 	for _, t := range q.taps {
 		t.addLocked(it)
@@ -157,7 +158,8 @@ func (q *Queue) SetHopeless(hopeless bool) {
 	q.p.settled.Broadcast()
 }
 
-// expireLocked drops the items that have waited too long.
+// expireLocked drops the items that have waited longer than Settings.MaxAge, or longer
+// than the processor's patience.
 func (q *Queue) expireLocked(now time.Time) {
 	for oldest := q.items.oldest(); oldest != nil; oldest = q.items.oldest() {
 		switch {
@@ -192,8 +194,8 @@ func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
 	q.doneLocked(it, Outcome{Dropped: spans})
 }
 
-// Load returns the number of spans in the queue, and the number of batches that wait
-// to be sent again.
+// Load returns the number of spans in the queue, and the number of batches that were
+// sent without success and wait for another attempt.
 func (q *Queue) Load() (spans uint64, retries int) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -262,7 +264,8 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	return part
 }
 
-// againLocked puts an item that was in flight back into the backlog, with a pause.
+// againLocked puts an item that was in flight back into the backlog. It is sent again
+// when the pause is over.
 func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	it.next = now.Add(pause)
 	q.items.retry(it)
@@ -324,7 +327,7 @@ func isSettled(q *Queue, seq uint64) bool {
 	return isEmpty(q, seq)
 }
 
-// Awaits reports whether WaitSettled would wait for a plugin that can be started.
+// Awaits reports whether some batches up to the sequence number seq are not settled.
 func (q *Queue) Awaits(seq uint64) bool {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -334,9 +337,9 @@ func (q *Queue) Awaits(seq uint64) bool {
 // errHopeless is the error of WaitSettled for a plugin that stops and cannot be started.
 var errHopeless = errors.New("the plugin is not run as it is")
 
-// WaitSettled blocks until isSettled. It returns early if ctx ends, or if the plugin
-// stops and cannot be started. It then returns the number of spans in the queue, and
-// the cause.
+// WaitSettled blocks until isSettled returns true. It returns early if ctx ends, or if
+// the plugin stops and cannot be started. It then returns the number of spans in the
+// queue, and the cause.
 func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
 	defer wakeAtEnd(ctx, q)()
 	q.p.mu.Lock()

@@ -75,7 +75,8 @@ func (s *Spool) stats() (none spool.Stats) {
 	return s.store.Stats()
 }
 
-// work does the pending writes and removals. The caller must hold no mutex.
+// work writes the notes about settled spans, and removes files that are no longer
+// needed. The caller must hold no mutex.
 func (s *Spool) work() {
 	if s.store != nil {
 		s.store.Work()
@@ -173,7 +174,7 @@ func (s *Spool) Keep(q *Queue) (spans int) {
 	return spans
 }
 
-// HasAll reports whether all batches of a queue are in the spool.
+// HasAll reports whether the queue has no batch that is only in memory.
 func (s *Spool) HasAll(q *Queue) bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()

@@ -29,8 +29,8 @@ type Tapped struct {
 	Spans int
 }
 
-// NewTap returns a tap of a queue, or nil if the queue already has mostTaps taps. The
-// caller must call Close.
+// NewTap returns a Tap, which copies the batches that the queue gets from now on. It
+// returns nil if the queue already has mostTaps. The caller must call Close.
 func NewTap(q *Queue) *Tap {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -42,8 +42,8 @@ func NewTap(q *Queue) *Tap {
 	return t
 }
 
-// addLocked copies an item. It counts the spans as missed if the tap is full, or the
-// bytes are not in memory.
+// addLocked copies the batch of an item. If the tap is full, or the bytes are only on
+// disk, it counts the spans as missed.
 func (t *Tap) addLocked(it *Item) {
 	if it.Batch == nil || t.bytes+len(it.Batch.data) > tapBytes {
 		t.missed += uint64(it.Left())

@@ -53,7 +53,7 @@ func (e Entry) notLockedDown() string {
 	return ""
 }
 
-// escape is the inverse of unescape.
+// escape writes a path so that unescape returns the path.
 var escape = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
 
 // Pinned returns an entry of the list with an absolute path and a pin, as lock-down

@@ -86,7 +86,8 @@ func parseProcessors(variable, text, exporter string) ([]Entry, error) {
 	return list, errors.Join(errs...)
 }
 
-// validateFail checks that SERVE_TRACING_PROCESSOR_FAIL only names processors in the list.
+// validateFail returns an error for each name in SERVE_TRACING_PROCESSOR_FAIL that is
+// not a processor of the list.
 func validateFail(s *Settings, list []Entry) error {
 	if len(list) == 0 {
 		return nil

@@ -44,7 +44,8 @@ type Settings struct {
 	Environ []string
 }
 
-// Validate reports all faults of s at once. It opens no file; it may list folders.
+// Validate reports all faults of the settings at once. It opens no file, but may list
+// folders.
 func (s *Settings) Validate() error {
 	list, err := s.entries()
 	if err != nil {

@@ -70,7 +70,8 @@ func New() Disk { return Disk{busy: make(chan struct{}, 1)} }
 // Busy reports whether a call of Look is waiting for the disk.
 func (d Disk) Busy() bool { return len(d.busy) > 0 }
 
-// Look calls Aside when the earlier calls of Look on the same Disk have ended.
+// Look waits until the earlier calls of Look on the same Disk have ended, and then does
+// the same as Aside.
 func Look[T any](ctx context.Context, d Disk, look func() (T, error)) (T, error) {
 	select {
 	case d.busy <- struct{}{}:

@@ -41,7 +41,7 @@ func marksRecord(list []mark) ([]byte, error) {
 	return append([]byte{kindMarks}, text...), err
 }
 
-// parseBatch parses the record of a batch, without its kind.
+// parseBatch parses the record of a batch, without its first byte, the kind.
 func parseBatch(record []byte) (b Batch, data []byte, err error) {
 	size, n := binary.Uvarint(record)
 	if n <= 0 || size > uint64(len(record)-n) {
@@ -58,7 +58,7 @@ func parseBatch(record []byte) (b Batch, data []byte, err error) {
 // there is no data to compare it with.
 const mostSpans = 1 << 30
 
-// parseMarks parses the record of marks, without its kind.
+// parseMarks parses a record of marks, without its first byte, the kind.
 func parseMarks(record []byte) (list []mark, err error) {
 	if json.Unmarshal(record, &list) != nil {
 		return nil, errRecord

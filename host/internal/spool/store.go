@@ -33,8 +33,8 @@ import (
 
 // Batch is the description of a batch in the spool.
 type Batch struct {
-	// Instance and Number make the id of the batch. Append uses the instance of the Store.
-	// The requests of a batch may be stored one by one, with the same number.
+	// Instance and Number are the id of the batch. Append uses the instance of the
+	// Store. If a batch is stored in several parts, all parts have the same number.
 	Instance string    `json:"-"`
 	Number   uint64    `json:"number"`
 	Spans    int       `json:"spans"`
@@ -214,7 +214,7 @@ func (s *Store) write(payload []byte) (*Record, error) {
 	return rec, err
 }
 
-// grow counts bytes that were written to a segment.
+// grow counts n bytes that were written to a segment.
 func (s *Store) grow(seg *segment, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +249,9 @@ func (s *Store) finishOpen() {
 	s.freeLocked(seg)
 }
 
-// Settle records that an exporter has settled some spans of a batch. from is the index
-// of the first of these spans. last is true if the exporter has settled the whole batch.
+// Settle notes that an exporter has settled some spans of a batch: they were delivered,
+// rejected, filtered or dropped. from is the index of the first of these spans. last is
+// true if the exporter has settled the whole batch.
 func (s *Store) Settle(records []*Record, number uint64, exporter string, from, spans int, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

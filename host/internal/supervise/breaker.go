@@ -30,14 +30,16 @@ func (b *breaker) crashed(now time.Time) bool {
 	return b.open
 }
 
-// forgive removes the last crash. It does not close an open breaker.
+// forgive removes the last crash from the count, because it was not the plugin's fault.
+// It does not close an open breaker.
 func (b *breaker) forgive() {
 	if !b.open && len(b.crashes) > 0 {
 		b.crashes = b.crashes[:len(b.crashes)-1]
 	}
 }
 
-// steady closes the breaker if it is open. It is called when a process was steady.
+// steady closes the breaker if it is open, because a process was ready for a while
+// without a crash.
 func (b *breaker) steady() {
 	if b.open {
 		*b = breaker{}

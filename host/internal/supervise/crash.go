@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// crash is the error of a process that ended unasked, was killed because it did not
-// answer, or did not become a plugin.
+// crash is the error of a process that ended although the host had not asked for it,
+// was killed because it did not answer, or did not become a plugin.
 type crash struct {
 	err error
 	// blameless is true if the end of the process is not a fault of the plugin's code.
@@ -128,7 +128,8 @@ func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, a
 	return b.Bytes()
 }
 
-// variableNames returns the names of the process's variables, never their values.
+// variableNames returns the names of the process's variables, without their values,
+// which may be secret.
 func variableNames(p Plan, d Description) []string {
 	names := slices.Sorted(maps.Keys(d.Granted))
 	for _, pair := range p.Environ {

@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Description is a plugin's answer to Describe, with the resulting limits and granted
-// variables.
+// Description is a plugin's answer to Describe, with the limits and the granted
+// variables that follow from it.
 type Description struct {
 	// About is nil for a plain OTLP receiver, which has no Configure, Flush or Shutdown.
 	About   *pluginv1.DescribeResponse
@@ -37,7 +37,8 @@ func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 	}
 }
 
-// mostConcurrency bounds the number of concurrent calls that a plugin may ask for.
+// mostConcurrency bounds the number of concurrent calls that a plugin may ask for in
+// Describe.
 const mostConcurrency = 64
 
 func (d Description) reads(name string) bool {

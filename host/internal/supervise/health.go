@@ -29,7 +29,8 @@ const (
 	killWait    = time.Second
 )
 
-// probe has the results of the health checks of one connection. Safe for concurrent use.
+// probe has the results of the health checks on one connection. Safe for concurrent
+// use.
 type probe struct {
 	checking chan struct{} // a semaphore of size 1, held during a health check
 
@@ -40,7 +41,7 @@ type probe struct {
 
 func newProbe() probe { return probe{checking: make(chan struct{}, 1), last: time.Now()} }
 
-// quiet reports whether the last answer is heartbeatEvery ago, or more.
+// quiet reports whether the plugin has not answered any call for heartbeatEvery.
 func (p *probe) quiet() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

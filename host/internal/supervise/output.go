@@ -28,7 +28,8 @@ func (o *output) unwatch(p Peer) {
 	o.unprinted += p.Unprinted()
 }
 
-// add adds the counts of a process that did not become a plugin, or of an earlier Plugin.
+// add adds the counts of a process that has ended before watch was called, or the
+// counts of an earlier Plugin.
 func (o *output) add(suppressed, unprinted uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -37,8 +37,8 @@ type Plan struct {
 	// Document.
 	Config, Document []byte
 	configFile       string
-	// Secrets are the texts that Redactor redacts: values of references, and of variables
-	// that the plugin may get.
+	// Secrets are the texts that Redactor removes from log lines: values of references,
+	// and of variables that the plugin may get.
 	Secrets  []string
 	Redactor launch.Redactor
 }
@@ -66,8 +66,8 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	return p, err
 }
 
-// missing returns the granted variables that are not in the start environment, as
-// "NAME=value".
+// missing returns the granted variables that are not in the start environment of the
+// process, each as "NAME=value".
 func (p Plan) missing(granted map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(granted)) {

@@ -6,8 +6,8 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
-// policy has the pauses and the log texts that differ between a plugin that this host
-// starts and a plugin that it attaches to.
+// policy has the pauses and log texts that are different for a plugin that this host
+// starts and for a plugin that it attaches to.
 type policy struct {
 	// mostPause is the longest pause between two attempts. If a process was ready for
 	// steadyAfter, the next pauses start from the first pause again, and an attached plugin

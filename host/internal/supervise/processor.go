@@ -26,8 +26,9 @@ func (s *sender) mostAnswerBytes() int {
 	return maxAnswerBytes
 }
 
-// readProcessed reads the OK answer of a processor. A result that cannot be used is a final
-// error. tooLong is set if the message was too long to be read.
+// readProcessed reads the OK answer of a processor to a batch. A result that cannot be
+// used becomes a final error. tooLong is the error of gRPC if the message was too long
+// to be read.
 func (s *sender) readProcessed(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
 	ans, err := pipeline.Answer{}, tooLong
 	if err == nil {

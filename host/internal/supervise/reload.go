@@ -11,10 +11,11 @@ import (
 type reloads struct {
 	name  string            // name of the plugin
 	asked chan chan<- error // a request is the channel for its answer
-	ended chan struct{}     // closed when Plugin.Run returns, which takes the requests
+	ended chan struct{}     // closed when Plugin.Run has returned and takes no more requests
 }
 
-// ask makes a request and blocks until it is answered, ctx ends, or the plugin stops.
+// ask requests a new process, and blocks until the request is answered, ctx ends, or
+// the plugin stops.
 func (r *reloads) ask(ctx context.Context) error {
 	answer, asked := make(chan error, 1), r.asked
 	for {
@@ -31,8 +32,8 @@ func (r *reloads) ask(ctx context.Context) error {
 	}
 }
 
-// all returns first and the other requests that wait now. One replacement answers all of
-// them.
+// all returns the request first, and all other requests that wait now, because one
+// replacement answers all of them.
 func (r *reloads) all(first chan<- error) []chan<- error {
 	list := []chan<- error{first}
 	for {
@@ -45,7 +46,8 @@ func (r *reloads) all(first chan<- error) []chan<- error {
 	}
 }
 
-// reloadError returns Reload's error for a plugin that does not start.
+// reloadError returns the error of Reload for a plugin that did not start because of
+// err. It returns nil if err is nil.
 func reloadError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -53,7 +55,8 @@ func reloadError(name string, err error) error {
 	return &PluginError{name, "does not start", err}
 }
 
-// answerAll answers requests with an error or nil. It does not block.
+// answerAll answers calls of Reload with err, which may be nil. It does not block,
+// because each channel has room for its answer.
 func answerAll(asked []chan<- error, err error) {
 	for _, c := range asked {
 		c <- err

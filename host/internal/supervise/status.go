@@ -123,7 +123,8 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	s.failures.Note(level, text, args...)
 }
 
-// degrade records a batch that was not delivered. A ready plugin becomes degraded.
+// degrade records that a batch was not delivered. A plugin in the state ready becomes
+// degraded.
 func (s *pluginStatus) degrade(cause string) {
 	defer lock(s)()
 	s.degradeLocked(cause)
@@ -225,7 +226,8 @@ func (s *pluginStatus) crashed(blamed bool) (tooOften bool) {
 	return s.breaker.open
 }
 
-// forgive removes the previous crash from the breaker, because a batch caused it.
+// forgive removes the previous crash from the circuit breaker, because a batch has
+// caused it.
 func (s *pluginStatus) forgive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,8 +243,8 @@ func (s *pluginStatus) forget() {
 	s.logged = logMemory{}
 }
 
-// setChanged sets whether the executable of the process pid has changed. news is true if
-// it has changed and that was not known before.
+// setChanged records whether the executable of the process pid differs from its file.
+// news is true if it differs and this was not known before.
 func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,12 +295,12 @@ func (s *pluginStatus) inherit(before *pluginStatus) {
 // logMemory has the logged starts and ends of a plugin since its last steady process, so
 // that the log does not repeat them.
 type logMemory struct {
-	// cause is the last cause for which the plugin does not run. causes has the number of
-	// logged causes by state.
+	// cause is the text that was logged last as the reason why the plugin does not run.
+	// causes has the number of logged reasons by state.
 	cause  string
 	causes [stateCount]int
-	// lastCrash is the text of the last crash, and crashes the number of crashes. crash
-	// is set if a crash was logged since the last change of state.
+	// lastCrash is the text of the last crash, and crashes is the number of crashes.
+	// crash is true if the last crash is newer than the last change of state.
 	lastCrash string
 	crashes   int
 	crash     bool
@@ -310,13 +312,14 @@ type logMemory struct {
 // of crashes that are logged, until a process is steady.
 const mostCauses = 8
 
-// knows reports whether the log already has this cause, or mostCauses causes of the state.
+// knows reports whether a cause must not be logged again: it was logged last, or
+// mostCauses causes of the state were logged.
 func (m *logMemory) knows(to State, cause string) bool {
 	return causeText(to, cause) == m.cause || m.causes[to] >= mostCauses
 }
 
-// causeText returns the same text for causes that differ only in long numbers or random
-// names.
+// causeText returns the state and the cause in a form that is the same for causes that
+// differ only in long numbers or random names.
 func causeText(to State, cause string) string {
 	return to.String() + ":" + failures.WithoutNumbers(cause, failures.IsShort)
 }

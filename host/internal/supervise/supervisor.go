@@ -43,7 +43,7 @@ import (
 
 // The variables that this package names in errors and log lines.
 const (
-	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // if unset: OTEL_BSP_EXPORT_TIMEOUT, in ms
+	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // OTEL_BSP_EXPORT_TIMEOUT, in ms, counts if this is not set
 	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"
 	EnvStartTimeout  = "SERVE_TRACING_START_TIMEOUT"
 	EnvCrashDir      = "SERVE_TRACING_CRASH_DIR"
@@ -52,7 +52,7 @@ const (
 // Settings are the settings of all plugins. Package host documents them.
 type Settings struct {
 	Plugins       *pluginlist.Settings
-	Context       *pluginv1.StaticContext // without the fields that differ between plugins
+	Context       *pluginv1.StaticContext // Settings.context adds the fields that differ between plugins
 	AllowWritable bool
 	ExportTimeout time.Duration
 	MaxAge        time.Duration
@@ -73,7 +73,8 @@ func (c *Settings) output() *stdio.File {
 	return stdio.Stdout()
 }
 
-// Supervisor has the parts that the plugins of one Host share. Safe for concurrent use.
+// Supervisor makes the plugins of one Host, and has the settings and files that they
+// share. Safe for concurrent use.
 type Supervisor struct {
 	// Connect connects to a plugin. Tests may replace it before the first start.
 	Connect    connector
@@ -91,8 +92,8 @@ func New(cfg Settings, p *pipeline.Pipeline, log *slog.Logger) *Supervisor {
 // Wait blocks until all files about crashes are written, or ctx ends.
 func (s *Supervisor) Wait(ctx context.Context) { s.crashFiles.wait(ctx) }
 
-// patience returns the longest wait of a batch for a processor that fails open, and 0
-// for any other plugin.
+// patience returns the longest time that a batch waits for a processor that fails open.
+// It returns 0 for all other plugins.
 func (c *Settings) patience(e pluginlist.Entry) time.Duration {
 	if e.Processor && c.Plugins.FailsOpen(e.Name) {
 		return c.ExportTimeout
@@ -104,8 +105,8 @@ func (c *Settings) patience(e pluginlist.Entry) time.Duration {
 // MaxAge is small.
 const leastMostPause = time.Second
 
-// inTime limits a pause between two starts to half of MaxAge, so that a start comes
-// while the waiting batches can still be delivered.
+// inTime shortens a pause between two starts to half of MaxAge, if it is longer. So the
+// next start comes while the waiting batches are young enough to be delivered.
 func (c *Settings) inTime(pause time.Duration) time.Duration {
 	return min(pause, max(leastMostPause, c.MaxAge/2))
 }

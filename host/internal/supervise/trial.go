@@ -11,14 +11,15 @@ import (
 
 // trial records the answers of a new process on probation. Safe for concurrent use.
 type trial struct {
-	// lenient is set if the old process did not deliver either, because the back end may
-	// be down. The answer "later" then counts as a delivery.
+	// lenient is true if the old process did not deliver either, because the back end
+	// may be down. Then an answer that asks to send the batch again counts as a
+	// delivery.
 	lenient bool
 	news    chan struct{} // gets a value if passed or failed has changed; capacity 1
 
 	mu     sync.Mutex
-	passed int   // number of batches that were delivered, or answered "later" if lenient
-	failed error // the first failure
+	passed int   // number of batches that were delivered, see lenient
+	failed error // the reason why the new process has failed, or nil
 	over   bool  // the probation is over, and record does nothing
 }
 
@@ -45,7 +46,7 @@ func (t *trial) record(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer)
 	return pipeline.Answer{Err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, Took: ans.Took, Lost: true}
 }
 
-// notify sends on news unless it is full.
+// notify makes upgrade.await look at the record. It never blocks.
 func (t *trial) notify() {
 	select {
 	case t.news <- struct{}{}:
@@ -67,7 +68,8 @@ func (t *trial) state() (passed int, failed error) {
 	return t.passed, t.failed
 }
 
-// end ends the probation and returns its failure.
+// end ends the probation, so that record changes nothing any more. It returns the
+// reason if the new process has failed.
 func (t *trial) end() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

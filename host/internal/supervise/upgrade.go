@@ -36,9 +36,10 @@ type upgrade struct {
 	asked, again []chan<- error
 }
 
-// replace tries to replace l by a new process, and tries again if Reload is called during
-// the probation. It returns the life that continues, retires the other life, and answers
-// all calls of Reload.
+// replace tries to replace the process of l by a new process. If Reload is called
+// during the probation of the new process, it tries again with another process. It
+// returns the process that continues, ends the other process in the background, and
+// answers all calls of Reload.
 func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	for asked != nil {
 		u := &upgrade{x: x, old: l, asked: asked}
@@ -61,8 +62,8 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	return l
 }
 
-// run starts the new process. taken is true if it replaces the old process. Otherwise the
-// error is the reason.
+// run starts the new process, and reports whether it replaces the old process (taken).
+// If not, the error is the reason.
 func (u *upgrade) run() (taken bool, err error) {
 	x := u.x
 	if x.Entry.Attached {
@@ -99,12 +100,12 @@ func (u *upgrade) run() (taken bool, err error) {
 	return false, err
 }
 
-// begin begins a new life. If the old process ends meanwhile, the state is starting until
-// the new process is ready.
+// begin starts the new process. If the old process ends meanwhile, the plugin is in the
+// state starting until the new process is ready.
 func (u *upgrade) begin(l *life) error {
 	begun := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { // ends when begin returns
+	watch.Go(func() { // this goroutine ends when begin returns
 		select {
 		case <-u.old.peer.Done():
 			u.x.status.set(StateStarting, u.old.endError().Error())
@@ -124,8 +125,9 @@ var (
 	errAgain    = errors.New("another process is asked for")
 )
 
-// prove puts the new process on probation. If it returns nil, only the new process takes
-// batches. If it returns an error, only the old process takes batches.
+// prove puts the new process on probation, and waits for the result. If it returns nil,
+// only the new process takes batches from now on. If it returns an error, only the old
+// process does.
 func (u *upgrade) prove() error {
 	if _, err := u.next.sender.callHealth(u.x.ctx); err != nil {
 		return err
