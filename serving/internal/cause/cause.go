@@ -57,7 +57,8 @@ func (e *causeError) Unwrap() error { return e.base }
 // ErrorType returns the type's name in spans, after OpenTelemetry's convention.
 func (e *causeError) ErrorType() string { return "*serving.causeError" }
 
-// QueueFullError is documented in package serving.
+// QueueFullError is the error of a request that was refused because too many requests wait.
+// Package serving documents it.
 type QueueFullError struct {
 	Deployment string
 	Queued     int // number of requests that waited when this one was refused
@@ -78,7 +79,8 @@ func (e *QueueFullError) Error() string {
 // ErrorType returns the type's name in spans, after OpenTelemetry's convention.
 func (e *QueueFullError) ErrorType() string { return "*serving.QueueFullError" }
 
-// DeploymentUnavailableError is documented in package serving.
+// DeploymentUnavailableError is the error of a request for a deployment that failed to start.
+// Package serving documents it.
 type DeploymentUnavailableError struct {
 	App, Deployment string
 	// Tries is the number of starts that failed, and Reason is the error of the last start.

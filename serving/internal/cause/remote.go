@@ -2,10 +2,12 @@ package cause
 
 import "errors"
 
-// ErrReplicaLost is documented in package serving.
+// ErrReplicaLost is the error of a call by handle if the process that ran it was lost.
+// Package serving documents it.
 var ErrReplicaLost = errors.New("the process that had accepted the call is lost")
 
-// RemoteError is documented in package serving.
+// RemoteError is an error of user code in another process, of which only the text and the type
+// could be sent whole. Package serving documents it.
 type RemoteError struct {
 	Text string
 	Type string // name of the error's Go type in the other process

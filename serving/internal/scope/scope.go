@@ -56,7 +56,7 @@ type Replica struct {
 	stopped context.Context         // the context that was passed to Stop; nil before
 }
 
-// value is a value of a replica, which its first use makes.
+// value is one value of method Value. Its first use makes it.
 type value struct {
 	mu   sync.Mutex // held while construct runs
 	made bool       // v was made

@@ -33,8 +33,8 @@ type inbox struct {
 	behind  bool         // a close frame of the client has come, but the handler has not read the data before it
 	buf     bytes.Buffer // the bytes that the handler has not read
 	err     error        // error of the connection, which the handler gets after the bytes in buf; nil before
-	by      time.Time    // the handler's deadline; zero for none
-	timer   *time.Timer  // wakes the handler at its deadline; nil if none was set
+	by      time.Time    // deadline that the handler has set for reads; zero if it has set none
+	timer   *time.Timer  // calls wake at that deadline; nil before the first deadline
 }
 
 func (in *inbox) init(webSocket bool, end *closing) {
