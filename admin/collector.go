@@ -158,7 +158,7 @@ var (
 
 // refusals are the reasons for which spans are refused. Each has a series with the value 0 from
 // the start, so that an alert on its growth notices the first refused span.
-var refusals = []string{"queue_full", "shutdown", "too_large"}
+var refusals = map[string]uint64{"queue_full": 0, "shutdown": 0, "too_large": 0}
 
 // otelReasons maps the host's reasons for dropped spans to OpenTelemetry's names. Reasons that
 // are not in the map have the same name there.
@@ -199,11 +199,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	out.put(buildInfo, 1, version, revision, runtime.Version())
 	out.put(spansEnded, float64(s.Ended))
 	out.put(spansAccepted, float64(s.Accepted))
-	refused := map[string]uint64{}
-	for _, reason := range refusals {
-		refused[reason] = 0
-	}
-	out.putEach(spansRefused, addCounts(refused, s.Refused, nil))
+	out.putEach(spansRefused, sumOf(nil, refusals, s.Refused))
 	out.put(spansPushedBack, float64(s.PushedBack))
 	out.put(queueBytes, float64(s.Bytes))
 	out.put(queueLimit, float64(s.LimitBytes))
@@ -278,7 +274,7 @@ func (o scrape) putState(x host.ExporterStats) {
 		o.put(pluginSucceeded, float64(x.LastSuccess.UnixMilli())/1000, x.Name)
 	}
 	o.put(pluginCalls, float64(x.InFlightBatches), x.Name)
-	o.putEach(pluginAnswers, addCounts(nil, x.Answers, nil), x.Name)
+	o.putEach(pluginAnswers, sumOf(nil, x.Answers), x.Name)
 	o.put(pluginQuarantined, float64(x.Quarantined), x.Name)
 	o.put(pluginUnkept, float64(x.Unkept), x.Name)
 	o.put(pluginChanged, oneIf(x.Changed), x.Name)
@@ -300,16 +296,16 @@ func (o scrape) putSpans(x host.ExporterStats) {
 	o.put(pluginRecovered, float64(x.Recovered), x.Name)
 	o.put(pluginSpooled, float64(x.Spooled), x.Name)
 	o.put(pluginDelivered, float64(x.Delivered), x.Name)
-	o.putEach(pluginRejected, addCounts(nil, x.Rejected, nil), x.Name)
-	o.putEach(pluginFiltered, addCounts(nil, x.Filtered, nil), x.Name)
-	o.putEach(pluginDropped, addCounts(nil, x.Dropped, nil), x.Name)
+	o.putEach(pluginRejected, sumOf(nil, x.Rejected), x.Name)
+	o.putEach(pluginFiltered, sumOf(nil, x.Filtered), x.Name)
+	o.putEach(pluginDropped, sumOf(nil, x.Dropped), x.Name)
 	o.put(pluginLost, float64(rejected+dropped), x.Name)
 	o.put(pluginWaiting, float64(x.Waiting), x.Name)
 
 	o.put(otelQueueSize, float64(x.Waiting-min(x.Waiting, x.InFlight)), x.Name)
 	o.put(otelInFlight, float64(x.InFlight), x.Name)
-	o.putEach(otelProcessed, addCounts(map[string]uint64{"": x.Delivered + rejected + filtered}, x.Dropped, otelReasons), x.Name)
-	o.putEach(otelExported, addCounts(map[string]uint64{"": x.Delivered}, x.Rejected, otelCodes), x.Name)
+	o.putEach(otelProcessed, sumOf(otelReasons, map[string]uint64{"": x.Delivered + rejected + filtered}, x.Dropped), x.Name)
+	o.putEach(otelExported, sumOf(otelCodes, map[string]uint64{"": x.Delivered}, x.Rejected), x.Name)
 }
 
 // processorsOf returns the statistics of the processors for mergeByName, in the type for
@@ -327,9 +323,9 @@ func processorsOf(s host.Stats) []host.ExporterStats {
 func (o scrape) putProcessed(x host.ExporterStats) {
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
 	o.put(pluginPassed, float64(x.Delivered), x.Name)
-	o.putEach(pluginBypassed, addCounts(nil, x.Rejected, nil), x.Name)
-	o.putEach(pluginFiltered, addCounts(nil, x.Filtered, nil), x.Name)
-	o.putEach(pluginDropped, addCounts(nil, x.Dropped, nil), x.Name)
+	o.putEach(pluginBypassed, sumOf(nil, x.Rejected), x.Name)
+	o.putEach(pluginFiltered, sumOf(nil, x.Filtered), x.Name)
+	o.putEach(pluginDropped, sumOf(nil, x.Dropped), x.Name)
 	o.put(pluginLost, float64(total.Of(x.Dropped)), x.Name)
 	o.put(pluginWaiting, float64(x.Waiting), x.Name)
 }
@@ -367,10 +363,10 @@ func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 		now.OutputSuppressed += before.OutputSuppressed
 		now.OutputDropped += before.OutputDropped
 		now.Calls = mergeDurations(now.Calls, before.Calls)
-		now.Answers = addCounts(addCounts(nil, now.Answers, nil), before.Answers, nil)
-		now.Rejected = addCounts(addCounts(nil, now.Rejected, nil), before.Rejected, nil)
-		now.Filtered = addCounts(addCounts(nil, now.Filtered, nil), before.Filtered, nil)
-		now.Dropped = addCounts(addCounts(nil, now.Dropped, nil), before.Dropped, nil)
+		now.Answers = sumOf(nil, now.Answers, before.Answers)
+		now.Rejected = sumOf(nil, now.Rejected, before.Rejected)
+		now.Filtered = sumOf(nil, now.Filtered, before.Filtered)
+		now.Dropped = sumOf(nil, now.Dropped, before.Dropped)
 		out[i] = now
 	}
 	return out
@@ -386,17 +382,17 @@ func mergeDurations(a, b host.Durations) host.Durations {
 	return sum
 }
 
-// addCounts adds counts to sum, and returns sum. If sum is nil, it returns a new map. A key that
-// is in rename gets the name there. All keys are made valid label values.
-func addCounts(sum, counts map[string]uint64, rename map[string]string) map[string]uint64 {
-	if sum == nil {
-		sum = map[string]uint64{}
-	}
-	for key, n := range counts {
-		if other, ok := rename[key]; ok {
-			key = other
+// sumOf returns the sums of the counts with the same key. A key that is in rename gets the name
+// there. All keys are made valid label values.
+func sumOf(rename map[string]string, all ...map[string]uint64) map[string]uint64 {
+	sum := map[string]uint64{}
+	for _, counts := range all {
+		for key, n := range counts {
+			if other, ok := rename[key]; ok {
+				key = other
+			}
+			sum[cleanLabel(key)] += n
 		}
-		sum[cleanLabel(key)] += n
 	}
 	return sum
 }

@@ -12,10 +12,10 @@ import (
 // The variables that [ConfigFromEnv] reads. An empty value counts as unset.
 const (
 	EnvHost     = "SERVE_ADMIN_HOST"    // default 127.0.0.1
-	EnvPort     = "SERVE_ADMIN_PORT"    // unset: no listener; 0: any free port
-	EnvProfiles = "SERVE_ADMIN_PPROF"   // "true" or "false", the default
-	EnvCapture  = "SERVE_ADMIN_CAPTURE" // "true" or "false", the default
-	EnvTraces   = "SERVE_ADMIN_TRACES"  // "true", the default, or "false"
+	EnvPort     = "SERVE_ADMIN_PORT"    // 0 means any free port; if it is unset, no listener starts
+	EnvProfiles = "SERVE_ADMIN_PPROF"   // "true" or "false"; the default is "false"
+	EnvCapture  = "SERVE_ADMIN_CAPTURE" // "true" or "false"; the default is "false"
+	EnvTraces   = "SERVE_ADMIN_TRACES"  // "true" or "false"; the default is "true"
 )
 
 // Defaults of the address.
@@ -94,10 +94,11 @@ func isHost(text string) bool {
 	return !strings.ContainsAny(text, ":/[]@ \t\r\n")
 }
 
-// Enabled reports whether there is a listener to start.
+// Enabled reports whether the settings have an address, so that a listener starts.
 func (c Config) Enabled() bool { return c.Addr != "" }
 
-// Validate returns all errors joined, with the values seen and allowed, or nil.
+// Validate returns an error that joins all faults of the settings, each with the value and the
+// allowed values. It returns nil if there is none.
 func (c Config) Validate() error {
 	if c.Addr == "" {
 		return nil

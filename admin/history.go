@@ -89,7 +89,7 @@ func (h history) intervals(name string) (list []interval, most float64, lost uin
 	return list, most, lost
 }
 
-// Size of the picture of a plugin's last five minutes, in its own units.
+// Size of the picture of a plugin's last five minutes, in units of its viewBox.
 const (
 	sparkWidth  = 300
 	sparkHeight = 24

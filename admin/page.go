@@ -90,7 +90,7 @@ func (page) StateDocs(state string) string {
 // DeploymentDocs returns the address of the page about the states of deployments.
 func (page) DeploymentDocs() string { return docs + "how-to/deployments.md" }
 
-// short shortens a version with a time and a commit in it, such as a pseudo-version.
+// short shortens a version that contains a time and a commit, such as a pseudo-version of Go.
 func short(version string) string {
 	if first, last := strings.Index(version, "-"), strings.LastIndex(version, "-"); first > 0 && len(version) > 24 {
 		return version[:first] + "-…" + version[last:min(len(version), last+8)]

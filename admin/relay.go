@@ -11,7 +11,7 @@ type Relay struct {
 	// Requests counts the answered requests, by protocol and by gRPC code. A request by HTTP is
 	// also counted by a gRPC code.
 	Requests map[string]map[string]uint64 `json:"requests"`
-	// Spans counts the spans that were taken, by protocol.
+	// Spans counts the spans that the relay has accepted, by protocol.
 	Spans map[string]uint64 `json:"spans"`
 	// Closed counts the connections that a limit closed, by reason: "peer" (another
 	// user), "connections" or "bytes".
@@ -31,7 +31,7 @@ type RelaySender struct {
 	Name        string `json:"name"`
 	Connections int    `json:"connections"`
 	// Requests counts the answered requests. PushedBack counts the requests that the host
-	// refused with host.ErrFull. Spans counts the spans that were taken.
+	// refused with host.ErrFull. Spans counts the spans that the relay has accepted.
 	Requests   uint64 `json:"requests"`
 	PushedBack uint64 `json:"pushed_back"`
 	Spans      uint64 `json:"spans"`

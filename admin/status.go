@@ -21,13 +21,14 @@ const StatusVersion = 1
 type Status struct {
 	// Version is [StatusVersion].
 	Version int `json:"version"`
-	// Time is the time of the snapshot. Deployments are read right after it.
+	// Time is the time of the snapshot of the statistics. The states of deployments are read
+	// immediately after this snapshot.
 	Time time.Time `json:"time"`
 	// Process describes the service's process.
 	Process Process `json:"process"`
-	// Spans is the accounting before the plugins: ended = accepted + sum of refused.
+	// Spans counts spans before they are passed to plugins: ended = accepted + sum of refused.
 	Spans Spans `json:"spans"`
-	// Queue is the memory of all waiting spans.
+	// Queue is the memory of all spans that wait for a plugin.
 	Queue Queue `json:"queue"`
 	// Spool is the state of the files of SERVE_TRACING_SPOOL_DIR. Omitted without a
 	// spool.
@@ -173,12 +174,13 @@ type Plugin struct {
 	// Function is the exporter function in Python that the plugin runs. Path is then the
 	// interpreter.
 	Function string `json:"function,omitempty"`
-	// Digest is the pinned SHA-256 of the executable.
+	// Digest is the SHA-256 to which the list pins the executable. Omitted without a pin.
 	Digest string `json:"digest,omitempty"`
 	// PID is the id of the running process. 0 if there is no process or the plugin is
 	// attached.
 	PID int `json:"pid"`
-	// PluginVersion and SDK are reported by the plugin.
+	// PluginVersion is the version of the plugin, and SDK the library with which it was built,
+	// as the plugin reports them.
 	PluginVersion string `json:"plugin_version,omitempty"`
 	SDK           string `json:"sdk,omitempty"`
 	// Starts counts processes that became ready, or connections to an attached plugin.

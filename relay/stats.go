@@ -30,7 +30,7 @@ func (c *counts) addSpans(from *conn, spans int) {
 	from.tally.spans.Add(uint64(spans)) //nolint:gosec // a length
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.spans[from.protocol] += uint64(spans) //nolint:gosec // as above
+	c.spans[from.protocol] += uint64(spans) //nolint:gosec // a length
 }
 
 // addRequest counts a request that was answered with a gRPC code.

@@ -48,7 +48,7 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 		return nil, explainDial(ctx, path, err)
 	}
 	if _, err := wire.CheckPeer(socket); err != nil {
-		_ = socket.Close() // nothing was sent
+		_ = socket.Close() // an error has no effect: nothing was sent
 		return nil, attachError(ReasonPeer, path, "%w; run the plugin as the user of this process", err)
 	}
 	widenSocket(socket)
@@ -156,12 +156,15 @@ func (a *Attachment) close() {
 	_ = a.client.Close() // a second Close does no harm
 }
 
+// hangUp closes the socket. why becomes the cause of the end of the connection, unless it has
+// ended already.
 func (a *Attachment) hangUp(why error) {
 	a.end(why)
 	_ = a.socket.Close() // fails only if the socket is closed already
 }
 
-// maxSocketPath is the length of the longest path of a socket, without the final zero.
+// maxSocketPath is the length of the longest path of a socket, in bytes, without the zero byte at
+// its end.
 const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
 // CheckSocket returns an *Error if the file system shows that path cannot be a plugin's
@@ -217,6 +220,7 @@ func explainSilence(ctx context.Context, path string) error {
 	return attachError(ReasonStopped, path, "no answer yet: %w", context.Cause(ctx))
 }
 
+// attachError returns the *Error of a failed attachment to the socket at path.
 func attachError(reason Reason, path, format string, args ...any) error {
 	return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...), attach: true}
 }

@@ -280,7 +280,7 @@ func (c *Child) CloseStdin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stdin != nil {
-		_ = c.stdin.Close() // fails if it is closed already
+		_ = c.stdin.Close() // fails only if it is closed already
 	}
 }
 

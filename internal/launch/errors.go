@@ -102,6 +102,7 @@ func (e *Error) Untrusted() bool {
 	return e.Reason == ReasonUntrusted || e.Reason == ReasonPeer
 }
 
+// launchError returns the *Error of a failed start of the executable at path.
 func launchError(reason Reason, path, format string, args ...any) *Error {
 	return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...)}
 }
@@ -116,6 +117,7 @@ func (p *processRunner) explain(ctx context.Context, err error) error {
 	return e
 }
 
+// classify returns the *Error for a start that has failed with err, without the report.
 func (p *processRunner) classify(ctx context.Context, err error) *Error {
 	fail := func(reason Reason, format string, args ...any) *Error {
 		return launchError(reason, p.cmd.Path, format, args...)
@@ -222,7 +224,7 @@ func badFormat(path string) string {
 	if err != nil {
 		return "not a program for " + here
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // an error has no effect: the file was only read
 	file, err := elf.NewFile(f)
 	if err == nil {
 		return fmt.Sprintf("it is built for %s, this machine is %s; build it with GOARCH=%s", machineName(file), here, runtime.GOARCH)
@@ -241,7 +243,7 @@ func Foreign(path string) string {
 	if err != nil || runtime.GOOS != "linux" {
 		return ""
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // an error has no effect: the file was only read
 	if beginsWith(f, scriptMark) {
 		return ""
 	}

@@ -91,7 +91,7 @@ func lockNew(path string) (*os.File, error) {
 		return nil, err
 	}
 	if err := lock(f); err != nil {
-		_ = f.Close() // the file is empty
+		_ = f.Close() // an error has no effect: the file is empty
 		return nil, err
 	}
 	return f, nil

@@ -235,6 +235,7 @@ func Connect(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 // kernel limits the size by net.core.wmem_max.
 const socketBytes = 1 << 20
 
+// widenSocket enlarges the write buffer of a Unix socket.
 func widenSocket(conn net.Conn) {
 	if socket, ok := conn.(*net.UnixConn); ok {
 		_ = socket.SetWriteBuffer(socketBytes) // a failure costs only CPU

@@ -48,24 +48,24 @@ func (p *program) prepare(folder *Folder) error {
 	if err != nil {
 		return launchError(ReasonOther, p.cmd.Path, "read the file for its pin: %w", err)
 	}
-	defer func() { _ = src.Close() }() // read only
+	defer func() { _ = src.Close() }() // an error has no effect: the file was only read
 	name := folder.executable(p.cmd.Path)
 	memory, err := p.newMemory(filepath.Base(name))
 	if err != nil { // the system forbids or lacks such memory, so the copy is a file
 		return p.copyToFile(src, name)
 	}
 	if err := copyPinned(memory, src, p.cmd.Path, p.cmd.Digest); err != nil {
-		_ = memory.Close() // nothing in it is wanted
+		_ = memory.Close() // an error has no effect: the content is not used
 		return err
 	}
 	if err := seal(memory); err != nil || !beginsWith(memory, elf.ELFMAG) { // an interpreter must open any other file by its path
-		defer func() { _ = memory.Close() }() // its content is copied
+		defer func() { _ = memory.Close() }() // an error has no effect: the content was copied to a file
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
 	// The kernel names the process by the last part of its path. Without this link, the name
 	// in ps and in reports of the OOM killer would be a number.
 	if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()), name); err != nil {
-		_ = memory.Close() // nothing in it is wanted
+		_ = memory.Close() // an error has no effect: the content is not used
 		return launchError(ReasonEnvironment, p.cmd.Path, "name the copy of the file: %w", err)
 	}
 	p.path, p.memory = name, memory
@@ -105,7 +105,7 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 	if memory == nil || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ELOOP) {
 		return "", false
 	}
-	defer func() { _ = memory.Close() }() // its content is copied
+	defer func() { _ = memory.Close() }() // an error has no effect: the content was copied to a file
 	name := p.path
 	_ = os.Remove(name) // a failure makes the next call fail, too
 	err = p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)

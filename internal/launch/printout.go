@@ -165,7 +165,7 @@ func (p *printout) drop() {
 			p.dropped.Add(countLines(rest[:max(0, n)]))
 		})
 	}
-	_ = p.from.Close() // read only
+	_ = p.from.Close() // an error has no effect: the file was only read
 }
 
 // countLines counts the lines of text. The last line counts even if it has no end.

@@ -168,7 +168,7 @@ func (s *socket) dial(ctx context.Context) (net.Conn, error) {
 		s.refused, err = refused, refused
 	}
 	if err != nil {
-		_ = conn.Close() // nothing was sent
+		_ = conn.Close() // an error has no effect: nothing was sent
 		return nil, err
 	}
 	s.conn = conn
@@ -190,7 +190,7 @@ func (s *socket) hangUp() {
 	defer s.mu.Unlock()
 	s.ended = true
 	if s.conn != nil {
-		_ = s.conn.Close() // fails if it is closed already
+		_ = s.conn.Close() // fails only if it is closed already
 	}
 }
 

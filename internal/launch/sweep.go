@@ -123,7 +123,7 @@ func claim(path string) (*Folder, error) {
 		return nil, err
 	}
 	if err := lock(f); err != nil {
-		_ = f.Close() // the file is empty
+		_ = f.Close() // an error has no effect: the file is empty
 		return nil, err
 	}
 	return &Folder{Path: path, lock: f}, nil

@@ -40,7 +40,7 @@ func Check(path string, trust Trust) error {
 	if err != nil {
 		return launchError(ReasonOther, path, "read the file for its pin: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // an error has no effect: the file was only read
 	return copyPinned(io.Discard, f, path, trust.Digest)
 }
 

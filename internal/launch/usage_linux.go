@@ -74,7 +74,7 @@ func readOOMKills(file string) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // an error has no effect: the file was only read
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if count, ok := strings.CutPrefix(lines.Text(), "oom_kill "); ok {
 			n, err := strconv.ParseUint(count, 10, 64)

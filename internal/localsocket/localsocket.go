@@ -44,7 +44,7 @@ func Listen(path string) (*net.UnixListener, error) {
 	// Until this call, other users may be able to connect. Only a check of the peer's user, such as
 	// wire.CheckPeer, refuses them.
 	if err := os.Chmod(path, 0o600); err != nil {
-		_ = l.Close() // no bytes were exchanged
+		_ = l.Close() // an error has no effect: no bytes were exchanged
 		return nil, err
 	}
 	return l, nil

@@ -130,7 +130,7 @@ func listPIDs() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = proc.Close() }() // read only
+	defer func() { _ = proc.Close() }() // an error has no effect: the file was only read
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func hasMark(pid int, uid uint32, mark Mark) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // an error has no effect: the file was only read
 	var stat unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &stat) != nil || stat.Uid != uid {
 		return false

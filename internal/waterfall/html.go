@@ -139,7 +139,7 @@ func (p *htmlPage) row(t *Trace, r row) {
 	p.WriteString("</li>\n")
 }
 
-// barSteps is the width of the picture of a bar, in its own units.
+// barSteps is the width of the picture of a bar, in units of its viewBox.
 const barSteps = 1000
 
 // bar writes the bar of a span: its interval in the trace, and the parts of it that are on the

@@ -82,7 +82,7 @@ const (
 	maxPooledBytes = 4 << 20
 )
 
-// Get implements [mem.BufferPool].
+// Get returns a buffer of the given length. It implements [mem.BufferPool].
 func (p *bufferPool) Get(length int) *[]byte {
 	switch {
 	case length > frameBytes:
@@ -106,7 +106,7 @@ func get(from *sync.Pool, length, room int) *[]byte {
 	return buffer
 }
 
-// Put implements [mem.BufferPool].
+// Put keeps a buffer for a later Get, if its size is right. It implements [mem.BufferPool].
 func (p *bufferPool) Put(buffer *[]byte) {
 	switch size := cap(*buffer); {
 	case size == frameBytes:

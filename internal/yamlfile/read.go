@@ -26,7 +26,7 @@ func Read(path string, limit int) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // read only
+	defer func() { _ = f.Close() }() // an error has no effect: the file was only read
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
