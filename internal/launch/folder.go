@@ -66,55 +66,44 @@ func newFolderIn(base string) (*Folder, error) {
 		if err != nil {
 			return nil, err
 		}
-		lock, err := lockNew(filepath.Join(path, wire.SocketFolderLock))
+		lock, err := openLocked(path, os.O_CREATE|os.O_EXCL)
 		if err == nil {
 			return &Folder{Path: path, lock: lock}, nil
 		}
 		_ = os.RemoveAll(path)
-		if !errors.Is(err, errTaken) {
+		if !errors.Is(err, errTaken) && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
 }
 
-// errTaken is the error of lock if another process, such as Sweep in another host, has
+// errTaken is the error of openLocked if another process, such as Sweep in another host, has
 // locked or removed the file first.
 var errTaken = errors.New("taken for a folder of a dead host")
 
-// lockNew creates a file and locks it.
-func lockNew(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// openLocked opens the lock file of a private folder, and locks it until it is closed or this
+// process ends.
+func openLocked(folder string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(folder, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	var stat unix.Stat_t
 	switch {
-	case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
-		return nil, errTaken
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = errTaken
 	case err != nil:
-		return nil, err
+		err = fmt.Errorf("lock %s: %w", f.Name(), err)
+	case unix.Fstat(int(f.Fd()), &stat) != nil || stat.Nlink == 0:
+		err = errTaken
+	default:
+		return f, nil
 	}
-	if err := lock(f); err != nil {
-		_ = f.Close() // an error has no effect: the file is empty
-		return nil, err
-	}
-	return f, nil
-}
-
-// lock locks a file until it is closed or this process ends. It returns errTaken if
-// another process has locked or removed the file.
-func lock(f *os.File) error {
-	for {
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return errTaken
-		case err != nil:
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
-		var stat unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &stat); err != nil || stat.Nlink == 0 {
-			return errTaken
-		}
-		return nil
-	}
+	_ = f.Close() // an error has no effect: the file is empty
+	return nil, err
 }
 
 // Remove removes the folder with its content. It may be called again.

@@ -69,9 +69,9 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 			if unix.Rmdir(path) == nil {
 				continue
 			}
-			switch f, err := claim(path); {
+			switch lock, err := openLocked(path, 0); { // fails if the host is alive
 			case err == nil:
-				dead, paths = append(dead, f), append(paths, path)
+				dead, paths = append(dead, &Folder{Path: path, lock: lock}), append(paths, path)
 			case errors.Is(err, fs.ErrNotExist) && isForgotten(path):
 				err := os.RemoveAll(path)
 				log.Info("removed an old folder of a plugin without a host", "path", path, "error", err)
@@ -113,20 +113,6 @@ func isFolderOfOurs(path string) bool {
 	var stat unix.Stat_t
 	return unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
 		int(stat.Uid) == os.Geteuid() && stat.Mode&0o777 == 0o700
-}
-
-// claim locks the private folder of a dead host. It returns errTaken if the host is alive, and
-// fs.ErrNotExist if the folder has no lock file.
-func claim(path string) (*Folder, error) {
-	f, err := os.OpenFile(filepath.Join(path, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := lock(f); err != nil {
-		_ = f.Close() // an error has no effect: the file is empty
-		return nil, err
-	}
-	return &Folder{Path: path, lock: f}, nil
 }
 
 // isForgotten reports whether a private folder without a lock file may be removed: it is old,

@@ -174,7 +174,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 		// As seen from another container: no process here has this number.
 		{"a living host's whose number is nobody's", "servetrace-4194999-123", func(t *testing.T, base string) {
 			mkdir("servetrace-4194999-123", 0o700, false)(t, base)
-			held, err := lockNew(filepath.Join(base, "servetrace-4194999-123", "host.lock"))
+			held, err := openLocked(filepath.Join(base, "servetrace-4194999-123"), os.O_CREATE|os.O_EXCL)
 			if err != nil {
 				t.Fatal(err)
 			}
