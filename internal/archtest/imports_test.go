@@ -104,7 +104,7 @@ var importTable = []struct {
 	{dir: "internal/localsocket"},
 	{dir: "internal/reread"},
 	{dir: "internal/otlpjson"},
-	{dir: "internal/waterfall", may: []string{"internal/otlpwire", "semconv"}},
+	{dir: "internal/waterfall", may: []string{"internal/otlpwire", "internal/stdio", "semconv"}},
 	{dir: "pluginsdk", may: []string{"internal/wire", "internal/localsocket", "internal/proctree", "internal/otlpwire", "internal/yamlfile", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},

@@ -13,8 +13,10 @@ package stdio
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -129,13 +131,21 @@ func lines(p []byte, limit int) int {
 	return len(p)
 }
 
-// Terminal reports whether the file is a terminal, and returns its present width in
-// columns, or 0 if the terminal does not know it.
-func (f *File) Terminal() (columns int, ok bool) {
-	conn, err := f.file.SyscallConn()
+// Terminal reports whether the file is a terminal, and returns its width as [Terminal] does.
+func (f *File) Terminal() (columns int, ok bool) { return Terminal(f.file) }
+
+// Terminal reports whether w is a terminal, and returns its present width in columns, or 0 if
+// the terminal does not know it.
+func Terminal(w io.Writer) (columns int, ok bool) {
+	file, ok := w.(syscall.Conn)
+	if !ok {
+		return 0, false
+	}
+	conn, err := file.SyscallConn()
 	if err != nil {
 		return 0, false
 	}
+	ok = false
 	err = conn.Control(func(fd uintptr) {
 		if size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil {
 			columns, ok = int(size.Col), true

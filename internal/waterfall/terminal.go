@@ -4,9 +4,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/servetrace/servetrace/internal/stdio"
 )
 
 // The variables that [LookOf] reads, besides the variables of the locale.
@@ -30,7 +29,7 @@ const (
 func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns int) Look {
 	dumb := getenv(EnvTerm) == "dumb"
 	l := Look{Width: defaultWidth, ASCII: dumb || !utf8Locale(getenv)}
-	if width, own := windowWidth(out); own {
+	if width, own := stdio.Terminal(out); own {
 		terminal, columns = true, width
 	}
 	wanted, _ := strconv.Atoi(getenv(EnvColumns))
@@ -47,25 +46,6 @@ func LookOf(getenv func(string) string, out io.Writer, terminal bool, columns in
 		l.Colour = terminal && !dumb && getenv(EnvTerm) != ""
 	}
 	return l
-}
-
-// windowWidth reports whether w is a terminal. It returns the width of this terminal, or 0 if
-// the terminal does not know it.
-func windowWidth(w io.Writer) (width int, terminal bool) {
-	file, ok := w.(syscall.Conn)
-	if !ok {
-		return 0, false
-	}
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return 0, false
-	}
-	err = conn.Control(func(fd uintptr) {
-		if size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil {
-			width, terminal = int(size.Col), true
-		}
-	})
-	return width, err == nil && terminal
 }
 
 // utf8Locale reports whether the locale uses UTF-8. The first variable that is set decides.
