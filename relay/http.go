@@ -126,7 +126,7 @@ func (s httpService) exportHTTP(w http.ResponseWriter, r *http.Request, kind str
 	defer release()
 	// The read deadline is removed, because it would end the wait for the delivery. It stays
 	// after an error above, because the server then still reads the rest of the body.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // cannot fail, see serveTraces
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // fails only for a connection without deadlines, which cannot happen
 	return s.export(r.Context(), arrival.conn, body, asked{r.Header.Get(HeaderWait), r.Header.Get(headerBatchID)})
 }
 

@@ -52,7 +52,7 @@ type pluginLog struct {
 	allowed allowance
 	tail    []byte // the end of the output, at most tailBytes()
 	stack   stack
-	last    []byte // the last line that is not empty, or the line with the cause of a stack
+	last    []byte // the last line that is not empty; while a stack is printed, the line that describes the fault
 	passed  uint64 // number of lines that were not logged
 	// Counts since the last log line about skipped output: the skipped lines, and the bytes
 	// of the skipped lines and of the skipped ends of long lines.
@@ -226,7 +226,7 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	}
 	line = line[:min(len(line), o.maxKnown())]
 	shown := line
-	if cut && (o.stack.of == s || stackFirst[line[0]]) { // a secret may cross the cut
+	if cut && (o.stack.of == s || stackFirst[line[0]]) { // the end of the kept part may be a piece of a secret
 		shown = o.secrets.window(line, 0, maxLine)
 	}
 	cause := o.stack.line(s, shown, now, o.maxStack())

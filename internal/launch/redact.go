@@ -41,7 +41,7 @@ func NewRedactor(secrets []string) Redactor {
 			r.add(form)
 			for _, once := range quotes(form) {
 				r.add(once)
-				for _, twice := range quotes(once) { // an error may quote, and a log line in JSON quotes the error
+				for _, twice := range quotes(once) { // an error may quote the secret, and a log line in JSON quotes the error
 					r.add(twice)
 				}
 			}
@@ -92,7 +92,7 @@ func encodings(secret string) []string {
 		url.QueryEscape(secret), url.PathEscape(secret),
 		hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))),
 	}
-	const group = 3 // bytes, which are four characters
+	const group = 3 // base64 encodes three bytes as four characters
 	for before := range group {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), secret...))
 		if before > 0 {

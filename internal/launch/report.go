@@ -180,7 +180,7 @@ func (r Report) withEnd(status syscall.WaitStatus, why string, oom oomKills) Rep
 // String returns the text that WriteTo writes.
 func (r Report) String() string {
 	var text strings.Builder
-	_, _ = r.WriteTo(&text) // a Builder takes all
+	_, _ = r.WriteTo(&text) // a strings.Builder returns no error
 	return text.String()
 }
 

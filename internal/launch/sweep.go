@@ -101,7 +101,7 @@ func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 	defer cancel()
 	if err := proctree.Await(patience, mark); ctx.Err() != nil {
 		return 0, err
-	} // processes that have not ended are killed
+	} // the processes that have not ended are killed below
 	grace, cancel := context.WithTimeout(ctx, sweepGrace)
 	defer cancel()
 	return proctree.Kill(grace, mark)

@@ -85,7 +85,7 @@ func (t Trust) imports(path string) error {
 	for _, dir := range t.Imports {
 		steps, err := walk(dir)
 		if err != nil {
-			continue // Python ignores a missing folder, too
+			continue // the folder does not exist, and Python ignores such a folder
 		}
 		last := steps[len(steps)-1]
 		if err = onlyOurs(steps, self(), orElseImports); err == nil && last.isSticky() && last.stat.Mode&unix.S_IWOTH != 0 {
@@ -242,7 +242,7 @@ func walk(path string) ([]step, error) {
 		}
 		if !s.isLink() {
 			_, err := unix.Lgetxattr(s.path, "system.posix_acl_access", nil)
-			s.acl = err == nil // without a list, there is an error
+			s.acl = err == nil // Lgetxattr fails if there is no list
 		}
 		steps = append(steps, s)
 		if !s.isLink() {

@@ -62,7 +62,7 @@ func (c *patchChecker) nextKept() int {
 // offsets in that batch.
 type original struct {
 	cursor
-	more bool // the cursor is at a field
+	more bool // the last call of next has found a field
 }
 
 // find moves to the first field that ends after an offset. It reports whether there is such a
@@ -132,7 +132,7 @@ func (c *patchChecker) field(f *cursor, of *form, depth int, was *original) erro
 				c.spans++
 			}
 			inner := original{cursor: cursor{part: part{was.raw[:was.pos], 0}, pos: was.body}}
-			was.more = was.next() // this field is compared with no other message
+			was.more = was.next() // later fields of the patched message are compared with the next field of was
 			return c.message(f.body, f.pos, r.of, depth+1, &inner)
 		}
 	}

@@ -168,7 +168,7 @@ func readSplice(p part) (splice, error) {
 	for c.next() {
 		switch {
 		case c.isVarint(spliceKeep):
-			s.keep = uint64(uint32(c.bits)) // as protobuf reads a uint32
+			s.keep = uint64(uint32(c.bits)) // protobuf, too, uses only the low 32 bits for a uint32
 		case c.isVarint(spliceRemove):
 			s.remove = uint64(uint32(c.bits))
 		case c.is(spliceInsert):

@@ -21,7 +21,7 @@ type View struct {
 type owner struct {
 	kind kind
 	i    int32 // index of the message's entry; for an event or a link, index of the span's entry
-	at   int32 // for an event or a link, its offset, or the value for an added one (addedChild.of); otherwise 0
+	at   int32 // offset of an event or a link in the request; for an added event or link, see addedChild.of; otherwise 0
 }
 
 // Attribute returns the value of a key, and reports whether the message has the key. If the key

@@ -14,7 +14,7 @@ const (
 	svgNames   = 330 // right end of the names
 	svgBars    = 410 // left end of the bars
 	svgMargin  = 12
-	svgIndent  = 10  // of each level of the tree
+	svgIndent  = 10  // indentation of each level of the tree
 	svgLetter  = 7.4 // largest width of a letter
 	svgCells   = 130 // letters in a line
 	svgHeading = 2   // lines above the rows of a trace

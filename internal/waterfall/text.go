@@ -32,7 +32,7 @@ func take(s string, most int, ascii bool) (text string, cells, n int) {
 		case r == utf8.RuneError && size == 1:
 			piece = fmt.Sprintf(`\x%02x`, s[n])
 			wide, marks = len(piece), 0
-		case ascii && r > '~' || !unicode.IsGraphic(r) || wide == 0: // a mark needs a preceding character
+		case ascii && r > '~' || !unicode.IsGraphic(r) || wide == 0: // a combining mark without a preceding character is escaped
 			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 			wide, marks = len(piece), 0
 		default:

@@ -103,7 +103,7 @@ func graft(spans []*Span, before *History) ([]*node, map[trace.SpanID]*node) {
 			byID[s.ID] = n
 		}
 	}
-	for i := 0; i < len(nodes); i++ { // the loop appends to nodes
+	for i := 0; i < len(nodes); i++ { // not a range loop, because the loop appends to nodes
 		n := nodes[i]
 		if !n.parent.IsValid() {
 			continue
