@@ -14,20 +14,25 @@ import (
 
 // Trace is a trace, or the part of it that is known, arranged for its drawing.
 type Trace struct {
+	extent
+	rows      []row     // one for each span, and for each earlier ancestor
+	continued bool      // an earlier drawing has shown other spans of the trace
+	analysis  *analysis // nil before Analyse
+}
+
+// extent describes all spans of a trace that are or were drawn.
+type extent struct {
 	id         trace.TraceID
-	start, end int64     // first start and last end of all spans, in nanoseconds since 1970; 0 if unknown
-	service    string    // name of the service of the first span
-	rows       []row     // one for each span, and for each earlier ancestor
-	continued  bool      // an earlier drawing has shown other spans of the trace
-	analysis   *analysis // nil before Analyse
+	start, end int64  // first start and last end, in nanoseconds since 1970; 0 if unknown
+	service    string // name of the service of the first span
 }
 
 // LayOut arranges the spans of a trace. There must be at least one span. before is the part of
 // the trace that an earlier drawing has shown, or nil.
 func LayOut(id trace.TraceID, spans []*Span, before *History, l Look) Trace {
-	d := Trace{id: id, continued: before != nil}
+	d := Trace{extent: extent{id: id}}
 	if before != nil {
-		d.start, d.end, d.service = before.start, before.end, before.service
+		d.extent, d.continued = before.extent, true
 	}
 	for _, s := range spans {
 		if s.timed() {

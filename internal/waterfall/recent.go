@@ -35,10 +35,8 @@ type Recent struct {
 // History is the part of a trace that earlier drawings have shown. It is immutable. A nil
 // History is empty.
 type History struct {
-	id         trace.TraceID
-	start, end int64 // first start and last end of these spans, in nanoseconds since 1970; 0 if unknown
-	service    string
-	spans      map[trace.SpanID]past
+	extent
+	spans map[trace.SpanID]past
 }
 
 // past is a remembered span.
@@ -85,7 +83,7 @@ func (r *Recent) Find(id trace.TraceID) *History {
 func (r *Recent) Add(d Trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := &History{id: d.id, start: d.start, end: d.end, service: d.service, spans: map[trace.SpanID]past{}}
+	next := &History{extent: d.extent, spans: map[trace.SpanID]past{}}
 	if element := r.traces[d.id]; element != nil {
 		old := element.Value.(*History)
 		for id, p := range old.spans {
