@@ -142,6 +142,15 @@ func (a *Attachment) Kill(string) { a.hangUp(errDropped) }
 // Dump does nothing, because this host did not start the other process.
 func (a *Attachment) Dump(context.Context) {}
 
+// Report returns the zero Report, because this host did not start the other process.
+func (a *Attachment) Report() Report { return Report{} }
+
+// Suppressed returns 0, because this host does not read the output of the other process.
+func (a *Attachment) Suppressed() uint64 { return 0 }
+
+// Unprinted returns 0, because this host does not print the output of the other process.
+func (a *Attachment) Unprinted() uint64 { return 0 }
+
 // Stop closes the connection and frees its resources. It does not wait for the other end,
 // and does not use ctx. It may be called again.
 func (a *Attachment) Stop(context.Context) error {

@@ -31,8 +31,8 @@
 // and 2, cuts the text into lines and logs them. It finds the handshake with handshake.go,
 // log lines in hclog's form with record.go, and the stack of a crash with stack.go.
 // printout.go copies lines to standard output. redact.go removes secrets. errors.go explains
-// a failed start, report.go describes the end of a process, identity.go detects a changed
-// file.
+// a failed start, and executable.go a file that cannot run on this machine. report.go
+// describes the end of a process. identity.go detects a changed file.
 package launch
 
 import (

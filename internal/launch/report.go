@@ -81,15 +81,6 @@ func (p *Process) Unprinted() uint64 {
 	return p.run.printed.dropped.Load()
 }
 
-// Report returns the zero Report, because this host did not start the other process.
-func (a *Attachment) Report() Report { return Report{} }
-
-// Suppressed returns 0, because this host does not read the output of the other process.
-func (a *Attachment) Suppressed() uint64 { return 0 }
-
-// Unprinted returns 0, because this host does not print the output of the other process.
-func (a *Attachment) Unprinted() uint64 { return 0 }
-
 // report returns a description of the end of the process, and the zero Report before the end.
 func (p *processRunner) report() Report {
 	if !closed(p.child.done) || p.child.life.state == nil {
