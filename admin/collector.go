@@ -404,5 +404,5 @@ const maxLabel = 128
 // cleanLabel returns a text as a valid label value: UTF-8 of at most maxLabel bytes.
 func cleanLabel(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // not half a character
+	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // removes a character that the cut has split
 }

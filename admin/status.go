@@ -75,8 +75,8 @@ type Deployment struct {
 	MaxQueuedRequests  int `json:"max_queued_requests"`
 	// Queued is the number of requests that wait for a replica.
 	Queued int `json:"queued"`
-	// Target is the target in SERVE_REMOTE of the processes that run the deployment. Replicas
-	// are then these processes, with their addresses as ids. Omitted if this process runs it.
+	// Target is the target in SERVE_REMOTE, if other processes run the deployment. Replicas then
+	// has these processes, with their addresses as ids. Omitted if this process runs it.
 	Target string `json:"target,omitempty"`
 	// Replicas are the replicas that have not ended, oldest first. Never null.
 	Replicas []Replica `json:"replicas"`

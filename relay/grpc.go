@@ -108,7 +108,7 @@ func (s grpcService) endWithServer(srv any, stream grpc.ServerStream, info *grpc
 	return next(srv, endingStream{stream, ctx})
 }
 
-// endingStream is a stream with another context.
+// endingStream is a stream with a context that endWithServer can end.
 type endingStream struct {
 	grpc.ServerStream
 	ctx context.Context //nolint:containedctx // a stream has a context

@@ -137,8 +137,8 @@ func (s *Server) listen(ctx context.Context) error {
 	return nil
 }
 
-// warnOfOpen logs a warning if programs on other machines can send spans, and nothing
-// protects the relay or the spans.
+// warnOfOpen logs a warning if programs on other machines can reach the address, but there is no
+// encryption or no authentication.
 func (s *Server) warnOfOpen(addr string) {
 	var missing []string
 	cfg := s.service.cfg

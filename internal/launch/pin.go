@@ -76,7 +76,7 @@ func (p *program) prepare(folder *Folder) error {
 // same name as the file, unless that name is reserved in the folder.
 func (f *Folder) executable(path string) string {
 	name := filepath.Base(path)
-	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // a name that go-plugin uses
+	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // reserved for the lock, and for a folder of go-plugin
 		name = "plugin"
 	}
 	return filepath.Join(f.Path, name)

@@ -161,7 +161,7 @@ func (p *printout) drop() {
 	if conn, err := p.from.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { // fails if the pipe is closed already
 			rest := make([]byte, pipeBytes)
-			n, _ := unix.Read(int(fd), rest) // the pipe does not block
+			n, _ := unix.Read(int(fd), rest) // returns at once, because the pipe is in non-blocking mode
 			p.dropped.Add(countLines(rest[:max(0, n)]))
 		})
 	}
