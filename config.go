@@ -72,7 +72,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	cfg.Tracing, errs[1] = tracing.ConfigFromEnv(getenv)
 	cfg.Serving, errs[2] = serving.ConfigFromEnv(getenv)
 	cfg.Admin, errs[3] = admin.ConfigFromEnv(getenv)
-	cfg.LogFormat = LogFormat(getenv(EnvLogFormat))
+	cfg.LogFormat = LogFormat(strings.TrimSpace(getenv(EnvLogFormat)))
 	errs[4] = cfg.LogFormat.check()
 	level, ok := parseLevel(getenv(EnvLogLevel))
 	cfg.LogLevel = level

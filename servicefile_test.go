@@ -136,16 +136,16 @@ func TestWrongValues(t *testing.T) {
 		"tracing_config.sampling_ratio":       {"1.5", `="1.5": want a number from 0 to 1`},
 		"tracing_config.exporter_import_path": {strings.Repeat("x", 64) + ":spans", `: entry "python:` + strings.Repeat("x", 64) + `:spans": the name "` + strings.Repeat("x", 64) + `" must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins`},
 		"tracing_config.semconv":              {"Ray", `="Ray": want ray, stable or dup`},
-		"tracing_config.queue_bytes":          {"12KB", `="12KB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		"tracing_config.queue_bytes":          {"12KB", `="12KB": want a number of bytes from 1 to 1024GiB, such as 1048576, 512KiB or 32MiB`},
 		"tracing_config.max_span_bytes":       {"4MiB", `=4194304: want between 1 and 3MiB`},
 		"tracing_config.batch_bytes":          {"4MiB", `=4194304: want between 1 and 3MiB`},
-		"tracing_config.batch_spans":          {"0", `="0": want a whole number above zero`},
+		"tracing_config.batch_spans":          {"0", `="0": want a whole number from 1 to 2147483647`},
 		"tracing_config.stop_timeout":         {"never", `="never": want a duration above zero, such as 200ms or 10s`},
 		"tracing_config.plugin_writable":      {"maybe", `="maybe": want refuse or allow`},
 		"tracing_config.plugins.NAME.env": {"[X*]",
 			`: entry "p:X*": variables "X*": must be a name, or a prefix of three characters or more that ends in an underscore, and a star`},
-		"tracing_config.plugins.NAME.limits.memory":    {"1 MB", `: entry "p=1 MB": "1 MB" must be a number of bytes above zero, such as 64MiB`},
-		"tracing_config.plugins.NAME.limits.max_procs": {"0", `: entry "p=0": "0" must be a whole number above zero`},
+		"tracing_config.plugins.NAME.limits.memory":    {"1 MB", `: entry "p=1 MB": "1 MB" must be a number of bytes from 1 to 1024GiB, such as 64MiB`},
+		"tracing_config.plugins.NAME.limits.max_procs": {"0", `: entry "p=0": "0" must be a whole number from 1 to 65536`},
 		"http_options.port":                            {"70000", `="70000": want a whole number from 0 to 65535`},
 		"grpc_options.max_message_bytes":               {"1", `="1": want a whole number from 1024 to 2147483647`},
 		"grpc_options.max_streams":                     {"0", `="0": want a whole number from 1 to 2147483647`},
@@ -158,6 +158,31 @@ func TestWrongValues(t *testing.T) {
 			want := fmt.Sprintf("%s:1:%d: %s%s", file, 1+strings.LastIndex(text, ": ")+2, strings.ReplaceAll(path, "NAME", "p"), c.want)
 			if fmt.Sprint(err) != want {
 				t.Errorf("error\n%v\nwant\n%s", err, want)
+			}
+		})
+	}
+}
+
+// Blanks around a value count neither in the environment nor in the file.
+func TestBlanksAreIgnored(t *testing.T) {
+	for _, setting := range []string{
+		"SERVE_TRACING_QUEUE_BYTES=8MiB", "SERVE_TRACING_STOP_TIMEOUT=7s", "SERVE_TRACING_BATCH_SPANS=100",
+		"SERVE_TRACING_LOCKDOWN=false", "SERVE_TRACING_PLUGIN_GOMAXPROCS=2", "SERVE_TRACING_PLUGIN_GOMEMLIMIT=8MiB",
+		"SERVE_TRACING_SAMPLING_RATIO=0.5", "SERVE_HTTP_PORT=8123", "SERVE_REQUEST_TIMEOUT=5s", "SERVE_ACCESS_LOG=false",
+		"SERVE_BACKPRESSURE_STATUS=429", "SERVE_GRPC_MAX_STREAMS=5", "SERVE_ADMIN_PORT=8124", "SERVE_LOG_FORMAT=json",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			blanks := strings.Replace(setting, "=", "= ", 1) + "\t"
+			if got, want := show(t, "{}", blanks), show(t, "{}", setting); got != want {
+				t.Errorf("settings\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+	for _, key := range []string{"tracing_config.queue_bytes: 8MiB", "tracing_config.stop_timeout: 7s"} {
+		t.Run(key, func(t *testing.T) {
+			path, value, _ := strings.Cut(key, ": ")
+			if got, want := show(t, oneKey(path, `" `+value+` "`), ""), show(t, oneKey(path, value), ""); got != want {
+				t.Errorf("settings\n%s\nwant\n%s", got, want)
 			}
 		})
 	}
@@ -179,7 +204,7 @@ http_options:
 `)
 	_, err := LoadConfigFile(file, env("SERVE_REQUEST_TIMEOUT=soon", "SERVE_HTTP_PORT=x"))
 	want := strings.ReplaceAll(`FILE:4:19: tracing_config.max_span_bytes=1048576: want at most a quarter of tracing_config.queue_bytes
-FILE:5:16: tracing_config.batch_bytes="12KB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB
+FILE:5:16: tracing_config.batch_bytes="12KB": want a number of bytes from 1 to 1024GiB, such as 1048576, 512KiB or 32MiB
 FILE:7:5: tracing_config.plugins.consol: there is no plugin "consol"; the plugins of tracing_config.exporter_plugin are console, d
 FILE:8:5: tracing_config.plugins.d: plugin "d" is attached to (unix:///run/d.sock): this host does not configure it; give the file to the plugin itself (--config)
 FILE:10:3: http_options: there is no key "prot"; did you mean port?

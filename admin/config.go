@@ -56,6 +56,8 @@ func (c Config) RecentBytes() int {
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var faults []error
+	read := getenv
+	getenv = func(name string) string { return strings.TrimSpace(read(name)) } // as the service file does
 	boolean := func(name string, otherwise bool) bool {
 		switch text := getenv(name); text {
 		case "true", "false":

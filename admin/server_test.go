@@ -28,6 +28,7 @@ func TestConfigFromEnv(t *testing.T) {
 	}{
 		{nil, Config{}, ""},
 		{map[string]string{EnvPort: "8001"}, Config{Addr: "127.0.0.1:8001"}, ""},
+		{map[string]string{EnvPort: " 8001 ", EnvProfiles: "true "}, Config{Addr: "127.0.0.1:8001", Profiles: true}, ""},
 		{map[string]string{EnvPort: "0", EnvHost: "::1", EnvProfiles: "true"}, Config{Addr: "[::1]:0", Profiles: true}, ""},
 		{map[string]string{EnvPort: "1", EnvTraces: "false"}, Config{Addr: "127.0.0.1:1", NoTraces: true}, ""},
 		{map[string]string{EnvTraces: "no"}, Config{}, `SERVE_ADMIN_TRACES="no": want true or false`},

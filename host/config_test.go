@@ -65,13 +65,14 @@ func TestConfigFromEnv(t *testing.T) {
 
 func TestWrongSettings(t *testing.T) {
 	for _, test := range []struct{ name, value, want string }{
-		{host.EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{host.EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{host.EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{host.EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes from 1 to 1024GiB, such as 1048576, 512KiB or 32MiB`},
+		{host.EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes from 1 to 1024GiB, such as 1048576, 512KiB or 32MiB`},
+		{host.EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes from 1 to 1024GiB, such as 1048576, 512KiB or 32MiB`},
 		{host.EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: want between 1 and 3MiB"},
 		{host.EnvBatchAge, "200", `SERVE_TRACING_BATCH_AGE="200": want a duration above zero, such as 200ms or 10s`},
 		{host.EnvBatchAge, "0s", `SERVE_TRACING_BATCH_AGE="0s": want a duration above zero, such as 200ms or 10s`},
-		{host.EnvBatchSpans, "many", `SERVE_TRACING_BATCH_SPANS="many": want a whole number above zero`},
+		{host.EnvBatchSpans, "many", `SERVE_TRACING_BATCH_SPANS="many": want a whole number from 1 to 2147483647`},
+		{host.EnvBatchSpans, "9999999999", `SERVE_TRACING_BATCH_SPANS="9999999999": want a whole number from 1 to 2147483647`},
 		{host.EnvBatchSpans, "70000", "SERVE_TRACING_BATCH_SPANS=70000: want between 1 and 65536"},
 		{"OTEL_BSP_SCHEDULE_DELAY", "soon", `OTEL_BSP_SCHEDULE_DELAY="soon": want a whole number`},
 		{host.EnvLockdown, "maybe", `SERVE_TRACING_LOCKDOWN="maybe": want true or false`},
@@ -86,11 +87,11 @@ func TestWrongSettings(t *testing.T) {
 			`SERVE_TRACING_PLUGIN_ENV: entry "c:*": variables "*": must be a name, or a prefix of three characters or more that ends in an underscore, and a star` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry "d:D_*": variables "D_*": must be a name, or a prefix of three characters or more that ends in an underscore, and a star` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry "e:X=y": variables "X=y": must be a name, or a prefix of three characters or more that ends in an underscore, and a star`},
-		{host.EnvPluginMemoryLimit, "lots", `SERVE_TRACING_PLUGIN_GOMEMLIMIT: entry "lots": "lots" must be a number of bytes above zero, such as 64MiB`},
+		{host.EnvPluginMemoryLimit, "lots", `SERVE_TRACING_PLUGIN_GOMEMLIMIT: entry "lots": "lots" must be a number of bytes from 1 to 1024GiB, such as 64MiB`},
 		{host.EnvPluginMemoryLimit, "1GiB,2GiB", `SERVE_TRACING_PLUGIN_GOMEMLIMIT: entry "2GiB": there is one already for all plugins`},
 		{host.EnvPluginMaxProcs, "a=1,a=2,=3,b=0", `SERVE_TRACING_PLUGIN_GOMAXPROCS: entry "a=2": there is one already for plugin "a"` + "\n" +
 			`SERVE_TRACING_PLUGIN_GOMAXPROCS: entry "=3": "" is no name of a plugin; write VALUE, or NAME=VALUE` + "\n" +
-			`SERVE_TRACING_PLUGIN_GOMAXPROCS: entry "b=0": "0" must be a whole number above zero`},
+			`SERVE_TRACING_PLUGIN_GOMAXPROCS: entry "b=0": "0" must be a whole number from 1 to 65536`},
 		{host.EnvPlugins, ",", `SERVE_TRACING_EXPORTER_PLUGIN: entry "": names no plugin; write a path or a name, or remove the comma`},
 	} {
 		t.Run(test.name+"="+test.value, func(t *testing.T) {

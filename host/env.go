@@ -115,9 +115,9 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r.Add(err)
 	cfg.PluginEnv, err = pluginlist.ParseEnv(getenv(EnvPluginEnv))
 	r.Add(err)
-	cfg.PluginMemoryLimit, err = pluginlist.ParseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", settings.ParseSize)
+	cfg.PluginMemoryLimit, err = pluginlist.ParseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), settings.SizeRange+", such as 64MiB", settings.ParseSize)
 	r.Add(err)
-	cfg.PluginMaxProcs, err = pluginlist.ParseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number above zero", pluginlist.ParseProcs)
+	cfg.PluginMaxProcs, err = pluginlist.ParseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number from 1 to 65536", pluginlist.ParseProcs)
 	r.Add(err)
 	if strings.EqualFold(getenv(envSDKDisabled), "true") || strings.EqualFold(getenv(envTracesExporter), "none") {
 		cfg.Plugins, cfg.Processors, cfg.ExporterProcessors = "", "", nil

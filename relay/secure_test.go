@@ -276,7 +276,7 @@ func TestFaultsOfSettings(t *testing.T) {
 		{map[string]string{"SERVE_RELAY_TLS_CLIENT_CA": "x"}, `SERVE_RELAY_TLS_CLIENT_CA="x": want none without SERVE_RELAY_TLS_CERT`},
 		{map[string]string{"SERVE_RELAY_TOKEN": "secret", "SERVE_RELAY_TOKEN_FILE": "x"}, `SERVE_RELAY_TOKEN_FILE="x": want none beside SERVE_RELAY_TOKEN`},
 		{map[string]string{"SERVE_RELAY_TOKEN": "${env:NOTHING}"}, `SERVE_RELAY_TOKEN: the variable NOTHING is not set`},
-		{map[string]string{"SERVE_RELAY_LINGER": "soon", "SERVE_RELAY_MAX_STREAMS": "-1"}, "SERVE_RELAY_LINGER=\"soon\": want a duration above zero, such as 200ms or 10s\nSERVE_RELAY_MAX_STREAMS=\"-1\": want a whole number above zero"},
+		{map[string]string{"SERVE_RELAY_LINGER": "soon", "SERVE_RELAY_MAX_STREAMS": "-1"}, "SERVE_RELAY_LINGER=\"soon\": want a duration above zero, such as 200ms or 10s\nSERVE_RELAY_MAX_STREAMS=\"-1\": want a whole number from 1 to 2147483647"},
 	} {
 		_, err := relay.ConfigFromEnv(func(name string) string { return c.env[name] })
 		if got := textOf(err); got != c.want {

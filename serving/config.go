@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -128,11 +129,11 @@ type Config struct {
 }
 
 // ConfigFromEnv reads the variables above, and the variables of gRPC and of calls between
-// processes, through getenv. An empty value counts as unset. The error names every wrong
+// processes, through getenv. Blanks around a value are ignored, and an empty value counts as unset. The error names every wrong
 // variable, its value and the allowed values. Fields without a variable stay zero, except
 // MinDrainingPeriod, which is 3s in a Kubernetes pod.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
-	env := envReader{getenv: getenv}
+	env := envReader{getenv: func(name string) string { return strings.TrimSpace(getenv(name)) }}
 	cfg := Config{
 		RequestTimeout:         env.duration(EnvRequestTimeout),
 		BackpressureStatus:     env.oneOf(EnvBackpressureStatus, backpressureStatuses),
@@ -148,7 +149,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		Calls:                  callConfigFromEnv(&env),
 		HTTPAddr:               env.addr(EnvHTTPHost, defaultHTTPHost, EnvHTTPPort, defaultHTTPPort),
 	}
-	if getenv(envInPod) != "" && getenv(EnvMinDrainingPeriod) == "" {
+	if env.getenv(envInPod) != "" && env.getenv(EnvMinDrainingPeriod) == "" {
 		cfg.MinDrainingPeriod = podDrainingPeriod
 	}
 	return cfg, errors.Join(env.faults...)
@@ -219,7 +220,7 @@ func (c Config) withDefaults() Config {
 }
 
 type envReader struct {
-	getenv func(string) string
+	getenv func(string) string // returns the value without blanks around it, as the service file does
 	faults faults
 }
 

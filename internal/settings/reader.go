@@ -3,14 +3,15 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Reader reads typed variables and collects their faults. An empty variable counts as
-// unset, and the result of a variable that is unset or has a fault is zero. It is not
-// safe for concurrent use.
+// Reader reads typed variables and collects their faults. It ignores blanks around a
+// value, as the service file does. An empty variable counts as unset. The result of a
+// variable that is unset or has a fault is zero. A Reader is not safe for concurrent use.
 type Reader struct {
 	getenv func(string) string
 	errs   []error
@@ -22,10 +23,11 @@ func NewReader(getenv func(string) string) Reader { return Reader{getenv: getenv
 // Err joins the faults, or returns nil if there are none.
 func (r *Reader) Err() error { return errors.Join(r.errs...) }
 
-// Text returns the value of a variable.
-func (r *Reader) Text(name string) string { return r.getenv(name) }
+// Text returns the value of a variable, without blanks around it.
+func (r *Reader) Text(name string) string { return strings.TrimSpace(r.getenv(name)) }
 
-// Fail adds a fault: the value seen is not allowed.
+// Fail adds a fault for a variable. Its message has the value seen and describes the
+// allowed values.
 func (r *Reader) Fail(name, seen, allowed string) {
 	r.errs = append(r.errs, fmt.Errorf("%s=%q: want %s", name, seen, allowed))
 }
@@ -39,7 +41,7 @@ func (r *Reader) Add(err error) {
 
 // Bool reads a variable as true or false.
 func (r *Reader) Bool(name string) bool {
-	text := r.getenv(name)
+	text := r.Text(name)
 	if text == "" {
 		return false
 	}
@@ -53,7 +55,7 @@ func (r *Reader) Bool(name string) bool {
 // Choice reads a variable with one of two words, in any case. It returns true for the
 // second word.
 func (r *Reader) Choice(name, first, second string) bool {
-	switch text := r.getenv(name); {
+	switch text := r.Text(name); {
 	case strings.EqualFold(text, second):
 		return true
 	case text != "" && !strings.EqualFold(text, first):
@@ -62,22 +64,22 @@ func (r *Reader) Choice(name, first, second string) bool {
 	return false
 }
 
-// Size reads a variable as a number of bytes above zero.
+// Size reads a variable as a number of bytes; see ParseSize.
 func (r *Reader) Size(name string) int64 {
-	text := r.getenv(name)
+	text := r.Text(name)
 	if text == "" {
 		return 0
 	}
 	n, err := ParseSize(text)
 	if err != nil {
-		r.Fail(name, text, "a number of bytes above zero, such as 1048576, 512KiB or 32MiB")
+		r.Fail(name, text, SizeRange+", such as 1048576, 512KiB or 32MiB")
 	}
 	return n
 }
 
 // Duration reads a variable as a duration above zero.
 func (r *Reader) Duration(name string) time.Duration {
-	text := r.getenv(name)
+	text := r.Text(name)
 	if text == "" {
 		return 0
 	}
@@ -89,22 +91,29 @@ func (r *Reader) Duration(name string) time.Duration {
 	return d
 }
 
-// Count reads a variable as a whole number above zero.
+// Count reads a variable as a whole number from 1 to math.MaxInt32.
 func (r *Reader) Count(name string) int {
-	text := r.getenv(name)
+	text := r.Text(name)
 	if text == "" {
 		return 0
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n <= 0 {
-		r.Fail(name, text, "a whole number above zero")
+	if err != nil || n < 1 || n > math.MaxInt32 {
+		r.Fail(name, text, fmt.Sprintf("a whole number from 1 to %d", math.MaxInt32))
 		return 0
 	}
 	return n
 }
 
-// ParseSize parses "1048576", "512KiB", "32MiB" or "1GiB".
+// SizeRange describes the sizes that ParseSize accepts, for error messages.
+const SizeRange = "a number of bytes from 1 to 1024GiB"
+
+const mostBytes = 1 << 40
+
+// ParseSize parses a size in the form of "1048576", "512KiB", "32MiB" or "1GiB". Blanks
+// around the text, and before the unit, are ignored.
 func ParseSize(text string) (int64, error) {
+	text = strings.TrimSpace(text)
 	number, shift := text, 0
 	for suffix, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
 		if rest, ok := strings.CutSuffix(text, suffix); ok {
@@ -115,7 +124,7 @@ func ParseSize(text string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n <= 0 || n > (1<<40)>>shift {
+	if n <= 0 || n > mostBytes>>shift {
 		return 0, strconv.ErrRange
 	}
 	return n << shift, nil

@@ -69,7 +69,7 @@ const mostProcs = 1 << 16
 // ParseProcs parses the GOMAXPROCS of a plugin. It returns an error for a number below
 // 1 or above mostProcs.
 func ParseProcs(text string) (int, error) {
-	n, err := strconv.Atoi(text)
+	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if err == nil && (n < 1 || n > mostProcs) {
 		err = strconv.ErrRange
 	}
