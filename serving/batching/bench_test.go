@@ -46,3 +46,36 @@ func BenchmarkDo(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLeave measures the departure of a caller whose item waits behind 50,000 others.
+func BenchmarkLeave(b *testing.B) {
+	r := newRig()
+	batcher := New("wait", func(_ context.Context, ins []int) ([]int, error) { return ins, nil },
+		WithMaxBatchSize(1<<20), WithWaitTimeout(time.Hour))
+	q, err := batcher.queueFor(r.call(b.Context(), ""))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.replica.Stop(context.Background())
+	add := func() *item[int, int] {
+		it := &item[int, int]{ctx: b.Context(), done: make(chan struct{})}
+		if err := q.add(it); err != nil {
+			b.Fatal(err)
+		}
+		return it
+	}
+	others := make([]*item[int, int], 50_000)
+	for i := range others {
+		others[i] = add()
+	}
+	defer func() {
+		for _, it := range others {
+			q.abandon(it)
+		}
+	}()
+	for b.Loop() {
+		if q.abandon(add()) {
+			b.Fatal("an item that waited has an answer")
+		}
+	}
+}

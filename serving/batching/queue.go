@@ -59,7 +59,7 @@ func (q *queue[In, Out]) add(it *item[In, Out]) error {
 		return fmt.Errorf("batcher %q: the replica has stopped", q.core.name)
 	}
 	g := q.waiting.add(it, model)
-	if !q.startLocked() && q.leading && (q.core.size != nil || int64(len(g.items)) == q.core.maxSize.Load()) {
+	if !q.startLocked() && q.leading && (q.core.size != nil || int64(g.items.Len()) == q.core.maxSize.Load()) {
 		q.wakeLocked()
 	}
 	return nil
@@ -225,10 +225,11 @@ func (q *queue[In, Out]) measureLocked() {
 
 // measureNextLocked measures whether the next item of g fits into the batch.
 func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
-	next := g.items[g.fits]
+	var next *item[In, Out]
 	ins := q.scratch[:0]
-	for _, it := range g.items[:g.fits+1] {
-		ins = append(ins, it.in)
+	for at := g.items.Front(); len(ins) <= g.fits; at = at.Next() {
+		next = at.Value.(*item[In, Out])
+		ins = append(ins, next.in)
 	}
 	q.scratch = ins
 	fits, limit := g.fits, g.limit // only the leader changes the limit

@@ -1,9 +1,9 @@
 package batching
 
 import (
+	"container/list"
 	"context"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
@@ -31,8 +31,9 @@ type item[In, Out any] struct {
 
 	// The queue's mu guards the fields below.
 	state state
-	group *group[In, Out]
-	batch *batch[In, Out]
+	group *group[In, Out] // nil unless the item waits
+	place *list.Element   // place in the group
+	batch *batch[In, Out] // nil until the item is in a batch
 }
 
 // waitlist holds a queue's waiting items by model. The queue's mu guards it.
@@ -48,7 +49,7 @@ type waitlist[In, Out any] struct {
 // group has the items that wait for one model.
 type group[In, Out any] struct {
 	model string
-	items []*item[In, Out] // in order of arrival
+	items list.List // the values are *item, in order of arrival
 
 	// The fields below are used only with a size function. fits is the number of first items
 	// that fit into a batch together, and size is their size. full means that no further
@@ -67,8 +68,7 @@ func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out]
 			w.byModel[model] = g
 		}
 	}
-	g.items = append(g.items, it)
-	it.group, it.state = g, waiting
+	it.group, it.place, it.state = g, g.items.PushBack(it), waiting
 	w.n++
 	w.metrics.Queued(1)
 	return g
@@ -76,10 +76,12 @@ func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out]
 
 func (w *waitlist[In, Out]) remove(it *item[In, Out]) {
 	g := it.group
-	g.remove(it)
+	g.items.Remove(it.place)
+	it.group, it.place = nil, nil
+	g.fits, g.size, g.full = 0, 0, false // measure the remaining items again
 	w.n--
 	w.metrics.Queued(-1)
-	if len(g.items) == 0 && g.model != "" {
+	if g.items.Len() == 0 && g.model != "" {
 		delete(w.byModel, g.model)
 	}
 }
@@ -104,14 +106,15 @@ func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
 // will be due.
 func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) (ready *group[In, Out], due time.Time) {
 	for g := range w.groups() {
-		if len(g.items) == 0 {
+		if g.items.Len() == 0 {
 			continue
 		}
-		full := g.full || !w.sized && len(g.items) >= limit
-		end := g.items[0].arrived.Add(wait)
+		full := g.full || !w.sized && g.items.Len() >= limit
+		arrived := g.first().arrived
+		end := arrived.Add(wait)
 		switch {
 		case full || !end.After(now):
-			if ready == nil || g.items[0].arrived.Before(ready.items[0].arrived) {
+			if ready == nil || arrived.Before(ready.first().arrived) {
 				ready = g
 			}
 		case due.IsZero() || end.Before(due):
@@ -127,7 +130,7 @@ func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
 		if g.limit != limit {
 			g.limit, g.fits, g.size, g.full = limit, 0, 0, false
 		}
-		if !g.full && g.fits < len(g.items) {
+		if !g.full && g.fits < g.items.Len() {
 			return g
 		}
 	}
@@ -144,9 +147,9 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 			return nil // with the remaining items, further items may fit
 		}
 	}
-	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, len(g.items))), limit: limit, size: g.size}
-	for len(g.items) > 0 && len(b.items) < most {
-		it := g.items[0]
+	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, g.items.Len())), limit: limit, size: g.size}
+	for g.items.Len() > 0 && len(b.items) < most {
+		it := g.first()
 		w.remove(it)
 		if !w.sized && it.ctx.Err() != nil {
 			it.state = abandoned // its caller is about to return
@@ -169,7 +172,10 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 // prune removes items with an ended context from the first n items of the group, and
 // reports whether it removed any.
 func (w *waitlist[In, Out]) prune(g *group[In, Out], n int) (pruned bool) {
-	for _, it := range slices.Clone(g.items[:n]) {
+	next := g.items.Front()
+	for range n {
+		it := next.Value.(*item[In, Out])
+		next = next.Next()
 		if it.ctx.Err() != nil {
 			w.remove(it)
 			it.state = abandoned // its caller is about to return
@@ -179,13 +185,5 @@ func (w *waitlist[In, Out]) prune(g *group[In, Out], n int) (pruned bool) {
 	return pruned
 }
 
-func (g *group[In, Out]) remove(it *item[In, Out]) {
-	if i := slices.Index(g.items, it); i > 0 {
-		g.items = slices.Delete(g.items, i, i+1)
-	} else { // the usual case, in which no item is moved
-		g.items[0] = nil
-		g.items = g.items[1:]
-	}
-	it.group = nil
-	g.fits, g.size, g.full = 0, 0, false // measure the remaining items again
-}
+// first returns the item that has waited longest. The group must not be empty.
+func (g *group[In, Out]) first() *item[In, Out] { return g.items.Front().Value.(*item[In, Out]) }
