@@ -2,7 +2,6 @@ package serving
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/servetrace/servetrace/serving/internal/callwire"
-	"github.com/servetrace/servetrace/serving/internal/discovery"
 )
 
 // The environment variables of calls between processes.
@@ -103,16 +101,6 @@ func callConfigFromEnv(env *envReader) CallConfig {
 	return c
 }
 
-// list returns the items of a comma-separated list.
-func (e *envReader) list(name string) (items []string) {
-	for item := range strings.SplitSeq(e.getenv(name), ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			items = append(items, item)
-		}
-	}
-	return items
-}
-
 // targets reads a list of NAME=TARGET. An item without "=" belongs to the previous target,
 // because a static target is a list itself.
 func (e *envReader) targets(variable string) map[string]string {
@@ -184,89 +172,4 @@ func (c CallConfig) withDefaults() CallConfig {
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, defaultCallMessageBytes)
 	c.MaxStreams = cmp.Or(c.MaxStreams, defaultCallStreams)
 	return c
-}
-
-// place describes the processes that run a deployment, as seen by this process.
-type place struct {
-	target string // target of the other processes that run the deployment; empty if none is known
-	source discovery.Source
-	absent bool // this process neither runs nor calls the deployment
-}
-
-// places returns the place of each deployment that this process does not run. The error
-// has all faults.
-func (c CallConfig) places(apps []*App, log *slog.Logger) (map[*Deployment]place, error) {
-	list := map[*Deployment]place{}
-	var faults faults
-	for name, target := range c.Remote {
-		a, d, err := findDeployment(apps, name)
-		if err != nil {
-			faults.add("%s: %w", EnvRemote, err)
-			continue
-		}
-		source, err := discovery.Parse(target, discovery.Config{Log: log.With("app", a.name, "deployment", d.name), KubernetesAPI: c.KubernetesAPI})
-		if err != nil {
-			faults.add("%s: deployment %q: %w", EnvRemote, name, err)
-		}
-		if d == a.ingress {
-			faults.add("%s: deployment %q is the ingress of app %q: its requests arrive here and cannot go on to another process; "+
-				"to run it elsewhere only, leave it out of %s", EnvRemote, name, a.name, EnvDeployments)
-		}
-		list[d] = place{target: target, source: source}
-	}
-	if len(c.Deployments) == 0 {
-		return list, errors.Join(faults...)
-	}
-	here := map[*Deployment]bool{}
-	for _, name := range c.Deployments {
-		_, d, err := findDeployment(apps, name)
-		if err != nil {
-			faults.add("%s: %w", EnvDeployments, err)
-			continue
-		}
-		if list[d].target != "" {
-			faults.add("deployment %q is in %s and in %s: want one of them", name, EnvDeployments, EnvRemote)
-		}
-		here[d] = true
-	}
-	for _, a := range apps {
-		for _, d := range a.deployments() {
-			if !here[d] && list[d].target == "" {
-				list[d] = place{absent: true}
-			}
-		}
-	}
-	return list, errors.Join(faults...)
-}
-
-// findDeployment returns the deployment "NAME" or "APP/NAME". The caller must have checked
-// the apps.
-func findDeployment(apps []*App, name string) (*App, *Deployment, error) {
-	if app, name, qualified := strings.Cut(name, "/"); qualified {
-		a, err := findApp(apps, app)
-		if err != nil {
-			return nil, nil, err
-		}
-		d, err := a.find(name)
-		return a, d, err
-	}
-	var of *App
-	var found *Deployment
-	var names []string
-	for _, a := range apps {
-		for _, d := range a.deployments() {
-			names = append(names, d.name)
-			if d.name != name {
-				continue
-			}
-			if found != nil {
-				return nil, nil, fmt.Errorf("apps %q and %q both have a deployment %q: write APP/%s", of.name, a.name, name, name)
-			}
-			of, found = a, d
-		}
-	}
-	if found == nil {
-		return nil, nil, fmt.Errorf("no app has a deployment %q%s", name, meant(name, names))
-	}
-	return of, found, nil
 }

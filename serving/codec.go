@@ -143,3 +143,19 @@ func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 	}
 	return errors.Join(faults...)
 }
+
+// itemOf returns the type of the items of a stream of arguments, an iter.Seq[T] or an
+// iter.Seq2[T, error].
+func itemOf(t reflect.Type) (item reflect.Type, is bool) {
+	switch {
+	case t.Kind() != reflect.Func:
+		return nil, false
+	case t.CanSeq2() && t.In(0).In(1) == typeError:
+		return t.In(0).In(0), true
+	case t.CanSeq():
+		return t.In(0).In(0), true
+	}
+	return nil, false
+}
+
+var typeError = reflect.TypeFor[error]()

@@ -3,10 +3,7 @@ package serving
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -174,38 +171,6 @@ func (c Config) Validate() error {
 	return errors.Join(f...)
 }
 
-// faults are the errors of settings.
-type faults []error
-
-func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
-
-// addr checks an address. Empty means the default.
-func (f *faults) addr(field, addr string) {
-	if addr == "" {
-		return
-	}
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		f.add("%s %q: want host:port: %w", field, addr, err)
-	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		f.add("%s %q: want a port from 0 to 65535", field, addr)
-	}
-}
-
-// duration checks that a duration is not negative.
-func (f *faults) duration(field string, d time.Duration) {
-	if d < 0 {
-		f.add("%s %v: want zero or more", field, d)
-	}
-}
-
-// number checks the bounds of a number. Zero means the default.
-func (f *faults) number(field string, n, least, most int) {
-	if n != 0 && (n < least || n > most) {
-		f.add("%s %d: want %d to %d", field, n, least, most)
-	}
-}
-
 func (c Config) withDefaults() Config {
 	c.HTTPAddr = cmp.Or(c.HTTPAddr, DefaultHTTPAddr)
 	c.BackpressureStatus = cmp.Or(c.BackpressureStatus, backpressureStatuses[0])
@@ -217,81 +182,4 @@ func (c Config) withDefaults() Config {
 	c.GRPC = c.GRPC.withDefaults()
 	c.Calls = c.Calls.withDefaults()
 	return c
-}
-
-type envReader struct {
-	getenv func(string) string // returns the value without blanks around it, as the service file does
-	faults faults
-}
-
-func (e *envReader) duration(name string) time.Duration {
-	text := e.getenv(name)
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		e.faults.add("%s=%q: want a duration of zero or more, such as 30s or 1m30s", name, text)
-		return 0
-	}
-	return d
-}
-
-// limit returns a duration, 0 if the variable is unset. A value of zero means no limit,
-// and limit then returns -1.
-func (e *envReader) limit(name string) time.Duration {
-	if d := e.duration(name); d != 0 || e.getenv(name) == "" {
-		return d
-	}
-	return -1
-}
-
-// addr returns the address of a host and a port, or "" if neither variable is set.
-func (e *envReader) addr(hostName, defaultHost, portName string, defaultPort int) string {
-	host := e.getenv(hostName)
-	if host == "" && e.getenv(portName) == "" {
-		return ""
-	}
-	port := e.integer(portName, defaultPort, 0, 65535)
-	return net.JoinHostPort(cmp.Or(host, defaultHost), strconv.Itoa(port))
-}
-
-func (e *envReader) boolean(name string, unset bool) bool {
-	switch text := e.getenv(name); text {
-	case "true":
-		return true
-	case "false":
-		return false
-	case "":
-	default:
-		e.faults.add("%s=%q: want true or false", name, text)
-	}
-	return unset
-}
-
-func (e *envReader) integer(name string, unset, least, most int) int {
-	text := e.getenv(name)
-	if text == "" {
-		return unset
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		e.faults.add("%s=%q: want a whole number from %d to %d", name, text, least, most)
-		return unset
-	}
-	return n
-}
-
-// oneOf returns 0 if the variable is unset.
-func (e *envReader) oneOf(name string, allowed []int) int {
-	text := e.getenv(name)
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || !slices.Contains(allowed, n) {
-		e.faults.add("%s=%q: want %s", name, text, eitherOf(allowed))
-		return 0
-	}
-	return n
 }

@@ -20,7 +20,7 @@ type Deployment struct {
 	settings  router.Settings
 	configErr error                // error of the user config
 	pressure  *backpressure        // nil: the server's setting
-	methods   []method             // functions that are called by handle
+	methods   []function           // functions that are called by handle
 	locals    []router.Constructor // from calls of PerReplica
 	rpcs      grpcproxy.Services   // gRPC services of the deployment
 	codec     Codec

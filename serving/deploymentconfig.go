@@ -3,11 +3,8 @@ package serving
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/spelling"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
@@ -183,53 +180,4 @@ func at(from string) string {
 		return ""
 	}
 	return " at " + from
-}
-
-func findApp(apps []*App, name string) (*App, error) {
-	if name == "" {
-		if len(apps) == 1 && apps[0] != nil {
-			return apps[0], nil
-		}
-		name = defaultAppName
-	}
-	names := make([]string, len(apps))
-	for i, a := range apps {
-		switch {
-		case a == nil:
-		case a.name == name:
-			return a, nil
-		default:
-			names[i] = a.name
-		}
-	}
-	return nil, fmt.Errorf("there is no app %q%s", name, meant(name, names))
-}
-
-// defaultAppName is Ray's name for an app without a name.
-const defaultAppName = "default"
-
-func (a *App) find(name string) (*Deployment, error) {
-	all := a.deployments()
-	names := make([]string, len(all))
-	for i, d := range all {
-		switch {
-		case d == nil:
-		case d.name == name:
-			return d, nil
-		default:
-			names[i] = d.name
-		}
-	}
-	return nil, fmt.Errorf("app %q has no deployment %q%s", a.name, name, meant(name, names))
-}
-
-// meant returns the end of an error message about an unknown name: a similar known name,
-// or the list of names.
-func meant(name string, names []string) string {
-	if hint := spelling.Nearest(name, names); hint != "" {
-		return "; did you mean " + hint + "?"
-	}
-	names = slices.Clone(names)
-	slices.Sort(names)
-	return "; want one of " + strings.Join(names, ", ")
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// method describes a function of a deployment.
-type method struct {
-	name   string // "" is __call__
-	set    bool   // a function was set
+// function describes a function that code calls by handle.
+type function struct {
+	name   string // name of the method; "" means __call__
+	set    bool   // false if the program passed a nil function
 	stream bool   // the function returns a stream
-	// in and out are the types of the argument and the results.
+	// in and out are the types of the argument, and of the result or of each item of the
+	// result's stream.
 	in, out reflect.Type
-	// serve runs the function for another process.
+	// serve runs the function for a call that another process makes.
 	serve func(*router.Assignment, *callserver.Exchange) error
 }
 
@@ -34,7 +35,9 @@ type method struct {
 // and function. The replicas share f, which must be safe for concurrent use.
 func AddFunction[In, Out any](d *Deployment, method string, f func(context.Context, In) (Out, error)) *Handle[In, Out] {
 	h := &Handle[In, Out]{way: way{deployment: d, method: method}, f: f}
-	d.methods = append(d.methods, functionOf(method, f != nil, h.serve, reflect.TypeFor[In](), reflect.TypeFor[Out]()))
+	d.methods = append(d.methods, function{
+		name: method, set: f != nil, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), serve: h.serve,
+	})
 	return h
 }
 
@@ -42,14 +45,10 @@ func AddFunction[In, Out any](d *Deployment, method string, f func(context.Conte
 // ends with its first error. In all else it is like [AddFunction].
 func AddStream[In, Out any](d *Deployment, method string, f func(context.Context, In) iter.Seq2[Out, error]) *StreamHandle[In, Out] {
 	h := &StreamHandle[In, Out]{way: way{deployment: d, method: method}, f: f}
-	m := functionOf(method, f != nil, h.serve, reflect.TypeFor[In](), reflect.TypeFor[Out]())
-	m.stream = true
-	d.methods = append(d.methods, m)
+	d.methods = append(d.methods, function{
+		name: method, set: f != nil, stream: true, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), serve: h.serve,
+	})
 	return h
-}
-
-func functionOf(name string, set bool, serve func(*router.Assignment, *callserver.Exchange) error, in, out reflect.Type) method {
-	return method{name: name, set: set, serve: serve, in: in, out: out}
 }
 
 // methodName returns the name of a method in spans and errors.
@@ -102,7 +101,6 @@ func (d *Deployment) checkCrossing() error {
 type functionCall[In, Out any] struct {
 	h   *Handle[In, Out]
 	in  In
-	arg argument // the encoded form of in, for another process; set by prepare
 	out Out
 }
 
@@ -133,7 +131,6 @@ func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
 type streamCall[In, Out any] struct {
 	h     *StreamHandle[In, Out]
 	in    In
-	arg   argument              // the encoded form of in, for another process; set by prepare
 	yield func(Out, error) bool // yield of the caller's loop
 
 	last     Out  // the item that came with the error at the end of the stream

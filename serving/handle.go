@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
-	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/requestid"
 )
 
@@ -164,5 +162,5 @@ var errNoServer = errors.New("no server has it: give it to NewApp, or to the app
 // refusal returns the error of a call that was not admitted. It is for the author of the
 // program.
 func (w *way) refusal(err error) error {
-	return fmt.Errorf("call %s of deployment %q: %w", cmp.Or(w.method, semconv.DefaultCallMethod), w.deployment.name, err)
+	return fmt.Errorf("call %s of deployment %q: %w", methodName(w.method), w.deployment.name, err)
 }

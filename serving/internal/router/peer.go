@@ -199,19 +199,14 @@ func (d *Deployment) SetMaxQueued(n int) {
 // that have a slot.
 func (d *Deployment) Queue() (queued, ongoing int) { return d.router.load() }
 
-// Carried is the caller's side of a call by handle to another process.
-type Carried interface {
-	// Carry sends the argument, and receives the results.
-	Carry(x AcceptedCall) error
-}
-
-// Forward sends the call c to another process, which runs it. It starts the router span, and
-// ends it when a process has accepted the call. If a process refuses the call, or does not
-// answer, the call keeps its place in the queue and goes to the next process. Forward sets
-// App and Deployment of s.
+// Forward sends a call by handle to another process, which runs it. It offers the call to
+// the processes of the deployment, one after another, until a process accepts it. A refused
+// call keeps its place in the queue. Then Forward calls carry, which sends the argument and
+// receives the results. The router span ends when a process has accepted the call. Forward
+// sets App and Deployment of s.
 //
-// The error is an error of Assign, of the offer, or of Carry.
-func (d *Deployment) Forward(ctx context.Context, s spans.RouterStart, o Offer, c Carried) error {
+// The error is an error of Assign, of the offer, or of carry.
+func (d *Deployment) Forward(ctx context.Context, s spans.RouterStart, o Offer, carry func(AcceptedCall) error) error {
 	s.App, s.Deployment = d.App, d.Name
 	routed, span := d.shared.Tracer.StartRouter(ctx, s)
 	var m *Membership
@@ -227,7 +222,7 @@ func (d *Deployment) Forward(ctx context.Context, s spans.RouterStart, o Offer, 
 	}
 	defer d.router.release(m.member, o.ModelID) // even if the caller's code panics
 	defer x.Close()
-	return c.Carry(x)
+	return carry(x)
 }
 
 // place returns a process that has accepted the call.
