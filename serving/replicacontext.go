@@ -38,9 +38,4 @@ func ReplicaContext(ctx context.Context) (ReplicaInfo, bool) {
 // ModelID returns the id of the multiplexed model that the call with the context ctx
 // is for. It is empty if the call is for none, and outside of a call. It is Ray's
 // get_multiplexed_model_id.
-func ModelID(ctx context.Context) string {
-	if r := identity.RequestFromContext(ctx); r != nil {
-		return r.ModelID
-	}
-	return ""
-}
+func ModelID(ctx context.Context) string { return identity.ModelID(ctx) }

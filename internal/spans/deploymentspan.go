@@ -224,22 +224,16 @@ func (s Span) replicaEnd(r ReplicaResult) []attribute.KeyValue {
 	return a.list
 }
 
-// BatchStart describes a batch that is about to run.
-type BatchStart struct {
-	// Name is the name of the batched function, the last word of the span's name.
-	Name string
-}
-
-// StartBatch starts the span of a batch, of kind INTERNAL. members are the contexts of
-// its requests, at least one, in order of arrival. The current span of the first
-// sampled member is the parent. The span links to the spans of the other sampled
-// members, up to the limit of links. Each link has the request's serve.request_id.
+// StartBatch starts the span of a batch of requests, of kind INTERNAL. members are the
+// contexts of the requests, at least one, in order of arrival. name is the name of the
+// batched function. The parent is the current span of the first sampled request. The span
+// links to the current spans of the other sampled requests, up to the limit of links. Each
+// link has the request's serve.request_id.
 //
-// The returned context is for the batched function. It is the context of the first
-// sampled member, or of members[0] if none is sampled. It has the values (Request,
-// baggage, span), but not the cancellation and the deadline, which do not apply to the
-// other requests.
-func (t *Tracer) StartBatch(members []context.Context, s BatchStart) (context.Context, Span) {
+// The returned context is for the batched function. It has the values of the first sampled
+// request's context, or of members[0] if no request is sampled. It has no cancellation and
+// no deadline, because the end of one request must not end the batch.
+func (t *Tracer) StartBatch(members []context.Context, name string) (context.Context, Span) {
 	first := 0
 	var links []trace.Link
 	if t.tracer != nil {
@@ -250,12 +244,12 @@ func (t *Tracer) StartBatch(members []context.Context, s BatchStart) (context.Co
 		return ctx, Span{}
 	}
 	a, r := t.naming.atStart(), identity.RequestFromContext(ctx)
-	name := a.insideReplica(r, semconv.SpanBatch, s.Name)
+	spanName := a.insideReplica(r, semconv.SpanBatch, name)
 	if r != nil {
 		a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, r.ModelID)
 	}
 	a.number(semconv.ServeBatchSize, len(members))
-	return t.start(ctx, name, a.list, call{}, kindInternal, trace.WithLinks(links...))
+	return t.start(ctx, spanName, a.list, call{}, kindInternal, trace.WithLinks(links...))
 }
 
 // batchLinks returns the index of the first sampled member, or 0 if none is sampled,

@@ -43,7 +43,7 @@ func TestBatchSpan(t *testing.T) {
 	ctx, cancel := context.WithCancel(members[1])
 	cancel()
 	members[1] = ctx
-	inBatch, span := r.StartBatch(members, spans.BatchStart{Name: "embed"})
+	inBatch, span := r.StartBatch(members, "embed")
 	if inBatch.Err() != nil {
 		t.Errorf("the batch ended with a member: %v", inBatch.Err())
 	}
@@ -91,7 +91,7 @@ func TestBatchUnsampled(t *testing.T) {
 	a, _ := r.member(t, nil, "r0", "00")
 	b, _ := r.member(t, nil, "r1", "00")
 	for name, p := range map[string]*spans.Tracer{"unsampled": r.Tracer, "off": spans.New(tracing.Off())} {
-		ctx, span := p.StartBatch([]context.Context{a, b}, spans.BatchStart{Name: "embed"})
+		ctx, span := p.StartBatch([]context.Context{a, b}, "embed")
 		span.EndWork(errors.New("not seen"))
 		if !trace.SpanContextFromContext(ctx).Equal(trace.SpanContextFromContext(a)) || identity.RequestFromContext(ctx).ID != "r0" {
 			t.Errorf("%s: the batch runs in %v, want that of the first member", name, trace.SpanContextFromContext(ctx))
@@ -111,7 +111,7 @@ func TestBatchLinkLimit(t *testing.T) {
 		defer span.EndReplica(spans.ReplicaResult{})
 		members = append(members, ctx)
 	}
-	_, span := r.StartBatch(members, spans.BatchStart{Name: "embed"})
+	_, span := r.StartBatch(members, "embed")
 	span.EndWork(nil)
 	if got := r.spans()[0]; got.Links != 3 || got.DroppedFields != 6 {
 		t.Errorf("%d links and %d dropped, want 3 and 6", got.Links, got.DroppedFields)
@@ -173,7 +173,7 @@ func TestInternalSpanFailure(t *testing.T) {
 		{context.Canceled, "", exception("context.Canceled", "context canceled", "True")},
 	} {
 		r := newRecorder(t)
-		_, batch := r.StartBatch([]context.Context{t.Context()}, spans.BatchStart{Name: "embed"})
+		_, batch := r.StartBatch([]context.Context{t.Context()}, "embed")
 		batch.EndWork(tc.err)
 		_, load := r.StartModelLoad(t.Context(), "m")
 		load.EndWork(tc.err)

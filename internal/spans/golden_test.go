@@ -84,9 +84,9 @@ var goldenRequests = map[string]func(r *recorder){
 	"batch": func(r *recorder) {
 		ctx, replica := r.StartReplica(context.Background(), spans.ReplicaStart{Request: r.request(), Protocol: spans.HTTP, Method: "GET"})
 		other, second := r.StartReplica(context.Background(), spans.ReplicaStart{Request: r.request(), Protocol: spans.HTTP, Method: "GET"})
-		_, batch := r.StartBatch([]context.Context{ctx, other}, spans.BatchStart{Name: "embed"})
+		_, batch := r.StartBatch([]context.Context{ctx, other}, "embed")
 		batch.EndWork(nil)
-		_, batch = r.StartBatch([]context.Context{ctx}, spans.BatchStart{Name: "embed"})
+		_, batch = r.StartBatch([]context.Context{ctx}, "embed")
 		batch.EndWork(failure{})
 		replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
 		second.EndReplica(spans.ReplicaResult{StatusCode: 200})

@@ -161,7 +161,7 @@ func TestUnsampledRequestHasOneSpan(t *testing.T) {
 		}
 		ctx, _ = r.StartRouter(ctx, spans.RouterStart{})
 		ctx, _ = r.StartReplica(ctx, spans.ReplicaStart{Request: &identity.Request{ID: "r1"}})
-		ctx, _ = r.StartBatch([]context.Context{ctx}, spans.BatchStart{})
+		ctx, _ = r.StartBatch([]context.Context{ctx}, "")
 		if got := trace.SpanContextFromContext(ctx); !got.Equal(proxy) {
 			t.Errorf("%s: the batch runs in %v, want the proxy's %v", name, got, proxy)
 		}

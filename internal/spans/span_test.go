@@ -44,7 +44,7 @@ func allFamiliesOf(p *spans.Tracer, id, app, deployment string) {
 		router.EndRouter(spans.RouterResult{Outcome: spans.RouterCanceled, Err: failure.Err})
 		inner, load := p.StartModelLoad(ctx, "m")
 		load.EndWork(failure.Err)
-		_, batch := p.StartBatch([]context.Context{inner}, spans.BatchStart{Name: "f"})
+		_, batch := p.StartBatch([]context.Context{inner}, "f")
 		batch.EndWork(failure.Err)
 		replica.EndReplica(failure)
 		proxy.EndProxy(spans.ProxyResult{StatusCode: 500, GRPCCode: "INTERNAL", Err: failure.Err})
@@ -439,7 +439,7 @@ func TestKnownAtTheStart(t *testing.T) {
 		ctx, _ = p.StartReplica(ctx, spans.ReplicaStart{Request: at(p.NewReplica("a", "D")), Method: "GET"})
 		members = append(members, ctx)
 	}
-	p.StartBatch(members, spans.BatchStart{Name: "f"})
+	p.StartBatch(members, "f")
 	request := []string{"proxy_http_request D GET /", "route_to_replica D __call__", "replica_handle_request D __call__"}
 	want := append(append(append([]string{}, request...), request...), "batch_execute D f")
 	if diff := cmp.Diff(want, names); diff != "" || links != 1 {

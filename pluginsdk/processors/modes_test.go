@@ -48,7 +48,7 @@ func served(t *testing.T, mode string) []byte {
 	ctx, router := p.StartRouter(ctx, spans.RouterStart{App: "shop", Deployment: "D", ModelID: "m1"})
 	ctx, replica := p.StartReplica(ctx, spans.ReplicaStart{Request: request(p.NewReplica("shop", "D")), Method: "GET"})
 	_, load := p.StartModelLoad(ctx, "m1")
-	_, batch := p.StartBatch([]context.Context{ctx}, spans.BatchStart{Name: "embed"})
+	_, batch := p.StartBatch([]context.Context{ctx}, "embed")
 	load.EndWork(nil)
 	batch.EndWork(nil)
 	router.EndRouter(spans.RouterResult{})

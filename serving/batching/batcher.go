@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
@@ -208,12 +207,4 @@ func (c *core[In, Out]) warn(r *scope.Replica) {
 		slog.Int("max_ongoing_requests", r.MaxOngoing),
 		slog.Int64("max_batch_size", c.maxSize.Load()),
 		slog.Int("max_concurrent_batches", c.concurrent))
-}
-
-// modelID returns the multiplexed model id of the request, or "" if it has none.
-func modelID(ctx context.Context) string {
-	if r := identity.RequestFromContext(ctx); r != nil {
-		return r.ModelID
-	}
-	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
@@ -51,7 +52,7 @@ func newQueue[In, Out any](c *core[In, Out], r *scope.Replica) *queue[In, Out] {
 }
 
 func (q *queue[In, Out]) add(it *item[In, Out]) error {
-	model := modelID(it.ctx)
+	model := identity.ModelID(it.ctx)
 	it.arrived = time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()

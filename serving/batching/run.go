@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
@@ -43,7 +42,7 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	for i, it := range b.items {
 		members[i] = it.ctx
 	}
-	ctx, span := q.replica.Tracing.StartBatch(members, spans.BatchStart{Name: q.core.name})
+	ctx, span := q.replica.Tracing.StartBatch(members, q.core.name)
 	// The batch has a call of its own. Resources such as models are held for this call until
 	// the batch ends, even if the requests end earlier.
 	call := scope.NewCall(q.replica)

@@ -81,11 +81,7 @@ func New[M any](load func(ctx context.Context, id string) (M, error), opts ...Op
 // Get returns the model that the request names, and loads it if necessary. If the request
 // names no model, the error is [ErrNoModelID]. See [Models.Load] for the other errors.
 func (m *Models[M]) Get(ctx context.Context) (M, error) {
-	var id string
-	if r := identity.RequestFromContext(ctx); r != nil {
-		id = r.ModelID
-	}
-	return m.Load(ctx, id)
+	return m.Load(ctx, identity.ModelID(ctx))
 }
 
 // Load returns the model with the id, and loads it if necessary. ctx must be the

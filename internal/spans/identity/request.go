@@ -146,6 +146,14 @@ func RequestFromContext(ctx context.Context) *Request {
 	return r
 }
 
+// ModelID returns the id of the multiplexed model that the Request in ctx names, or "".
+func ModelID(ctx context.Context) string {
+	if r := RequestFromContext(ctx); r != nil {
+		return r.ModelID
+	}
+	return ""
+}
+
 type replicaKey struct{}
 
 // ContextWithReplica returns a context for user code that a replica runs outside of any
