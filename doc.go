@@ -11,13 +11,12 @@
 //  2. Run validates the settings, makes the host, and starts the admin listener if it
 //     is enabled (package admin). It makes the tracing provider around the host and
 //     starts the host, which returns at once, because plugins start in the background.
-//     It sets OpenTelemetry's globals, starts the server and logs a line with all that
-//     runs. SIGHUP reloads the plugins, and the apps' settings in the service file.
-//  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server. Then it
-//     shuts down the provider and with it the host, which sends the remaining spans
-//     and stops the plugins. A second signal cuts both short. The admin listener ends
-//     last.
-//  4. Run restores the globals and returns.
+//     It sets OpenTelemetry's globals, starts the server and logs a line that
+//     describes the service. SIGHUP reloads the plugins, and the apps' settings in the service file.
+//  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server and restores
+//     the globals. Then it shuts down the provider and with it the host, which sends the
+//     remaining spans and stops the plugins. A second signal cuts both short. The admin
+//     listener ends last.
 //
 // The way of one request through the packages:
 //
@@ -32,9 +31,10 @@
 //	pluginsdk       runs the processors and the exporter in the plugin's process,
 //	                such as plugins/otlp, which sends the batch to the vendor.
 //
-// The list has the types that hold or view spans on that way. The SDK's own types are not
-// in it: trace.Span until the span ends, then sdktrace.ReadOnlySpan. Three types stand
-// for one span: spans.Span, pluginsdk.Span and otlpwire.Span.
+// The next list has the types that hold or view spans on this way, in their order. It
+// omits the types of OpenTelemetry's SDK: a span is a trace.Span until it ends, and then a
+// sdktrace.ReadOnlySpan. Three types of the list stand for a single span: spans.Span,
+// pluginsdk.Span and otlpwire.Span.
 //
 //	spans.Span        a span of the server until its end, around a trace.Span
 //	pipeline.shard    ended spans that wait to be encoded (host/internal/pipeline)
@@ -49,21 +49,22 @@
 //	pluginsdk.Span    one span of a batch, around otlpwire.Span
 //	otlpwire.Span     a view of the span's place in the request
 //
-// Two other ways have types of their own. The result of a processor plugin is in a
-// pipeline.Answer until it is a batch. Spans that the relay takes by gRPC come as a
-// wire.Lent, and a pipeline.consumer merges them into batches.
+// Some spans take other ways. A processor plugin returns edited spans, and a
+// pipeline.Answer holds them until they are a batch again. The relay takes spans from
+// other programs: its gRPC listener gets them as a wire.Lent, and a pipeline.consumer
+// merges them into batches.
 //
 // An exporter adds the types of its vendor's library. plugins/otlp passes the bytes on as
 // tracepb.ResourceSpans, without decoding them.
 //
 // The host works in any Go program with an OpenTelemetry SDK, without this package and
-// without serving: examples/any-program. A service: examples/hello. A plugin:
-// plugins/console. A table in internal/archtest lists the allowed imports, and a test
-// checks them.
+// without serving. examples/any-program is such a program, examples/hello is a service,
+// and plugins/console is a plugin. A test in internal/archtest compares all imports with a
+// table of the allowed imports.
 //
-// A deployment may run in other processes. The router then sends a call by handle through
-// serving/internal/callclient, and serving/internal/callserver gives the call to the
-// router of that process (proto/servetrace/serve/v1).
+// A deployment may run in other processes (proto/servetrace/serve/v1). A call by handle then
+// goes through serving/internal/callclient to the other process, in which
+// serving/internal/callserver passes the call to the router.
 //
 // Programs in other languages send OTLP to the command servetrace relay (package relay),
 // which passes the bytes to a host. The folder python has the package for Ray Serve and
@@ -74,17 +75,38 @@
 // Package admin makes the status page and the metrics, and internal/servicefile parses
 // the service file. This package starts the listener and finds the file.
 //
-// Open run.go first. Then the order is:
+// Two lists of files to read follow. The files of the first list take an hour. They show
+// one request, from the proxy to the vendor's library. Begin with run.go of this package.
 //
 //	serving                     server.go
-//	serving/internal/httpproxy  front.go proxy.go call.go response.go exchange.go
-//	serving/internal/router     deployment.go router.go pool.go assignment.go
-//	internal/spans              span.go proxyspan.go deploymentspan.go
+//	serving/internal/httpproxy  front.go proxy.go call.go
+//	serving/internal/router     deployment.go router.go assignment.go
+//	internal/spans              span.go proxyspan.go
 //	tracing                     provider.go processors.go
 //	host                        host.go
-//	host/internal/pipeline      pipeline.go intake.go encode.go item.go queue.go lane.go
-//	host/internal/supervise     the order of its package comment
+//	host/internal/pipeline      intake.go encode.go item.go queue.go lane.go
+//	host/internal/supervise     sender.go
 //	internal/wire               codec.go
-//	pluginsdk                   main.go run.go server.go export.go pipeline.go batch.go
+//	pluginsdk                   export.go pipeline.go batch.go
 //	plugins/otlp/otlpexporter   exporter.go http.go
+//
+// The files of the second list show what the first leaves out: responses, the life of
+// replicas, calls by handle and between processes, batches of requests, models, the bytes
+// of spans, and the life of a plugin on both sides.
+//
+//	serving/internal/httpproxy  response.go exchange.go
+//	serving/internal/router     pool.go replica.go replicaset.go replicalife.go
+//	serving                     handle.go function.go carry.go serve.go
+//	serving/internal/router     peer.go accept.go
+//	serving/internal/callclient call.go
+//	serving/internal/callserver call.go
+//	serving/batching            batcher.go queue.go run.go
+//	serving/multiplexing        models.go cache.go
+//	internal/spans              deploymentspan.go
+//	internal/otlpwire           request.go span.go writer.go
+//	internal/otlpwire/sdkspan   encoder.go
+//	host/internal/pipeline      pipeline.go memory.go ledger.go
+//	host/internal/supervise     plugin.go life.go health.go crash.go upgrade.go
+//	internal/launch             launch.go
+//	pluginsdk                   main.go run.go server.go
 package servetrace
