@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// App is an application. It has one deployment that gets its requests (the ingress), under
-// one route prefix, and the deployments that its code calls. Build it with [NewApp]. It
-// does nothing until a [Server] serves it. It can be used in one server only.
+// App is an application: a deployment that takes its requests, the ingress, and the
+// deployments that its code calls. [NewApp] builds it. An App does nothing until a [Server]
+// serves it. Only one server can serve it.
 type App struct {
 	name    string
 	prefix  string
 	ingress *Deployment
 	others  []*Deployment
-	timeout *time.Duration // timeout of HTTP requests to the app; nil: the server's setting
+	timeout *time.Duration // bound on the time of an HTTP request; nil: Config.RequestTimeout
 }
 
 // AppOption changes an [App] while it is built.
 type AppOption struct{ apply func(*App) }
 
-// WithRoutePrefix sets the path under which an app is reached; the default is
-// "/". A prefix matches whole path segments: "/api" matches /api and /api/x,
-// not /apix. If several apps match, the longest prefix wins. The app sees
-// paths without the prefix, and "/" if nothing is left.
+// WithRoutePrefix sets the path under which clients reach an app by HTTP. The default is
+// "/". A prefix matches whole path segments: "/api" matches /api and /api/x, and not /apix.
+// If the prefixes of several apps match, the longest prefix wins. The handler gets the path
+// without the prefix, or "/" if nothing is left.
 //
 // A prefix begins with "/" and, except for "/" itself, does not end with "/". It has no
-// wildcards, and does not begin with "/-/", which is for paths of the proxy itself.
+// wildcards. It does not begin with "/-/", because the proxy serves such paths itself.
 func WithRoutePrefix(prefix string) AppOption {
 	return AppOption{func(a *App) { a.prefix = prefix }}
 }
 
-// WithDeployments adds deployments that the app's code calls by handle. If the option is
-// given several times, all these deployments are added. Their names must differ from each
-// other and from the name of the ingress. A deployment belongs to one app only.
+// WithDeployments adds deployments that the app's code calls by [Handle]. Several uses of
+// the option add up. All deployments of an app, including the ingress, must have different
+// names. A deployment belongs to one app only.
 func WithDeployments(ds ...*Deployment) AppOption {
 	return AppOption{func(a *App) { a.others = append(a.others, ds...) }}
 }
@@ -47,8 +47,9 @@ func WithRequestTimeout(d time.Duration) AppOption {
 	return AppOption{func(a *App) { a.timeout = &d }}
 }
 
-// NewApp builds an application. Names are made of letters, digits, "-", "_" and "."; they
-// appear in spans, logs and file names. [New] reports all their faults together.
+// NewApp builds an application from the deployment that takes its requests. A name has 1 to
+// 63 letters, digits, "-", "_" or ".", because spans, logs and file names contain it. NewApp
+// returns no error: [New] checks all apps and reports all faults together.
 func NewApp(name string, ingress *Deployment, opts ...AppOption) *App {
 	a := &App{name: name, prefix: "/", ingress: ingress}
 	for _, o := range opts {
@@ -62,8 +63,8 @@ func (a *App) deployments() []*Deployment {
 	return append([]*Deployment{a.ingress}, a.others...)
 }
 
-// overHTTP reports whether the app gets HTTP requests. An ingress with only gRPC services
-// needs no route.
+// overHTTP reports whether the app takes HTTP requests and so needs a route prefix. An app
+// whose ingress has only gRPC services takes none.
 func (a *App) overHTTP() bool {
 	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.Any()
 }

@@ -13,16 +13,16 @@ import (
 // other, while they take calls. config is any value that has a form in JSON. Nil means no
 // config; running replicas are not informed of a change to nil.
 //
-// It returns nil when every replica has taken the config. If a replica's Reconfigure
-// fails, panics, or has not returned when ctx ends, the error has the reason, and the old
-// config stays in force: replicas that have taken the new one get the old one again, and
-// have 10 s to take it. As in Ray Serve, the failed replica is replaced, because it may
-// have taken half of the config. Unlike in Ray Serve, its successor gets the config that
-// last worked, and the failed replica takes calls until the successor runs. So no config
-// can stop a service.
+// It returns nil when every replica has taken the config. A replica refuses the config if
+// its [Reconfigurer] fails, panics, or has not returned when ctx ends. The error then has
+// the reason, and the old config stays in force: the replicas that have taken the new
+// config get the old config again, within 10 s. As in Ray Serve, the replica that refused
+// is replaced, because it may have taken half of the config. Unlike in Ray Serve, its
+// successor gets the old config, and the replica takes calls until the successor runs. So
+// no config can stop a service.
 //
 // If no replica runs, because none has started yet or their starts have failed, the
-// config is for the replicas that start next. Reconfigure does not wait for them. A
+// replicas that start next get the config. Reconfigure does not wait for these starts. A
 // deployment that is unavailable tries to start replicas again.
 //
 // Reconfigure is safe for concurrent use. Changes of a deployment are made one after the
@@ -49,14 +49,15 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 	return nil
 }
 
-// Apply replaces the operators' settings of the apps, from [Config.Apps] or an earlier
-// Apply, by configs. A setting that is not in configs becomes the code's setting again.
-// Settings that are as before are not touched, so a config of [Reconfigure] stays until
-// configs change it.
+// Apply replaces all settings of the operator, which come from [Config.Apps] or an earlier
+// Apply, by configs. A setting that is not in configs gets the value of the program again.
+// A setting that is the same in the old and the new configs is not touched. So a user
+// config from [Reconfigure] stays until configs contain another user config.
 //
-// If configs have faults, nothing changes, and the error has all faults. User configs are
-// changed as by Reconfigure, for each deployment by itself. Other settings hold at once,
-// except route prefixes: if one differs, Apply returns an error after all other changes.
+// If configs have faults, nothing changes, and the error joins all faults. Each deployment
+// gets its new user config as by Reconfigure. The other settings take effect at once,
+// except route prefixes: if a prefix differs, Apply makes all other changes and returns an
+// error.
 //
 // [Reconfigure]: Server.Reconfigure
 func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// backpressure is the response to a client if a queue is full.
+// backpressure is the response to a client whose request finds the deployment's queue full.
 type backpressure struct {
 	status     int
 	retryAfter time.Duration // zero: the response has no Retry-After
 }
 
-// backpressureStatuses are the allowed statuses, the default first.
+// backpressureStatuses are the allowed values of backpressure.status. The first value is
+// the default.
 var backpressureStatuses = []int{http.StatusServiceUnavailable, http.StatusTooManyRequests}
 
 // eitherOf joins numbers to a text: "503 or 429".
@@ -27,12 +28,12 @@ func eitherOf(numbers []int) string {
 	return strings.Join(texts, " or ")
 }
 
-// WithBackpressure sets the response to a client when the deployment's queue is at
-// its limit ([WithMaxQueuedRequests]): the status, 503 or 429, and the time until the
-// client should try again, in the header Retry-After, in whole seconds,
-// rounded up; zero: no such header. The default is in [Config]. For gRPC
-// clients it changes nothing: they get RESOURCE_EXHAUSTED. It is Ray's
-// BackpressureConfig.
+// WithBackpressure sets the response to an HTTP client if the deployment's queue is at its
+// limit ([WithMaxQueuedRequests]). status is 503 or 429. retryAfter is the time after which
+// the client should try again. The response has it in the header Retry-After, in whole
+// seconds, rounded up. If it is zero, there is no such header. The defaults are
+// [Config.BackpressureStatus] and [Config.BackpressureRetryAfter]. A gRPC client always
+// gets RESOURCE_EXHAUSTED. The option corresponds to Ray's BackpressureConfig.
 func WithBackpressure(status int, retryAfter time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.pressure = &backpressure{status, retryAfter} }}
 }

@@ -15,21 +15,22 @@ import (
 
 // The environment variables of calls between processes.
 const (
-	EnvRemote              = "SERVE_REMOTE"                 // DEPLOYMENT=TARGET,…; default: none
-	EnvDeployments         = "SERVE_DEPLOYMENTS"            // names; default: all deployments that are not remote
-	EnvCallAddr            = "SERVE_CALL_ADDR"              // host:port; default: no calls are taken
+	EnvRemote              = "SERVE_REMOTE"                 // list of DEPLOYMENT=TARGET; default: none
+	EnvDeployments         = "SERVE_DEPLOYMENTS"            // list of names; default: all deployments that are not remote
+	EnvCallAddr            = "SERVE_CALL_ADDR"              // host:port; default: other processes cannot call this process
 	EnvCallMaxMessageBytes = "SERVE_CALL_MAX_MESSAGE_BYTES" // default 67108864
 	EnvCallMaxStreams      = "SERVE_CALL_MAX_STREAMS"       // default 10000
 	EnvCallTLSCert         = "SERVE_CALL_TLS_CERT"          // default: no TLS
 	EnvCallTLSKey          = "SERVE_CALL_TLS_KEY"
 	EnvCallTLSCA           = "SERVE_CALL_TLS_CA"
-	EnvCallTLSIDs          = "SERVE_CALL_TLS_IDS" // default: any certificate of the CA
+	EnvCallTLSIDs          = "SERVE_CALL_TLS_IDS" // list of SPIFFE ids; default: any certificate of the CA is accepted
 )
 
-// envAPIPort is the variable with the port of the Kubernetes API. envInPod has the host.
+// envAPIPort is the variable with the port of the Kubernetes API. The variable envInPod has
+// the host.
 const envAPIPort = "KUBERNETES_SERVICE_PORT"
 
-// The values that a zero in [CallConfig] stands for, and the lower bound of
+// The defaults of [CallConfig], which apply to fields that are zero, and the lower bound of
 // MaxMessageBytes.
 const (
 	defaultCallMessageBytes = 64 << 20
@@ -45,11 +46,11 @@ type CallConfig struct {
 	// calls them.
 	Addr string
 
-	// Remote has the targets of deployments that other processes run, by name: "NAME", or
-	// "APP/NAME" if several apps have the name. A target is
-	// static:///host:port,host:port, or dns:///host:port for a headless Service, or
-	// k8s:///namespace/service:port for its EndpointSlices. The ingress of an app cannot be
-	// remote.
+	// Remote has the deployments that other processes run, and the address of these
+	// processes, the target. The key is the name of the deployment: "NAME", or "APP/NAME" if
+	// several apps have a deployment of this name. A target is static:///host:port,host:port,
+	// or dns:///host:port for a headless Service, or k8s:///namespace/service:port for the
+	// EndpointSlices of a Service. The ingress of an app cannot be remote.
 	Remote map[string]string
 
 	// Deployments are the names of the deployments that this process runs. Empty: all
@@ -57,14 +58,14 @@ type CallConfig struct {
 	// takes no requests in this process.
 	Deployments []string
 
-	// MaxMessageBytes bounds each argument, each result, and each item of a stream, in both
-	// directions. Zero: 64 MiB.
+	// MaxMessageBytes is the largest size of an encoded argument or result, and of each item
+	// of a stream, in calls that this process makes or takes. Zero: 64 MiB.
 	MaxMessageBytes int
 
-	// TLSCert, TLSKey and TLSCA are files in PEM form for mutual TLS, in both directions:
-	// the certificate of this process, its key, and the authorities of the other processes. A
-	// process without a certificate of these authorities is refused. The files are read again
-	// when they have changed. Empty: no TLS.
+	// TLSCert, TLSKey and TLSCA are PEM files for mutual TLS, for calls that this process
+	// makes or takes. They have the certificate of this process, its key, and the authorities
+	// that sign the certificates of the other processes. A process without such a certificate
+	// is refused. Changed files are read again. If all three are empty, there is no TLS.
 	TLSCert, TLSKey, TLSCA string
 
 	// TLSIDs are the SPIFFE ids of the processes that may call this process and that it may
@@ -101,8 +102,8 @@ func callConfigFromEnv(env *envReader) CallConfig {
 	return c
 }
 
-// targets reads a list of NAME=TARGET. An item without "=" belongs to the previous target,
-// because a static target is a list itself.
+// targets reads a variable with a list of DEPLOYMENT=TARGET. An item without "=" continues
+// the previous target, because a static target contains a list of addresses.
 func (e *envReader) targets(variable string) map[string]string {
 	text := e.getenv(variable)
 	if text == "" {
@@ -131,7 +132,7 @@ func (e *envReader) targets(variable string) map[string]string {
 	return targets
 }
 
-// check adds all errors, each with the value seen and the allowed values.
+// check adds all errors of c to f, each with the value seen and the allowed values.
 func (c CallConfig) check(f *faults) {
 	f.addr("Calls.Addr", c.Addr)
 	f.number("Calls.MaxMessageBytes", c.MaxMessageBytes, leastCallMessageBytes, math.MaxInt32)
@@ -155,8 +156,8 @@ func (c CallConfig) check(f *faults) {
 	}
 }
 
-// credentials returns the credentials for both sides of connections. They are nil without
-// TLS.
+// credentials returns the TLS credentials for the connections that this process makes and
+// takes. It returns nil if c has no TLS files.
 func (c CallConfig) credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
 	if c.TLSCert == "" {
 		return nil, nil //nolint:nilnil // plain text is valid

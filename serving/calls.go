@@ -15,19 +15,20 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// calls has the two sides of the calls between this process and others. Its fields do not
-// change after New.
+// calls makes the calls by handle from this process to other processes, and takes calls
+// from other processes. Its fields do not change after New.
 type calls struct {
-	cfg    CallConfig // with defaults in place of zeros
-	places map[*Deployment]place
+	cfg    CallConfig                       // with defaults in place of zeros
+	places map[*Deployment]place            // for the deployments that this process does not run
 	front  bool                             // this process runs the ingress of an app
 	creds  credentials.TransportCredentials // nil without TLS
-	pool   *callclient.Pool
-	server *callserver.Server // nil if no other process may call this process
+	pool   *callclient.Pool                 // connections to the other processes
+	server *callserver.Server               // nil if no other process may call this process
 	log    *slog.Logger
 }
 
-// newCalls returns the calls for the apps. The caller must have checked the apps.
+// newCalls returns the calls for the apps. It opens no connection. No app and no deployment
+// may be nil.
 func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 	places, err := cfg.places(apps, log)
 	faults := []error{err}
@@ -58,7 +59,7 @@ func newCalls(cfg CallConfig, apps []*App, log *slog.Logger) (*calls, error) {
 	}, nil
 }
 
-// remote returns the router for d, a deployment that other processes run.
+// remote returns the router for the deployment d, which other processes run.
 func (c *calls) remote(s *router.Shared, d *Deployment, config router.Config) *router.Deployment {
 	built := router.NewRemote(s, config)
 	built.Replicas = callclient.New(callclient.Config{
@@ -75,8 +76,8 @@ func (c *calls) remote(s *router.Shared, d *Deployment, config router.Config) *r
 	return built
 }
 
-// serve builds the server for calls of other processes, if they may call this process.
-// failed is called if the listener fails.
+// serve builds the server for calls from other processes, if the settings have an address
+// for it. The server calls failed if its listener fails.
 func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
 	if c.cfg.Addr == "" {
 		return
@@ -106,7 +107,8 @@ func (c *calls) serve(s *router.Shared, all []*Deployment, failed func(error)) {
 	c.server = callserver.New(cfg)
 }
 
-// start listens, if other processes may call this process.
+// start opens the listener for calls from other processes, if there is a server for them. It
+// warns if the settings make no sense or are unsafe.
 func (c *calls) start(ctx context.Context) error {
 	if c.server == nil {
 		if !c.front {
@@ -127,7 +129,7 @@ func (c *calls) start(ctx context.Context) error {
 	return nil
 }
 
-// leave informs the callers that the process stops soon.
+// leave informs the processes that call this process that it stops soon.
 func (c *calls) leave() {
 	if c.server != nil {
 		c.server.Leave()

@@ -27,10 +27,12 @@ type callByHandle interface {
 	begun() bool
 }
 
-// mostTries is the largest number of times that an idempotent call is sent.
+// mostTries is the largest number of times that an idempotent call is sent, because the
+// process that has it may be lost each time.
 const mostTries = 3
 
-// forward sends the call c to another process, which runs it.
+// forward sends the call c to another process, which runs it. It sends an idempotent call
+// again if that process is lost before the caller has received an item of the result.
 func (w *way) forward(ctx context.Context, d *router.Deployment, s spans.RouterStart, c callByHandle) error {
 	arg, err := c.prepare()
 	if err != nil {
@@ -54,7 +56,8 @@ type argument struct {
 	items any    // the iterator over the argument's items; nil if the argument is not a stream
 }
 
-// encodeArgument encodes in, unless it is a stream.
+// encodeArgument returns the argument for the value in. It encodes the value, unless In is
+// the type of an iterator.
 func encodeArgument[In any](w *way, in In) (argument, error) {
 	if _, is := itemOf(reflect.TypeFor[In]()); is {
 		return argument{items: in}, nil
@@ -90,9 +93,9 @@ func (s *sender) send(w *way, x router.AcceptedCall, arg argument) error {
 	return nil
 }
 
-// ended returns nil for io.EOF, which is not a failure. Send returns io.EOF if the callee
-// has ended the call, and the next Recv returns the reason. Recv returns io.EOF at the
-// end of a stream.
+// ended returns nil for io.EOF, which is not a failure, and err otherwise. Send returns
+// io.EOF if the other process has ended the call; the next Recv then returns the reason.
+// Recv returns io.EOF after the last result.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -100,8 +103,8 @@ func ended(err error) error {
 	return err
 }
 
-// sendItems sends the items of a stream of arguments, and returns the error that ended
-// the iteration, or nil.
+// sendItems sends each item of an iterator. It returns the error of the iterator or of the
+// codec that ended the iteration, or nil.
 func sendItems(codec Codec, x router.AcceptedCall, items any) (end error) {
 	v := reflect.ValueOf(items)
 	if v.IsNil() {
@@ -133,8 +136,8 @@ func sendItems(codec Codec, x router.AcceptedCall, items any) (end error) {
 	return end
 }
 
-// wait closes the call, and waits for the goroutine that sends a stream. It returns err,
-// or the panic of the iterator if it panicked.
+// wait closes the call x, and waits for the goroutine that sends a stream, if there is one.
+// It returns the panic of the iterator, or err if the iterator did not panic.
 func (s *sender) wait(x router.AcceptedCall, err error) error {
 	x.Close() // ends a Send that still waits
 	s.sending.Wait()
@@ -147,7 +150,7 @@ func (s *sender) wait(x router.AcceptedCall, err error) error {
 // prepare implements [callByHandle].
 func (c *functionCall[In, Out]) prepare() (argument, error) { return encodeArgument(&c.h.way, c.in) }
 
-// begun implements [callByHandle].
+// begun implements [callByHandle]. The result is not a stream, so it has no items.
 func (c *functionCall[In, Out]) begun() bool { return false }
 
 // carry implements [callByHandle].
@@ -160,7 +163,7 @@ func (c *functionCall[In, Out]) carry(x router.AcceptedCall, arg argument) error
 	return s.wait(x, err)
 }
 
-// receive receives the result.
+// receive receives the result of the call x and decodes it into c.out.
 func (c *functionCall[In, Out]) receive(x router.AcceptedCall) error {
 	data, err := x.Recv()
 	if err != nil {
@@ -172,7 +175,8 @@ func (c *functionCall[In, Out]) receive(x router.AcceptedCall) error {
 	return nil
 }
 
-// noEOF replaces io.EOF, for a call that ended without a result.
+// noEOF replaces io.EOF by io.ErrUnexpectedEOF, because the end of a call before its
+// argument or its result is a failure.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -189,7 +193,7 @@ func (c *streamCall[In, Out]) begun() bool { return c.yielded }
 // carry implements [callByHandle].
 func (c *streamCall[In, Out]) carry(x router.AcceptedCall, arg argument) (err error) {
 	var s sender
-	defer func() { err = s.wait(x, err) }() // deferred, because the loop's body may panic
+	defer func() { err = s.wait(x, err) }() // deferred, because yield runs the caller's code, which may panic
 	if err := s.send(&c.h.way, x, arg); err != nil {
 		return err
 	}

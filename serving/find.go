@@ -9,8 +9,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// findDeployment returns the deployment "NAME" or "APP/NAME". The caller must have checked
-// the apps.
+// findDeployment returns a deployment and its app by "NAME" or "APP/NAME". No app and no
+// deployment may be nil.
 func findDeployment(apps []*App, name string) (*App, *Deployment, error) {
 	if app, name, qualified := strings.Cut(name, "/"); qualified {
 		a, err := findApp(apps, app)
@@ -41,6 +41,8 @@ func findDeployment(apps []*App, name string) (*App, *Deployment, error) {
 	return of, found, nil
 }
 
+// findApp returns the app with the name. An empty name means the only app, or the app
+// "default" if there are several. It skips nil apps.
 func findApp(apps []*App, name string) (*App, error) {
 	if name == "" {
 		if len(apps) == 1 && apps[0] != nil {
@@ -61,6 +63,7 @@ func findApp(apps []*App, name string) (*App, error) {
 	return nil, fmt.Errorf("there is no app %q%s", name, meant(name, names))
 }
 
+// find returns the deployment of the app with the name. It skips nil deployments.
 func (a *App) find(name string) (*Deployment, error) {
 	all := a.deployments()
 	names := make([]string, len(all))
@@ -76,8 +79,8 @@ func (a *App) find(name string) (*Deployment, error) {
 	return nil, fmt.Errorf("app %q has no deployment %q%s", a.name, name, meant(name, names))
 }
 
-// meant returns the end of an error message about an unknown name: a similar known name,
-// or the list of names.
+// meant returns the end of an error message about an unknown name. It suggests the most
+// similar of the known names, or lists all of them if none is similar.
 func meant(name string, names []string) string {
 	if hint := spelling.Nearest(name, names); hint != "" {
 		return "; did you mean " + hint + "?"

@@ -7,15 +7,15 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/discovery"
 )
 
-// place describes the processes that run a deployment, as seen by this process.
+// place describes where a deployment runs. The zero place means this process.
 type place struct {
-	target string // target of the other processes that run the deployment; empty if none is known
-	source discovery.Source
-	absent bool // this process neither runs nor calls the deployment
+	target string           // address of the other processes that run the deployment; empty if there is none
+	source discovery.Source // finds these processes; set if target is set
+	absent bool             // this process neither runs nor calls the deployment
 }
 
 // places returns the place of each deployment that this process does not run. The error
-// has all faults.
+// joins all faults.
 func (c CallConfig) places(apps []*App, log *slog.Logger) (map[*Deployment]place, error) {
 	list := map[*Deployment]place{}
 	var faults faults

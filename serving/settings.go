@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// faults are the errors of settings.
+// faults collects the errors of settings, so that all are reported at once.
 type faults []error
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
 
-// addr checks an address. Empty means the default.
+// addr checks that an address is host:port. An empty address is valid, because it means the
+// default.
 func (f *faults) addr(field, addr string) {
 	if addr == "" {
 		return
@@ -35,18 +36,22 @@ func (f *faults) duration(field string, d time.Duration) {
 	}
 }
 
-// number checks the bounds of a number. Zero means the default.
+// number checks that a number is from least to most. Zero is valid, because it means the
+// default.
 func (f *faults) number(field string, n, least, most int) {
 	if n != 0 && (n < least || n > most) {
 		f.add("%s %d: want %d to %d", field, n, least, most)
 	}
 }
 
+// envReader reads typed environment variables and collects their faults. The result of a
+// variable that is unset or has a fault is a default.
 type envReader struct {
-	getenv func(string) string // returns the value without blanks around it, as the service file does
+	getenv func(string) string // returns the value of a variable without blanks around it
 	faults faults
 }
 
+// duration reads a duration of zero or more. Its default is zero.
 func (e *envReader) duration(name string) time.Duration {
 	text := e.getenv(name)
 	if text == "" {
@@ -60,8 +65,8 @@ func (e *envReader) duration(name string) time.Duration {
 	return d
 }
 
-// limit returns a duration, 0 if the variable is unset. A value of zero means no limit,
-// and limit then returns -1.
+// limit reads a time limit. It returns 0 if the variable is unset. It returns -1 if the
+// value is zero, which means no limit.
 func (e *envReader) limit(name string) time.Duration {
 	if d := e.duration(name); d != 0 || e.getenv(name) == "" {
 		return d
@@ -69,7 +74,8 @@ func (e *envReader) limit(name string) time.Duration {
 	return -1
 }
 
-// addr returns the address of a host and a port, or "" if neither variable is set.
+// addr reads an address from the variables of its host and its port. It returns "" if
+// neither variable is set.
 func (e *envReader) addr(hostName, defaultHost, portName string, defaultPort int) string {
 	host := e.getenv(hostName)
 	if host == "" && e.getenv(portName) == "" {
@@ -105,7 +111,7 @@ func (e *envReader) integer(name string, unset, least, most int) int {
 	return n
 }
 
-// oneOf returns 0 if the variable is unset.
+// oneOf reads a number that must be one of the allowed numbers. Its default is 0.
 func (e *envReader) oneOf(name string, allowed []int) int {
 	text := e.getenv(name)
 	if text == "" {
@@ -119,7 +125,7 @@ func (e *envReader) oneOf(name string, allowed []int) int {
 	return n
 }
 
-// list returns the items of a comma-separated list.
+// list reads a comma-separated list. It skips empty items.
 func (e *envReader) list(name string) (items []string) {
 	for item := range strings.SplitSeq(e.getenv(name), ",") {
 		if item = strings.TrimSpace(item); item != "" {
