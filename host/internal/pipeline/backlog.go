@@ -109,8 +109,8 @@ func (l *backlog) retry(it *Item) {
 	l.again = append(l.again, it)
 }
 
-// first returns the item to send next, or nil if none is due. The item stays in the
-// backlog.
+// first returns the item to send next. It returns nil if no item is due, because all
+// items wait for their next attempt. The item stays in the backlog.
 func (l *backlog) first(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
@@ -127,8 +127,8 @@ func (l *backlog) first(now time.Time) *Item {
 	return first
 }
 
-// probe returns the item to send next during an outage of the back end, or nil if none is
-// due: the item with the fewest attempts. The item stays in the backlog.
+// probe returns the item to send next while the back end is away: the item with the
+// fewest attempts. It returns nil if no item is due. The item stays in the backlog.
 func (l *backlog) probe(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
@@ -158,7 +158,8 @@ func (l *backlog) firstSuspect() *Item {
 	return first
 }
 
-// oldest returns the item that was sealed first, or nil. The item stays in the backlog.
+// oldest returns the item that was sealed first, or nil if no item waits. The item
+// stays in the backlog.
 func (l *backlog) oldest() *Item {
 	var oldest *Item
 	if l.head < len(l.fresh) {
@@ -209,8 +210,8 @@ func takeOut(list *[]*Item, it *Item) bool {
 	return true
 }
 
-// wake returns the next time at which an item becomes due or the oldest item becomes too
-// old. It returns the zero time if no item waits.
+// wake returns the next time at which an item becomes due, or at which the oldest item
+// becomes too old. It returns the zero time if no item waits.
 func (l *backlog) wake(now time.Time, maxAge, patience time.Duration) time.Time {
 	oldest := l.oldest()
 	if oldest == nil {

@@ -54,7 +54,7 @@ type shard struct {
 	spans    []sdktrace.ReadOnlySpan
 	bytes    int64 // size of the spans in the memory account
 	wakeAt   int   // number of spans at which the shard wakes the encoder, see await
-	woken    bool  // the encoder was woken since the list was taken
+	woken    bool  // the shard has woken the encoder since its list was taken
 	closed   bool
 	ended    uint64
 	accepted uint64

@@ -19,7 +19,7 @@ func (l Limits) exceeded(it *Item) bool {
 	return it.spans > l.Spans || (len(it.Batch.data) > l.Bytes && it.spans > 1)
 }
 
-// Answer is the result of one call.
+// Answer is the result of one call to a plugin with a batch.
 type Answer struct {
 	Err *wire.Error // nil if the batch was delivered or processed
 	// Changed is true if the processor has changed the batch. Data is then the new
@@ -37,7 +37,7 @@ type Answer struct {
 	// may have them. Said is true if the answer came from the plugin, and not from
 	// gRPC.
 	Reached, Said bool
-	// Lost is true if the plugin ended during the call, or the host stopped.
+	// Lost is true if the plugin ended during the call, or if the host stopped.
 	Lost bool
 }
 
@@ -139,7 +139,7 @@ func (l *Lane) Leased() (bytes, share int64) {
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
 	defer wakeAtEnd(ctx, q)()
-	defer q.p.LogNotes() // the memory for a part may push out a batch of another exporter
+	defer q.p.LogNotes() // Take may have dropped a batch of another exporter, to get memory for a part
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	for ctx.Err() == nil && !l.ending() {

@@ -294,7 +294,7 @@ func deliveredLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 	case rejected > 0:
 		q.ledger.rejected[codePartial] += rejected
 		q.failures.Rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
-	case ans.Remark != "" || ans.Rejected > 0: // the remark is about filtered spans, or about no span
+	case ans.Remark != "" || ans.Rejected > 0: // a remark without rejected spans is logged, and costs nothing
 		q.failures.Failed(now, codePartial, "back end's remark on a batch that it took", remark)
 	case ans.Unread == "":
 		q.failures.Delivered(now)

@@ -43,7 +43,7 @@ func (e Entry) variable() string {
 	return EnvPlugins
 }
 
-// socketScheme is the start of the address of an attached plugin.
+// socketScheme is the beginning of an entry that is the address of a plugin's socket.
 const socketScheme = "unix://"
 
 // namePattern matches a plugin's name, which is used as a metric label and in log lines.

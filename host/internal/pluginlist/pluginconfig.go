@@ -64,8 +64,8 @@ func ParseConfigs(text string) (map[string]Configuration, error) {
 	})
 }
 
-// validateConfigs checks that each configuration is for a plugin that this host
-// configures. With an empty list it checks nothing.
+// validateConfigs returns an error for each configuration that is too large, or is for
+// a plugin that this host does not configure. If the list is empty, it checks nothing.
 func validateConfigs(configs map[string]Configuration, list []Entry) error {
 	if len(list) == 0 {
 		return nil

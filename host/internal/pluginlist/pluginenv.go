@@ -80,8 +80,8 @@ func ParseProcs(text string) (int, error) {
 // starts.
 const notStarted = "this host does not start it; set it where the plugin is started"
 
-// validatePluginEnv checks the patterns of SERVE_TRACING_PLUGIN_ENV, and that it only
-// names plugins in the list.
+// validatePluginEnv returns an error for each faulty pattern of
+// SERVE_TRACING_PLUGIN_ENV, and for each name that is not a plugin of the list.
 func validatePluginEnv(s *Settings, list []Entry) error {
 	errs := []error{namesOfList(EnvPluginEnv, s.PluginEnv, list, notStarted, EveryPlugin)}
 	for _, name := range sortedKeys(s.PluginEnv) {
@@ -94,8 +94,8 @@ func validatePluginEnv(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// validateLimits checks the values of PluginMemoryLimit and PluginMaxProcs, and that
-// both only name plugins in the list.
+// validateLimits returns an error for each value of PluginMemoryLimit and
+// PluginMaxProcs that is out of range, or is for a plugin that is not in the list.
 func validateLimits(s *Settings, list []Entry) error {
 	errs := []error{
 		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, notStarted, ""),

@@ -20,7 +20,7 @@ import (
 // Patience is the usual time limit for a disk to list a folder or to identify a file.
 const Patience = 3 * time.Second
 
-// ErrSilent is the error of a disk that does not answer.
+// ErrSilent is the error if a disk does not answer in time.
 var ErrSilent = errors.New("the disk does not answer; is its server gone?")
 
 // Aside calls look in a goroutine and returns its results. The goroutine is needed

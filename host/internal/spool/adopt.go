@@ -224,7 +224,7 @@ func (c *contents) parse(record []byte, rec *Record) (ok bool) {
 	return true
 }
 
-// key is the id of a batch.
+// key identifies a batch in a map.
 type key struct {
 	instance string
 	number   uint64

@@ -90,7 +90,7 @@ func (g *segment) lock() error {
 	return nil
 }
 
-// present reports whether the file still has its name.
+// present reports whether the file is still in its folder under its name.
 func (g *segment) present() bool {
 	named, err := os.Stat(g.path)
 	if err != nil {

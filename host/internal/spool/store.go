@@ -298,8 +298,9 @@ func (s *Store) Over() bool {
 	return counted > s.limit
 }
 
-// Work writes the notes of Settle, removes segments, and logs. The caller must hold no
-// mutex. It blocks for as long as the disk takes, at most for a second.
+// Work writes the notes of Settle to the segments, removes segments that no exporter
+// needs, and writes the pending log lines. The caller must hold no mutex. It blocks for
+// as long as the disk takes, at most for a second.
 func (s *Store) Work() {
 	defer s.notes.Write()
 	s.mu.Lock()

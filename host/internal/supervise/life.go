@@ -113,13 +113,14 @@ func (l *life) endError() error {
 	}
 }
 
-// startSending sends batches until endSending is called or the peer has ended.
+// startSending begins to send batches, in the background, until endSending is called or
+// the process has ended.
 func (l *life) startSending() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
 	l.x.sending.add(l)
 	l.sender.lane.Open(l.about.Limits)
-	go func() { // ends with the last call; endSending waits for it
+	go func() { // this goroutine ends with the last call, and endSending waits for it
 		defer close(l.sent)
 		watched, stop := context.WithCancel(ctx)
 		var watching sync.WaitGroup

@@ -10,7 +10,8 @@ import (
 type output struct {
 	mu    sync.Mutex
 	alive []Peer
-	// suppressed and unprinted are the counts of the processes that have ended.
+	// These count lines of processes that have ended: suppressed counts lines that were
+	// not logged, unprinted counts lines that did not reach standard output.
 	suppressed, unprinted uint64
 }
 

@@ -41,9 +41,9 @@ type Plugin struct {
 	// must not be read before ctx has ended.
 	endBy     context.Context
 	reloading *reloads
-	// retiring is closed when the process has ended that lost the last replacement: the
-	// old process, or a new process that failed. Nil if no such process runs. Only Run
-	// uses it.
+	// retiring is closed when the process that the last replacement has given up has
+	// ended. That is the old process, or a new process that failed. Nil if no such
+	// process runs. Only Run uses it.
 	retiring <-chan struct{}
 	// sending has the lives (processes or connections) that get batches: two during a
 	// replacement, else at most one.

@@ -30,7 +30,7 @@ type pluginStatus struct {
 	logged          logMemory
 }
 
-// facts describe the running process, or the process that ran last.
+// facts describe the process that runs, or else the process that ran last.
 type facts struct {
 	path, version, sdk string
 	pid                int
@@ -52,7 +52,8 @@ func lock(s *pluginStatus) (unlock func()) {
 	}
 }
 
-// set changes the state. cause is the reason, empty if the state needs none.
+// set changes the state. cause is the reason for the change. It is empty if the state
+// needs no explanation.
 func (s *pluginStatus) set(to State, cause string) {
 	defer lock(s)()
 	s.setLocked(to, cause)
@@ -137,8 +138,8 @@ func (s *pluginStatus) degradeLocked(cause string) {
 	}
 }
 
-// delivered records a delivered batch. A degraded plugin becomes ready if no call has
-// failed for failures.Calm.
+// delivered records that a batch was delivered. A degraded plugin becomes ready if no
+// call has failed for failures.Calm.
 func (s *pluginStatus) delivered() {
 	defer lock(s)()
 	s.counts.lastSuccess = time.Now()
@@ -154,8 +155,7 @@ func (s *pluginStatus) restoreLocked() {
 	}
 }
 
-// answers records that the plugin has answered a call, so that it no longer counts as
-// silent.
+// answers records that the plugin has answered a call, so that it is no longer silent.
 func (s *pluginStatus) answers() {
 	defer lock(s)()
 	if s.silent {
@@ -173,7 +173,8 @@ func (s *pluginStatus) missed(err error) {
 	s.degradeLocked(err.Error())
 }
 
-// ready records a process that is described and configured.
+// ready records that a process has been described and configured. The state becomes
+// ready.
 func (s *pluginStatus) ready(about facts, args ...any) {
 	defer lock(s)()
 	s.about = about
@@ -185,8 +186,8 @@ func (s *pluginStatus) ready(about facts, args ...any) {
 	s.setLocked(StateReady, "", append(args, "start", s.counts.starts)...)
 }
 
-// steady records that a process was ready for policy.steadyAfter. The failures of earlier
-// processes no longer count.
+// steady records that a process has been ready for policy.steadyAfter. From then on,
+// the failures of earlier processes do not count.
 func (s *pluginStatus) steady() {
 	defer lock(s)()
 	s.breaker.steady()
