@@ -24,7 +24,7 @@ type dashboard struct {
 }
 
 var (
-	metricRow   = regexp.MustCompile("(?m)^- `([a-z_]+)(?:\\{([a-z_,]+)\\})?` \\((counter|gauge|histogram)\\):")
+	metricRow   = regexp.MustCompile("(?m)^- `([a-z_]+)(?:\\{([a-z_,]+)\\})?`(?: \\((gauge|histogram)\\))?: ")
 	metricName  = regexp.MustCompile(`\b(?:servetrace|serve|otel_sdk)_[a-z_]+`)
 	groupLabels = regexp.MustCompile(`by \(([a-z_, ]+)\)`)
 	usedLabel   = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)

@@ -88,8 +88,8 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command, shared map[string]int) 
 	if cmd.Long == "" {
 		fmt.Fprintf(w, "\n%s.\n", cmd.Short)
 	}
-	if use := strings.TrimSuffix(cmd.UseLine(), " [flags]"); use != cmd.CommandPath() {
-		fmt.Fprintf(w, "\n```\n%s\n```\n", use)
+	if args := strings.TrimPrefix(strings.TrimSuffix(cmd.UseLine(), " [flags]"), cmd.CommandPath()); args != "" {
+		fmt.Fprintf(w, "\nArguments: `%s`\n", strings.TrimSpace(args))
 	}
 	for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
 		switch {

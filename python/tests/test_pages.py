@@ -20,9 +20,9 @@ PAGES = Path(__file__).parents[2] / "docs/how-to"
 class Pages(unittest.TestCase):
     def test_variables(self):
         page = (PAGES / "ray-serve.md").read_text()
-        table = page[page.index("\n## Variables\n") : page.index("\n## How it works\n")]
+        variables = page[page.index("\n## Variables\n") : page.index("\n## How it works\n")]
         read = {relay.EXPORTER_PLUGIN, relay.RELAY, relay.AUTOSTART, relay.BINARY, relay.LINGER, processor.BATCH_AGE, processor.QUEUE_SIZE}
-        self.assertEqual(set(re.findall(r"^\| `(\w+)`", table, re.M)), read)
+        self.assertEqual(set(re.findall(r"^- `(\w+)`", variables, re.M)), read)
 
 
 def programs():

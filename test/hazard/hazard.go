@@ -1,4 +1,4 @@
-// Package hazard reads the table of docs/internals/hazards.md: the promises about
+// Package hazard reads the list of docs/internals/hazards.md: the promises about
 // plugins that fail, and their tests. It runs nothing. The test of the page
 // (internal/archtest) checks the names, and a command (test/hazards) runs the tests.
 package hazard
@@ -14,7 +14,7 @@ import (
 // Page is the page in this repository, from its root.
 const Page = "docs/internals/hazards.md"
 
-// Row is a row of the table.
+// Row is a numbered promise of the page.
 type Row struct {
 	// Number counts from 1. Promise is one line of text.
 	Number  int
@@ -33,12 +33,12 @@ type Test struct {
 }
 
 var (
-	row  = regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \| ([^|]+) \|$`)
+	row  = regexp.MustCompile("(?m)^(\\d+)\\. (.+?): ([`*].+)$")
 	test = regexp.MustCompile("(\\*\\*)?`([\\w./-]+)/((?:Test|Fuzz)\\w+)`")
 )
 
-// Read returns the rows of the table of the page at path, in order, and all tests
-// that the page names, in the table or outside of it. A test may occur twice.
+// Read returns the numbered promises of the page at path, in order, and all tests
+// that the page names, below them too. A test may occur twice.
 func Read(path string) (rows []Row, named []Test, err error) {
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
-	page := "| # | promise | tests |\n| --- | --- | --- |\n" +
-		"| 1 | it comes back | **`host/TestBack`**<br>`internal/x/FuzzBack` |\n\n" +
+	page := "1. it comes back: **`host/TestBack`**<br>`internal/x/FuzzBack`\n\n" +
 		"Another test is `./TestOther`.\n"
 	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 		t.Fatal(err)
