@@ -10,23 +10,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Codec turns arguments and results of calls to other processes into bytes, and back.
-// [WithCodec] gives a deployment a codec. A Codec must be safe for concurrent use.
+// Codec encodes and decodes the arguments and results of calls by handle between processes.
+// [WithCodec] sets the codec of a deployment. A Codec must be safe for concurrent use.
 type Codec interface {
-	// Name names the codec. Caller and callee must have codecs of the same name.
+	// Name returns the name of the codec. A call fails if the caller's process and the other
+	// process have codecs of different names.
 	Name() string
-	// Check returns the reason for which values of type t cannot be encoded and decoded, or
-	// nil. [New] calls it for each type that may be sent to another process.
+	// Check returns an error if values of type t cannot be encoded and decoded. [New] calls it
+	// for the type of each argument and result that may be sent to another process.
 	Check(t reflect.Type) error
-	// Marshal returns the encoded value.
+	// Marshal returns the encoding of v.
 	Marshal(v any) ([]byte, error)
 	// Unmarshal decodes data into the value that v points to. It must not keep data.
 	Unmarshal(data []byte, v any) error
 }
 
-// WithCodec sets the codec for calls of the deployment from and to other processes. The
-// default sends messages of Protocol Buffers as such, and other values as JSON.
-// Within one process, values are passed as they are.
+// WithCodec sets the codec for calls of the deployment that cross from one process to
+// another. The default codec encodes a message of Protocol Buffers in the binary form, and
+// any other value as JSON. A call within one process uses no codec.
 func WithCodec(c Codec) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.codec = c }}
 }
@@ -72,8 +73,9 @@ func (defaultCodec) Check(t reflect.Type) error {
 	return checkJSON(t, map[reflect.Type]bool{})
 }
 
-// checkJSON returns the reason for which a value of type t does not survive JSON, or nil.
-// seen has the types that were checked, or are being checked.
+// checkJSON returns an error if a value of type t differs after it was encoded as JSON and
+// decoded. seen has the types that were checked or are being checked, because types may be
+// recursive.
 func checkJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil
@@ -107,7 +109,7 @@ func checkJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 }
 
 // jsonOwn reports whether t, or a pointer to t, implements one of the interfaces in
-// methods.
+// methods, such as json.Marshaler. Such a type has its own form in JSON.
 func jsonOwn(t reflect.Type, methods ...reflect.Type) bool {
 	for _, m := range methods {
 		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {
@@ -117,6 +119,7 @@ func jsonOwn(t reflect.Type, methods ...reflect.Type) bool {
 	return false
 }
 
+// checkKey returns an error if a map with keys of type t has no form in JSON.
 func checkKey(t reflect.Type) error {
 	switch k := t.Kind(); {
 	case k == reflect.String, k >= reflect.Int && k <= reflect.Uint64, jsonOwn(t, typeTextUnmarshaler):
@@ -125,6 +128,7 @@ func checkKey(t reflect.Type) error {
 	return fmt.Errorf("%v is no key of a map in JSON", t)
 }
 
+// checkStruct is checkJSON for a struct type. It checks the fields that JSON includes.
 func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 	var faults faults
 	sent := 0
@@ -144,8 +148,8 @@ func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 	return errors.Join(faults...)
 }
 
-// itemOf returns the type of the items of a stream of arguments, an iter.Seq[T] or an
-// iter.Seq2[T, error].
+// itemOf returns the type T of the items if t, the type of an argument, is an iter.Seq[T] or
+// an iter.Seq2[T, error]. The items of such an argument are sent one by one, as a stream.
 func itemOf(t reflect.Type) (item reflect.Type, is bool) {
 	switch {
 	case t.Kind() != reflect.Func:

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// The environment variables that [ConfigFromEnv] reads. Durations are written
-// as Go writes them (20s, 1m30s, 500ms).
+// The environment variables that [ConfigFromEnv] reads. A duration is in Go's form, such as
+// 20s, 1m30s or 500ms.
 const (
 	EnvHTTPHost               = "SERVE_HTTP_HOST"                // default 127.0.0.1
-	EnvHTTPPort               = "SERVE_HTTP_PORT"                // default 8000; 0 takes any free port
+	EnvHTTPPort               = "SERVE_HTTP_PORT"                // default 8000; 0 means any free port
 	EnvRequestTimeout         = "SERVE_REQUEST_TIMEOUT"          // default 0: no limit
 	EnvBackpressureStatus     = "SERVE_BACKPRESSURE_STATUS"      // default 503; or 429
 	EnvBackpressureRetryAfter = "SERVE_BACKPRESSURE_RETRY_AFTER" // default 0: no Retry-After
@@ -25,14 +25,15 @@ const (
 	EnvAccessLog              = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 
-// DefaultShutdownTimeout is the meaning of a zero [Config.ShutdownTimeout], for the
-// caller of [Server.Shutdown]. It is Ray's graceful_shutdown_timeout_s.
+// DefaultShutdownTimeout is the time that a zero [Config.ShutdownTimeout] means. The caller
+// of [Server.Shutdown] needs it for the deadline of the context. The value is the default of
+// Ray's graceful_shutdown_timeout_s.
 const DefaultShutdownTimeout = 20 * time.Second
 
-// DefaultHTTPAddr is the meaning of an empty [Config.HTTPAddr].
+// DefaultHTTPAddr is the address that an empty [Config.HTTPAddr] means.
 const DefaultHTTPAddr = defaultHTTPHost + ":8000"
 
-// The values that a zero in the other fields of [Config] stands for.
+// The defaults of the other fields of [Config], which apply if a field is zero.
 const (
 	defaultHTTPHost          = "127.0.0.1"
 	defaultHTTPPort          = 8000
@@ -42,16 +43,16 @@ const (
 	defaultMaxHeaderBytes    = 64 << 10
 )
 
-// Kubernetes sets envInPod in every pod. When a pod stops, it still gets new requests for
-// about a second, until all nodes know that it stops. podDrainingPeriod is the default of
-// EnvMinDrainingPeriod in a pod.
+// envInPod is a variable that Kubernetes sets in every pod. podDrainingPeriod is the default
+// of EnvMinDrainingPeriod in a pod. It is above zero because a stopping pod still gets new
+// requests for about a second, until all nodes know that the pod stops.
 const (
 	envInPod          = "KUBERNETES_SERVICE_HOST"
 	podDrainingPeriod = 3 * time.Second
 )
 
-// The smallest and the largest sensible limit for header bytes. A lower limit would refuse
-// ordinary browsers. With a higher limit, one connection could use too much memory.
+// The bounds of [Config.MaxHeaderBytes]. A lower limit would refuse ordinary browsers. With
+// a higher limit, one connection could use too much memory.
 const (
 	leastHeaderBytes = 4 << 10
 	mostHeaderBytes  = 16 << 20
@@ -60,21 +61,22 @@ const (
 // Config holds an operator's settings of a [Server]. The zero value is ready for use: it
 // serves on 127.0.0.1:8000 with every limit at its default.
 type Config struct {
-	// HTTPAddr is the host:port to listen on. An empty host means every
-	// address, port 0 any free one. Empty: 127.0.0.1:8000.
+	// HTTPAddr is the host:port at which the HTTP proxy listens. An empty host means every
+	// address of the machine, and port 0 means any free port. Empty: 127.0.0.1:8000.
 	HTTPAddr string
 
 	// RequestTimeout bounds the time of a request from its arrival to the last byte of its
 	// response, including the wait for a replica. Zero: no limit.
 	RequestTimeout time.Duration
 
-	// BackpressureStatus is the status for a client if the queue of a deployment is full:
-	// 503 or 429. Zero: 503. [WithBackpressure] takes precedence.
+	// BackpressureStatus is the status of the response to an HTTP request that finds the
+	// queue of its deployment full: 503 or 429. Zero: 503. [WithBackpressure] takes
+	// precedence.
 	BackpressureStatus int
 
-	// BackpressureRetryAfter is the time after which the client should try again if the
-	// queue is full. The response has it in the header Retry-After, in whole seconds,
-	// rounded up. Zero: there is no such header.
+	// BackpressureRetryAfter is the time after which the client of such a request should try
+	// again. The response has it in the header Retry-After, in whole seconds, rounded up.
+	// Zero: there is no such header. [WithBackpressure] takes precedence.
 	BackpressureRetryAfter time.Duration
 
 	// ShutdownTimeout is the time that requests in flight have to finish after the server
@@ -82,10 +84,10 @@ type Config struct {
 	// this time. Zero: 20s.
 	ShutdownTimeout time.Duration
 
-	// MinDrainingPeriod is the time in which a stopping server still takes new requests,
-	// while its health check returns 503. It should be longer than load balancers take to
-	// notice that. It is not a part of ShutdownTimeout, but ends with the context of
-	// [Server.Shutdown]. Zero: new requests are refused at once.
+	// MinDrainingPeriod is the time for which a stopping server still takes new requests,
+	// while its health check returns 503. It should be longer than the time that load
+	// balancers need to notice the 503. The period comes before ShutdownTimeout, and ends
+	// early if the context of [Server.Shutdown] ends. Zero: new requests are refused at once.
 	MinDrainingPeriod time.Duration
 
 	// ReadHeaderTimeout bounds the time in which a client sends the headers of a request.
@@ -96,26 +98,26 @@ type Config struct {
 	// 90s.
 	IdleTimeout time.Duration
 
-	// StallTimeout is the longest time for which a client may delay a read or a write of
-	// its request. While the handler waits for the body, some bytes must arrive within this
-	// time. While it writes the response, the client must take each part of at most 64 KiB
-	// within this time. Pauses of the handler do not count. If a handler leaves the rest of
-	// a body unread, net/http reads up to 256 KiB of it, which must arrive within this
-	// time. The server notices a delay up to one second late. Zero: 60s. Negative: no
-	// limit.
+	// StallTimeout is the longest time for which a client may delay its request. While the
+	// handler reads the body, some bytes must arrive within this time. While the handler
+	// writes the response, the client must take each part of at most 64 KiB within this time.
+	// The time in which the handler does neither is not counted. If the handler leaves a part
+	// of the body unread, net/http reads up to 256 KiB of it, which must arrive within this
+	// time. The server may notice a delay one second late. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
-	// MaxHeaderBytes bounds the request line and the headers, in bytes, from 4096 to 16
-	// MiB. net/http allows 4 KiB more. A request with more bytes gets status 431. Zero:
-	// 65536.
+	// MaxHeaderBytes is the largest size of a request line and its headers together, in
+	// bytes, from 4096 to 16 MiB. net/http allows 4 KiB more. A larger request gets status
+	// 431. Zero: 65536.
 	MaxHeaderBytes int
 
 	// QuietAccessLog leaves requests and calls by handle out of the log, except for
 	// warnings and errors. Default: each request has a line.
 	QuietAccessLog bool
 
-	// Apps are settings that take precedence over the apps' code. If the program lacks such
-	// an app or deployment, New returns an error. [Server.Apply] changes the settings.
+	// Apps are an operator's settings of apps and deployments. They take precedence over the
+	// options in the program. [New] returns an error if an app or a deployment of Apps does
+	// not exist. [Server.Apply] replaces these settings.
 	Apps []AppConfig
 
 	// GRPC are the settings of the gRPC proxy.
@@ -126,9 +128,10 @@ type Config struct {
 }
 
 // ConfigFromEnv reads the variables above, and the variables of gRPC and of calls between
-// processes, through getenv. Blanks around a value are ignored, and an empty value counts as unset. The error names every wrong
-// variable, its value and the allowed values. Fields without a variable stay zero, except
-// MinDrainingPeriod, which is 3s in a Kubernetes pod.
+// processes, through getenv. It ignores blanks around a value, as the service file does. An
+// empty value counts as unset. The error names every wrong variable, its value and the
+// allowed values. A field is zero if its variable is unset, except MinDrainingPeriod, which
+// is 3s in a Kubernetes pod.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: func(name string) string { return strings.TrimSpace(getenv(name)) }}
 	cfg := Config{
@@ -152,7 +155,8 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(env.faults...)
 }
 
-// Validate returns all errors at once, each with the value seen and the allowed values.
+// Validate returns all errors of c, joined, or nil. Each error has the value seen and the
+// allowed values.
 func (c Config) Validate() error {
 	var f faults
 	f.addr("HTTPAddr", c.HTTPAddr)

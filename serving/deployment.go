@@ -12,22 +12,22 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Deployment is a named set of replicas that run the same code. Build it with
-// [NewDeployment]; it does nothing until a [Server] serves its app.
+// Deployment is a named set of replicas that run the same code. [NewDeployment] builds it.
+// A Deployment does nothing until a [Server] serves its app.
 type Deployment struct {
 	name      string
-	handler   http.Handler // nil if only functions of the deployment are called
-	settings  router.Settings
-	configErr error                // error of the user config
-	pressure  *backpressure        // nil: the server's setting
-	methods   []function           // functions that are called by handle
-	locals    []router.Constructor // from calls of PerReplica
+	handler   http.Handler         // nil if the deployment takes no HTTP requests
+	settings  router.Settings      // as set by the options; an operator's settings may override them
+	configErr error                // error of the value for WithUserConfig
+	pressure  *backpressure        // from WithBackpressure; nil: the server's setting
+	methods   []function           // from AddFunction and AddStream
+	locals    []router.Constructor // from PerReplica
 	rpcs      grpcproxy.Services   // gRPC services of the deployment
-	codec     Codec
-	errors    callwire.Errors // errors that keep their identity in other processes
+	codec     Codec                // for calls between processes
+	errors    callwire.Errors      // from WithErrors and WithErrorType
 
-	built     atomic.Pointer[router.Deployment] // set once, when New builds the server of the deployment
-	elsewhere atomic.Bool                       // the server neither runs nor calls the deployment
+	built     atomic.Pointer[router.Deployment] // set once by New, which builds a server; nil before
+	elsewhere atomic.Bool                       // set by New if the server neither runs nor calls the deployment
 }
 
 // DeploymentOption changes a [Deployment] while it is built.
@@ -39,23 +39,23 @@ func WithReplicas(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.Replicas = n }}
 }
 
-// WithMaxOngoingRequests sets the number of requests that one replica runs at a time, 1 or
-// more. The default is 5. Further requests wait, first come, first served.
+// WithMaxOngoingRequests sets the largest number of requests that one replica runs at a
+// time, 1 or more. The default is 5. Further requests wait in the order of their arrival.
 func WithMaxOngoingRequests(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.MaxOngoing = n }}
 }
 
-// WithMaxQueuedRequests sets the number of requests that may wait for a replica. A further
-// request is answered with status 503 at once (see [QueueFullError] and
-// [WithBackpressure]). Zero: no request may wait. -1, the default: any number.
+// WithMaxQueuedRequests sets the largest number of requests that may wait for a replica. A
+// further request fails at once with a [QueueFullError], and its client gets the response of
+// [WithBackpressure]. With 0, no request may wait. -1, the default, means any number.
 func WithMaxQueuedRequests(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.MaxQueued = n }}
 }
 
-// WithUserConfig sets the configuration of the values of [PerReplica]; see
-// [Reconfigurer]. config is any value that has a form in JSON; nil, the default, means no
-// configuration. [Server.Reconfigure] changes it. An operator's user config
-// ([DeploymentConfig]) takes precedence.
+// WithUserConfig sets the user config, which each replica passes to its values of type
+// [Reconfigurer]. config is any value that can be encoded as JSON. Nil, the default, means
+// no config. [Server.Reconfigure] changes the config. An operator's user config in
+// [DeploymentConfig] takes precedence.
 func WithUserConfig(config any) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) {
 		c, err := newUserConfig(config)
@@ -63,35 +63,37 @@ func WithUserConfig(config any) DeploymentOption {
 	}}
 }
 
-// WithHealthCheck sets the pause between two checks of a [HealthChecker], and the longest
-// duration of a check. The defaults are 10 s and 30 s, and both must be above zero. After
-// three failures in a row, the replica takes no more calls, and a new replica replaces it.
-// A change applies from the next check on.
+// WithHealthCheck sets the pause between two checks of a [HealthChecker], period, and the
+// longest duration of a check, timeout. The defaults are 10 s and 30 s. Both must be above
+// zero. A replica that fails three checks in a row takes no more calls, and another replica
+// replaces it.
 func WithHealthCheck(period, timeout time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.HealthPeriod, d.settings.HealthTimeout = period, timeout }}
 }
 
 // WithGracefulShutdown sets the times for the stop of a replica that is replaced or no
-// longer wanted. timeout is the time that its calls, and then the stop of its values, may
-// take together. The default is 20 s. After the timeout, requests of clients are cut off.
-// The values have at least one second to stop. A shutdown of the server may leave less
-// time, see [Server.Shutdown].
+// longer wanted. Both must be above zero.
 //
-// waitLoop is the time after which a line of the log reports that a replica waits for its
-// calls; the default is 2 s. Ray Serve looks for calls at this interval; here the end of
-// the last call is seen at once. Both times must be above zero.
+// timeout is the time for the replica's last calls and then for the stop of its values,
+// together. The default is 20 s. After the timeout, the requests of clients are cut off. The
+// values have at least one second to stop. A shutdown of the server may leave less time, see
+// [Server.Shutdown].
+//
+// waitLoop is the time after which the log reports that the replica waits for its calls. The
+// default is 2 s. In Ray Serve it is the interval at which a replica checks for calls. Here
+// a replica notices the end of its last call at once.
 func WithGracefulShutdown(waitLoop, timeout time.Duration) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.WaitLoop, d.settings.StopTimeout = waitLoop, timeout }}
 }
 
-// NewDeployment builds a deployment. Its replicas share handler, which must be safe for
-// concurrent use. It may be nil if the deployment has only functions or gRPC services.
-// Names follow the rules of [NewApp].
+// NewDeployment builds a deployment. All its replicas call the same handler, which must be
+// safe for concurrent use. handler may be nil if the deployment has only functions or gRPC
+// services. The name follows the rules of [NewApp].
 //
-// If handler is a [*http.ServeMux], or has a method
-// RoutePattern(*http.Request) string, the matched pattern names the route in
-// spans; else the app's prefix does. RoutePattern is called before the request
-// is traced, must not block, and returns "" for no match.
+// If handler is a [*http.ServeMux], or has a method RoutePattern(*http.Request) string, the
+// pattern that matches a request is the route in its spans. Otherwise the app's route prefix
+// is the route. RoutePattern is called before the first span starts. It must not block, and
+// returns "" if no pattern matches.
 func NewDeployment(name string, handler http.Handler, opts ...DeploymentOption) *Deployment {
 	d := &Deployment{
 		name:     name,
@@ -105,10 +107,11 @@ func NewDeployment(name string, handler http.Handler, opts ...DeploymentOption) 
 	return d
 }
 
-// replicas returns the replicas of the deployment, once a server was built for it.
+// replicas returns the replicas of the deployment. It must not be called before New has
+// built a server for the deployment.
 func (d *Deployment) replicas() router.Replicas { return d.built.Load().Replicas }
 
-// noServer returns an error which explains that no server has the deployment.
+// noServer returns the error of a call of a deployment that no server of this process has.
 func (d *Deployment) noServer() error {
 	if d.elsewhere.Load() {
 		return fmt.Errorf("this process does not run it: add it to %s, or say in %s where it runs", EnvDeployments, EnvRemote)

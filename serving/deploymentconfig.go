@@ -8,38 +8,39 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// AppConfig holds an operator's settings of an app, which take precedence over the
-// code's; see [Config.Apps] and [Server.Apply].
+// AppConfig holds an operator's settings of an app and its deployments. They take precedence
+// over the options in the program; see [Config.Apps] and [Server.Apply].
 type AppConfig struct {
 	// Name is the name of the app. Empty: the only app of the program, or the app "default".
 	Name string
-	// RoutePrefix replaces the prefix of [WithRoutePrefix]. It is read only at the start.
-	// Empty: the prefix of the code.
+	// RoutePrefix replaces the prefix of [WithRoutePrefix]. [Server.Apply] cannot change it.
+	// Empty: the prefix in the program.
 	RoutePrefix string
-	// Deployments has settings of deployments of the app. Other deployments keep the
-	// settings of the code.
+	// Deployments has settings of some deployments of the app. The other deployments keep the
+	// settings in the program.
 	Deployments []DeploymentConfig
 	// From is the place of these settings, such as "serve.yaml:12:5", for errors.
 	// Empty: unknown.
 	From string
 }
 
-// DeploymentConfig holds an operator's settings of a deployment. A nil field keeps the
-// setting of the code.
+// DeploymentConfig holds an operator's settings of a deployment. If a field is nil, the
+// setting in the program applies.
 type DeploymentConfig struct {
 	Name string
-	// The numbers have the meaning and the bounds of the options of [NewDeployment].
+	// NumReplicas replaces the number of [WithReplicas], MaxOngoingRequests the number of
+	// [WithMaxOngoingRequests], and MaxQueuedRequests the number of [WithMaxQueuedRequests].
 	NumReplicas, MaxOngoingRequests, MaxQueuedRequests *int
-	// UserConfig replaces the config of [WithUserConfig], as a whole. It is any value
-	// that has a form in JSON, such as a json.RawMessage.
+	// UserConfig replaces the whole config of [WithUserConfig]. It is any value that can be
+	// encoded as JSON, such as a json.RawMessage.
 	UserConfig any
-	// The durations have the meaning of [WithGracefulShutdown] and [WithHealthCheck].
+	// The durations replace the durations of [WithGracefulShutdown] and [WithHealthCheck].
 	GracefulShutdownWaitLoop, GracefulShutdownTimeout, HealthCheckPeriod, HealthCheckTimeout *time.Duration
 	// From is the place of these settings, as in AppConfig.
 	From string
 }
 
-// Ray Serve's defaults.
+// The defaults of a deployment's settings, which are Ray Serve's.
 const (
 	defaultMaxOngoing    = 5
 	defaultMaxQueued     = -1
@@ -61,8 +62,8 @@ func defaultSettings() router.Settings {
 	}
 }
 
-// checkSettings returns all faults of the settings. takesConfig reports whether some value
-// of the deployment may take a user config.
+// checkSettings returns all faults of the settings w, joined. takesConfig reports whether
+// the deployment has a PerReplica, whose value may take a user config.
 func checkSettings(w router.Settings, takesConfig bool) error {
 	var faults faults
 	least := func(name string, value, least int, want string) {
@@ -88,8 +89,8 @@ func checkSettings(w router.Settings, takesConfig bool) error {
 	return errors.Join(faults...)
 }
 
-// over returns w, in which the settings of c that are not nil replace the settings of the
-// code.
+// over returns the settings w of the program with the operator's settings in place of them.
+// A nil field of c replaces nothing.
 func (c DeploymentConfig) over(w router.Settings) (router.Settings, error) {
 	set(&w.Replicas, c.NumReplicas)
 	set(&w.MaxOngoing, c.MaxOngoingRequests)
@@ -106,14 +107,16 @@ func (c DeploymentConfig) over(w router.Settings) (router.Settings, error) {
 	return w, err
 }
 
+// set copies *from to *to, unless from is nil.
 func set[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
 
-// declare returns the settings of each deployment and the route prefix of each app, from
-// the code and the configs. The error has all faults, each with the place of the setting.
+// declare returns the settings of each deployment and the route prefix of each app. They
+// come from the program, unless configs override them. The error joins all faults, each
+// with the place of the setting.
 func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings, map[*App]string, error) {
 	declared, prefixes := map[*Deployment]router.Settings{}, map[*App]string{}
 	for _, a := range apps {
@@ -168,6 +171,7 @@ func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings,
 	return declared, prefixes, errors.Join(faults...)
 }
 
+// placed returns err with the place of a setting in front, if the place is known.
 func placed(from string, err error) error {
 	if from == "" {
 		return err

@@ -10,15 +10,17 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/inflight"
 )
 
-// deployments are the deployments of a server's apps. They do not change after New.
+// deployments are the apps of a server and their deployments. They do not change after New.
 type deployments struct {
 	apps     []*App
-	prefixes map[*App]string // the current route prefixes
-	order    []*Deployment   // in the order of the apps; the ingress of each app comes first
+	prefixes map[*App]string // the route prefixes, from the program or the operator
+	// order has the deployments that this process runs or calls, in the order of the apps.
+	// The ingress of each app comes first.
+	order []*Deployment
 }
 
-// notReady returns the reason for which the server is not ready for requests of all
-// deployments, or "".
+// notReady returns the reason for which some deployment has no replica that takes requests,
+// or "" if all have one.
 func (a *deployments) notReady() (reason string) {
 	for _, d := range a.order {
 		reason = cmp.Or(reason, d.replicas().Unready())
@@ -28,11 +30,12 @@ func (a *deployments) notReady() (reason string) {
 
 func (a *deployments) start() {
 	for _, d := range a.order {
-		d.replicas().Start() // the replicas run until stop
+		d.replicas().Start() // the method stop ends the replicas
 	}
 }
 
-// stop stops all replicas at the same time. They have no calls, unless ctx has ended.
+// stop stops all replicas at the same time, and waits for them until CloseGrace after ctx
+// has ended. The replicas have no calls at this time, unless ctx has ended.
 func (a *deployments) stop(ctx context.Context) error {
 	for _, d := range a.order {
 		d.replicas().Stop()
@@ -42,7 +45,7 @@ func (a *deployments) stop(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(inflight.CloseGrace, cancel) })
 	defer stop()
 	errs := make([]error, len(a.order))
-	var waits sync.WaitGroup // all waits run at the same time, so that no deployment uses up the time of another
+	var waits sync.WaitGroup // all run at the same time, because one after another would take the sum of their times
 	for i, d := range a.order {
 		waits.Go(func() { errs[i] = d.replicas().Wait(ctx, late) })
 	}

@@ -26,13 +26,14 @@ type function struct {
 	serve func(*router.Assignment, *callserver.Exchange) error
 }
 
-// AddFunction adds a function to the deployment that other code calls by handle, and
-// returns the handle. It corresponds to a method of Ray's deployment class. method is the
-// name of the function in spans and logs. It follows the rules of [NewApp], and "" means
-// Ray's __call__.
+// AddFunction adds the function f to the deployment, and returns a handle by which other
+// code calls f. It corresponds to a method of Ray's deployment class. method is the name of
+// the function in spans and logs. It follows the rules for names of [NewApp]. If it is "",
+// the name is Ray's __call__.
 //
-// Call it before [New], and from one goroutine at a time. New reports the faults of name
-// and function. The replicas share f, which must be safe for concurrent use.
+// AddFunction must be called before [New], and not concurrently for one deployment. New
+// returns an error for an invalid or repeated name, and for a nil f. All replicas call the
+// same f, which must be safe for concurrent use.
 func AddFunction[In, Out any](d *Deployment, method string, f func(context.Context, In) (Out, error)) *Handle[In, Out] {
 	h := &Handle[In, Out]{way: way{deployment: d, method: method}, f: f}
 	d.methods = append(d.methods, function{
@@ -41,8 +42,8 @@ func AddFunction[In, Out any](d *Deployment, method string, f func(context.Conte
 	return h
 }
 
-// AddStream adds a function that returns a stream, and returns the handle. The stream
-// ends with its first error. In all else it is like [AddFunction].
+// AddStream is [AddFunction] for a function that returns a stream. The stream ends with its
+// first error.
 func AddStream[In, Out any](d *Deployment, method string, f func(context.Context, In) iter.Seq2[Out, error]) *StreamHandle[In, Out] {
 	h := &StreamHandle[In, Out]{way: way{deployment: d, method: method}, f: f}
 	d.methods = append(d.methods, function{
@@ -51,9 +52,11 @@ func AddStream[In, Out any](d *Deployment, method string, f func(context.Context
 	return h
 }
 
-// methodName returns the name of a method in spans and errors.
+// methodName returns the name of a method in spans and errors, which is __call__ for "".
 func methodName(name string) string { return cmp.Or(name, semconv.DefaultCallMethod) }
 
+// checkMethods returns an error for each function that is nil, or whose name is invalid or
+// repeated.
 func (d *Deployment) checkMethods() error {
 	var faults faults
 	names := map[string]bool{}
@@ -98,10 +101,11 @@ func (d *Deployment) checkCrossing() error {
 	return errors.Join(faults...)
 }
 
+// functionCall is a call of a function by handle.
 type functionCall[In, Out any] struct {
 	h   *Handle[In, Out]
 	in  In
-	out Out
+	out Out // the result, valid after the call has ended without an error
 }
 
 // Start implements [router.Call].
@@ -118,8 +122,9 @@ func (c *functionCall[In, Out]) End(ctx context.Context, err error) (spans.Repli
 	return endOfCall(ctx, err), err
 }
 
-// endOfCall returns the result of a call by handle that ended with err, for its span. If
-// the context has ended, the end of the context counts as the reason.
+// endOfCall returns the result of a call by handle that ended with err, for the replica
+// span. If the context has ended too, the result has the cause of that end in place of err,
+// unless err is a panic.
 func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
 	if err != nil && !cause.IsPanic(err) && ctx.Err() != nil {
 		err = cause.OfUser(ctx)
@@ -133,9 +138,9 @@ type streamCall[In, Out any] struct {
 	in    In
 	yield func(Out, error) bool // yield of the caller's loop
 
-	last     Out  // the item that came with the error at the end of the stream
+	last     Out  // the value beside the error with which the function ended its stream
 	stopped  bool // the caller has left its loop
-	yielded  bool // the caller has got an item from another process
+	yielded  bool // the caller has received an item from another process
 	inCaller bool // the body of the caller's loop is running
 }
 
@@ -147,8 +152,8 @@ func (c *streamCall[In, Out]) Start() spans.ReplicaStart { return c.h.replicaSta
 // InCaller implements [router.CallerCode].
 func (c *streamCall[In, Out]) InCaller() bool { return c.inCaller }
 
-// Invoke implements [router.Call]. It does not pass an error that ends the stream to the
-// caller. Stream does so later, when the slot is free and the span has ended.
+// Invoke implements [router.Call]. It does not yield the error that ends the stream. Stream
+// yields it later, when the slot is free and the span has ended.
 func (c *streamCall[In, Out]) Invoke(ctx context.Context) error {
 	for out, err := range c.h.f(ctx, c.in) {
 		if err != nil {
@@ -166,8 +171,8 @@ func (c *streamCall[In, Out]) Invoke(ctx context.Context) error {
 	return nil
 }
 
-// End implements [router.Call]. A caller that left its loop, in any way, is no error of
-// the stream.
+// End implements [router.Call]. If the caller has left its loop, even by a panic, the call
+// has no error.
 func (c *streamCall[In, Out]) End(ctx context.Context, err error) (spans.ReplicaResult, error) {
 	if c.inCaller {
 		c.stopped, err = true, nil

@@ -7,13 +7,13 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/httpproxy"
 )
 
-// HandlerFunc is an [http.Handler] that can fail. The client gets status 500 for its
-// error (503 for a [*QueueFullError]) and not its text; the text is in span and log. If
-// the response had begun, the connection is cut, so that the client does not take the
-// beginning for the whole response.
+// HandlerFunc is an [http.Handler] that can return an error. The client then gets status
+// 500, or 503 for a [*QueueFullError]. The text of the error is in span and log, and the
+// client does not get it. If the response has begun, the connection is cut, so that the
+// client does not take the beginning for the whole response.
 //
-// It works at any depth below a deployment's handler, behind a ServeMux or
-// middleware. Elsewhere it responds with 500 and logs the error to [slog.Default].
+// A deployment's handler may call a HandlerFunc through a ServeMux or middleware. Outside of
+// a deployment, it responds with 500 and logs the error to [slog.Default].
 type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // ServeHTTP implements [http.Handler].

@@ -13,28 +13,28 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// DefaultMaxJSONBytes is the largest body of a request to [JSON] or [JSONStream], unless
-// [WithMaxJSONBytes] sets another limit: 4 MiB.
+// DefaultMaxJSONBytes is the largest size of the body of a request to [JSON] or
+// [JSONStream], 4 MiB, unless [WithMaxJSONBytes] sets another limit.
 const DefaultMaxJSONBytes = 4 << 20
 
 // JSONOption changes a handler of [JSON] or [JSONStream].
 type JSONOption struct{ apply func(*jsonInput) }
 
-// WithMaxJSONBytes sets the largest body of a request, 1 or more bytes. The default is
-// [DefaultMaxJSONBytes]. A larger body is answered with status 413.
+// WithMaxJSONBytes sets the largest size of the body of a request, in bytes, 1 or more. The
+// default is [DefaultMaxJSONBytes]. A request with a larger body gets status 413.
 func WithMaxJSONBytes(n int64) JSONOption {
 	return JSONOption{func(in *jsonInput) { in.maxBytes = n }}
 }
 
-// JSON makes a function an HTTP handler, so that it can be a deployment's ingress:
-// JSON(f), JSON(handle.Call), or JSON(batcher.Do). The request's body, one JSON value, is
-// decoded into In; the result of f is sent as JSON, with status 200. For GET and HEAD,
-// which have no body, f gets the zero In; all other methods must have a body. Fields that
-// In does not have are ignored, and so is the request's Content-Type.
+// JSON returns an HTTP handler that calls the function f, such as handle.Call or batcher.Do.
+// The handler decodes the body of the request, a JSON value, into In. It sends the result of
+// f as JSON, with status 200. For GET and HEAD requests, which have no body, f gets the zero
+// In. Requests with other methods must have a body. The handler ignores JSON fields that In
+// does not have, and the Content-Type of the request.
 //
-// If a body is not JSON, or does not fit In, the client gets 400 and a text with the
-// place of the fault. An error of f has the effect of a [HandlerFunc]'s: 500, or
-// 503 for a [*QueueFullError].
+// If a body is not JSON, or cannot be decoded into In, the client gets 400 and a text that
+// names the place of the fault. If f returns an error, the client gets 500, or 503 for a
+// [*QueueFullError], as with a [HandlerFunc].
 func JSON[In, Out any](f func(context.Context, In) (Out, error), opts ...JSONOption) http.Handler {
 	input := newJSONInput(opts)
 	return HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -56,15 +56,14 @@ func JSON[In, Out any](f func(context.Context, In) (Out, error), opts ...JSONOpt
 	})
 }
 
-// JSONStream is [JSON] for a function that answers with a stream, such as the
-// Stream of a [StreamHandle]. Each value is sent, and flushed, as it comes: to
-// clients that accept text/event-stream (browsers' EventSource) as a
-// server-sent event with the JSON as its data, to others as one line of JSON
-// (application/x-ndjson).
+// JSONStream is [JSON] for a function that returns a stream, such as [StreamHandle.Stream].
+// The handler sends and flushes each value at once. A client that accepts text/event-stream,
+// such as EventSource in browsers, gets each value as a server-sent event with the JSON as
+// its data. Any other client gets each value as a line of JSON (application/x-ndjson).
 //
-// An error before the first value has the effect of a [HandlerFunc]'s. After that the
-// connection is cut, so that the client does not take the beginning for the whole
-// response.
+// If f yields an error before the first value, the client gets the status as with [JSON].
+// After the first value, the connection is cut, so that the client does not take the
+// beginning for the whole response.
 func JSONStream[In, Out any](f func(context.Context, In) iter.Seq2[Out, error], opts ...JSONOption) http.Handler {
 	input := newJSONInput(opts)
 	return HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -114,7 +113,7 @@ func acceptsEvents(h http.Header) bool {
 	return false
 }
 
-// jsonInput has the settings for reading requests.
+// jsonInput reads the bodies of requests as JSON.
 type jsonInput struct{ maxBytes int64 }
 
 func newJSONInput(opts []JSONOption) *jsonInput {
@@ -125,8 +124,8 @@ func newJSONInput(opts []JSONOption) *jsonInput {
 	return in
 }
 
-// read decodes r's body into value, a pointer. If the body is wrong, read sends the
-// response and returns false without an error.
+// read decodes the body of r into the value that value points to. If the body is invalid,
+// read sends the response and returns false and no error.
 func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok bool, err error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true, nil
@@ -149,7 +148,7 @@ func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok
 	return true, nil
 }
 
-// jsonFault returns a text for a client about an error in its JSON.
+// jsonFault returns the text for a client whose body json.Unmarshal has refused with err.
 func jsonFault(body []byte, err error) string {
 	if len(body) == 0 {
 		return "empty, want JSON"

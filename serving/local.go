@@ -9,29 +9,30 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// Local stands for one value in each replica of a deployment: a loaded model, a connection,
-// or another value that takes time to make or must not be shared. It corresponds to the
-// instance of the class that Ray Serve makes for each replica. [PerReplica] returns it.
+// Local gives user code the value that its replica has constructed, such as a loaded model
+// or a connection. Each replica of a deployment has its own value, because the value takes
+// time to make or must not be shared. [PerReplica] returns a Local. The value corresponds to
+// the instance of a deployment class in Ray Serve.
 type Local[T any] struct {
 	deployment string
 }
 
-// PerReplica has each replica of d construct a value before it takes calls. The replicas
-// are constructed in the background from [Server.Start] on, each on a goroutine of its
-// own; requests that come earlier wait. Values of several PerReplica are constructed in
-// the order of these calls, and a later construct can Get the earlier values.
+// PerReplica makes each replica of d call construct before the replica takes calls. After
+// [Server.Start], the replicas call construct in the background, each on its own goroutine.
+// Requests wait until a replica is ready. If PerReplica is called several times for d, the
+// values are constructed in the order of these calls. A later construct can Get the values
+// of the earlier calls.
 //
-// A construct that fails or panics is tried again, with a fresh replica, after 1 s, 2 s
-// and so on, up to 64 s. If a replica of d has run before, the tries do not end.
-// Otherwise d is unavailable after min(3 x replicas, 20) tries (see
-// [DeploymentUnavailableError]). construct may take as long as it needs. Its context ends
-// when the replica must stop before it is ready.
+// If construct fails or panics, a new replica tries again after 1 s, 2 s, 4 s and so on, up
+// to 64 s. If no replica of d has ever run, d is unavailable after min(3 x replicas, 20)
+// tries (see [DeploymentUnavailableError]). Otherwise the tries go on without an end.
+// construct may take any time. Its context ends if the replica must stop before it is ready.
 //
-// A T may have the methods of [Reconfigurer], [HealthChecker] and [Stopper]. construct
-// and these methods get a context with which [ReplicaContext] and [Local.Get] work as in
-// a call.
+// T may implement [Reconfigurer], [HealthChecker] and [Stopper]. construct and the methods
+// of these interfaces get a context with which [ReplicaContext] and [Local.Get] work as in a
+// call.
 //
-// Call PerReplica before [New] gets d's app.
+// PerReplica must be called before [New] builds a server for d.
 func PerReplica[T any](d *Deployment, construct func(ctx context.Context) (T, error)) *Local[T] {
 	l := &Local[T]{deployment: d.name}
 	d.locals = append(d.locals, router.Constructor{Key: l, Make: func(ctx context.Context) (router.Value, error) {
@@ -41,7 +42,7 @@ func PerReplica[T any](d *Deployment, construct func(ctx context.Context) (T, er
 	return l
 }
 
-// valueOf returns a value with its hooks.
+// valueOf returns the value of a replica with the optional methods that it implements.
 func valueOf(local any) router.Value {
 	v := router.Value{Local: local}
 	if r, is := local.(Reconfigurer); is {
@@ -58,61 +59,61 @@ func valueOf(local any) router.Value {
 	return v
 }
 
-// Get returns the value of the replica that runs the call, at once and without a lock.
-// ctx must be the context of the call, or one derived from it. Get panics outside of
-// calls, and in calls of other deployments: such a Get is a fault of the program.
+// Get returns the value of the replica that runs the current call. It does not block. ctx
+// must be the context of a call in the deployment of l, or derived from it. Otherwise Get
+// panics, because the program is wrong.
 func (l *Local[T]) Get(ctx context.Context) T {
 	local, ok := router.LocalValue(ctx, l)
 	if !ok {
 		//nolint:forbidigo // a fault of the program, as a nil map is; the call's own recover answers 500
 		panic(fmt.Sprintf("serving: Get of a value of deployment %q outside of its calls; give it the context of a call, and call it in that deployment", l.deployment))
 	}
-	v, _ := local.(T) // a T that is an interface may be nil
+	v, _ := local.(T) // if T is an interface and construct returned nil, the assertion fails and v is nil
 	return v
 }
 
-// Reconfigurer is a value of [PerReplica] that takes the user config: after the
-// construction of the value, if there is a config, and whenever the config changes
-// ([Server.Reconfigure], or the service file). Reconfigure may be called while calls run.
-// Once its context has ended, the replica does not wait for it.
+// Reconfigurer is a value of [PerReplica] that takes the user config. Reconfigure is called
+// after the construction of the value, if there is a config, and after each change of the
+// config by [Server.Reconfigure] or the service file. It may be called while calls run.
+// When its context has ended, the replica no longer waits for it.
 //
-// Reconfigure fails if it returns an error, panics, or does not return in time. If it
-// fails at the start of a replica, the start has failed. If it fails later, the replica
-// is replaced, as in Ray Serve; see [Server.Reconfigure].
+// Reconfigure fails if it returns an error, panics, or does not return in time. If it fails
+// during the start of a replica, the start has failed. If it fails later, another replica
+// replaces this replica, as in Ray Serve; see [Server.Reconfigure].
 type Reconfigurer interface {
 	Reconfigure(ctx context.Context, config UserConfig) error
 }
 
-// HealthChecker is a value of [PerReplica] that checks whether its replica works.
-// CheckHealth is called before the replica takes its first call. If that check fails, the
-// start has failed. Later it is called at the interval of [WithHealthCheck], one check at
-// a time, while calls run. A check fails if it returns an error, panics, or does not
-// return before its context ends.
+// HealthChecker is a value of [PerReplica] that checks whether its replica works. CheckHealth
+// is called before the replica takes its first call, and if this check fails, the start of
+// the replica has failed. After that it is called at the interval of [WithHealthCheck], one
+// check at a time, while calls run. A check fails if CheckHealth returns an error, panics, or
+// does not return before its context ends.
 type HealthChecker interface {
 	CheckHealth(ctx context.Context) error
 }
 
-// Stopper is a value of [PerReplica] that releases its resources when its replica stops.
-// Stop is called when the replica has no call any more, and gets none. Values are stopped
+// Stopper is a value of [PerReplica] that releases its resources when its replica stops. Stop
+// is called when the last call of the replica has ended. The values of a replica are stopped
 // in the reverse order of their construction. The context ends with the timeout of
-// [WithGracefulShutdown]; the replica does not wait longer. An error is logged.
+// [WithGracefulShutdown], and the replica does not wait longer. An error is logged.
 //
-// If the server is shut down with too little time for the replica's calls, Stop is not
-// called, because the calls may still use the value.
+// If [Server.Shutdown] runs out of time before the replica's calls have ended, Stop is not
+// called, because these calls may still use the value.
 type Stopper interface {
 	Stop(ctx context.Context) error
 }
 
-// UserConfig is an operator's configuration of a deployment's own code: a JSON value,
-// from [WithUserConfig], [Server.Reconfigure] or user_config of the service file. The
-// zero UserConfig means no configuration. Two values are equal if their JSON texts are
+// UserConfig is a configuration that a deployment passes to user code: a JSON value from
+// [WithUserConfig], [Server.Reconfigure] or user_config in the service file. The zero
+// UserConfig means no configuration. Two UserConfigs are equal (==) if their JSON texts are
 // equal.
 type UserConfig struct {
-	json string // compact; empty for none
+	json string // the JSON text without blanks; empty if there is no configuration
 }
 
-// newUserConfig returns the config of any value that has a form in JSON; nil means no
-// config.
+// newUserConfig returns v, encoded as JSON, as a UserConfig. It returns the zero UserConfig
+// if v is nil or its JSON is null.
 func newUserConfig(v any) (UserConfig, error) {
 	if c, is := v.(UserConfig); is || v == nil {
 		return c, nil
@@ -133,9 +134,9 @@ func (c UserConfig) IsZero() bool { return c.json == "" }
 // String returns the JSON text, or "" if there is no config.
 func (c UserConfig) String() string { return c.json }
 
-// Decode reads the config into the value that v points to, as encoding/json does. It
-// refuses keys that v has no field for, because a misspelt key would have no effect.
-// Without a config, v stays as it is.
+// Decode decodes the config into the value that v points to, as package encoding/json does.
+// It returns an error for a key that has no field in v, because a misspelt key would have no
+// effect. If there is no config, v stays unchanged.
 func (c UserConfig) Decode(v any) error {
 	if c.IsZero() {
 		return nil

@@ -10,7 +10,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// serve runs the function for a call of another process.
+// serve runs the function for the call x, which another process makes. a is the slot of the
+// replica that runs it.
 func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) (err error) {
 	defer recoverCodec(a, &err)
 	in, err := receiveArgument[In](h.deployment.codec, a, x)
@@ -24,7 +25,8 @@ func (h *Handle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) (e
 	return sendResult(h.deployment.codec, x, c.out, true)
 }
 
-// serve runs the function for a call of another process.
+// serve runs the function for the call x, which another process makes, and sends the items
+// of its stream. a is the slot of the replica that runs it.
 func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchange) (err error) {
 	defer recoverCodec(a, &err)
 	in, err := receiveArgument[In](h.deployment.codec, a, x)
@@ -42,8 +44,8 @@ func (h *StreamHandle[In, Out]) serve(a *router.Assignment, x *callserver.Exchan
 	return fault
 }
 
-// recoverCodec converts a panic of the codec, which may run the user's code, into the
-// error of the call.
+// recoverCodec converts a panic of the codec into the error of the call. A codec may panic
+// because it may run the user's code.
 func recoverCodec(a *router.Assignment, err *error) {
 	if v := recover(); v != nil {
 		*err = a.Recovered(v)
@@ -58,9 +60,11 @@ func sendResult(codec Codec, x *callserver.Exchange, out any, last bool) error {
 	return x.Send(data, last)
 }
 
-// receiveArgument receives the argument of a call. If it is a stream, the iterator
-// receives the items, on the function's goroutine. It abandons the call if there is no
-// argument, also if the codec panics or ends the goroutine.
+// receiveArgument returns the argument of the call x. If In is the type of an iterator,
+// receiveArgument returns at once, and each step of the iterator receives an item.
+//
+// If there is no argument, receiveArgument gives the slot a back. It does so even if the
+// codec panics or calls runtime.Goexit.
 func receiveArgument[In any](codec Codec, a *router.Assignment, x *callserver.Exchange) (in In, err error) {
 	received := false
 	defer func() {
@@ -85,14 +89,15 @@ func receiveArgument[In any](codec Codec, a *router.Assignment, x *callserver.Ex
 	return in, nil
 }
 
-// itemsOf returns the body of an iterator over received items, for reflect.MakeFunc: the
-// only argument of the iterator is yield.
+// itemsOf returns the body of an iterator over the items that the call x receives, for
+// reflect.MakeFunc. The only argument of the body is the iterator's yield function.
+// hasError reports whether yield takes an error, too.
 func itemsOf(codec Codec, x *callserver.Exchange, item reflect.Type, hasError bool) func([]reflect.Value) []reflect.Value {
 	return func(args []reflect.Value) []reflect.Value {
 		for {
 			v, err := receiveItem(codec, x, item)
 			if errors.Is(err, io.EOF) || err != nil && !hasError {
-				return nil // a Seq has no errors; the context has the reason
+				return nil // a Seq cannot yield an error; the function finds the reason in its context
 			}
 			out := []reflect.Value{v}
 			if hasError {

@@ -22,8 +22,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge). The gRPC
-// services of its apps have a port of their own. Its methods are safe for concurrent use.
+// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge). It serves the
+// gRPC services of its apps at a port of their own. Its methods are safe for concurrent use.
 type Server struct {
 	cfg    Config
 	shared *router.Shared
@@ -34,12 +34,12 @@ type Server struct {
 	all    *deployments
 
 	// over ends when the server accepts no more connections. Its cause is the error of a
-	// listener, or context.Canceled.
+	// listener that failed, or context.Canceled after Shutdown.
 	over context.Context
-	end  context.CancelCauseFunc
+	end  context.CancelCauseFunc // ends over
 
-	stop    sync.Once
-	stopErr error // written by the function that stop runs
+	stop    sync.Once // runs shutdown
+	stopErr error     // result of shutdown; written before stop.Do returns
 
 	mu   sync.Mutex
 	addr net.Addr // nil before Start
@@ -53,20 +53,21 @@ type options struct {
 	log     *slog.Logger
 }
 
-// WithTracing sets the provider of the spans; the default is [tracing.Off]. The
-// server neither flushes nor shuts it down.
+// WithTracing sets the provider that makes the spans. The default is [tracing.Off]. The
+// server neither flushes the provider nor shuts it down.
 func WithTracing(p *tracing.Provider) Option {
 	return Option{func(o *options) { o.tracing = p }}
 }
 
-// WithLogger sets the log for the access log (one line per request) and the server's
-// own reports; the default is [slog.Default].
+// WithLogger sets the logger of the access log, which has a line for each request, and of
+// the server's other log lines. The default is [slog.Default].
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
 
-// New builds a server for apps, one or more, with distinct names and route
-// prefixes. It starts nothing. The error has every fault at once.
+// New builds a server for one or more apps, with different names and route prefixes. It
+// starts no replica that has a constructor, and does not listen. The error joins all faults
+// of settings and apps.
 func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	declared, prefixes, err := declare(apps, cfg.Apps)
 	if err := errors.Join(cfg.Validate(), checkApps(apps, prefixes), err); err != nil {
@@ -112,8 +113,9 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// deploy builds the router of a deployment, and the replicas unless other processes run
-// them. It does nothing for a deployment that is absent.
+// deploy builds the router of the deployment d, and its replicas, unless other processes run
+// them. want are the settings of d. deploy builds nothing for a deployment that this process
+// neither runs nor calls.
 func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	at := s.calls.places[d]
 	if d.elsewhere.Store(at.absent); at.absent {
@@ -136,6 +138,7 @@ func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	s.all.order = append(s.all.order, d)
 }
 
+// buildFronts builds the HTTP proxy, and the gRPC proxy if an app has gRPC services.
 func (s *Server) buildFronts() {
 	var routes []httpproxy.Route
 	var apps []grpcproxy.App
@@ -183,7 +186,8 @@ func (s *Server) buildFronts() {
 	}
 }
 
-// checkApps returns every fault of every app; prefixes are the route prefixes in force.
+// checkApps returns all faults of the apps, joined. prefixes has the route prefix of each
+// app, from the program or the operator.
 func checkApps(apps []*App, prefixes map[*App]string) error {
 	var faults faults
 	if len(apps) == 0 {
@@ -218,8 +222,9 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 	return errors.Join(faults...)
 }
 
-// Start listens and serves in the background. ctx is used only while the listeners are
-// opened. Call it once. It fails if it cannot listen at an address.
+// Start opens the listeners, starts the replicas, and serves in the background. It uses ctx
+// only while it opens the listeners. It returns an error if it cannot listen at an address,
+// or if Start or Shutdown was called before.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +240,7 @@ func (s *Server) Start(ctx context.Context) error {
 		err = s.startGRPC(ctx)
 	}
 	if err != nil {
-		_ = l.Close() // an error has no effect, because no request has arrived
+		_ = l.Close() // the error of Close can be ignored, because no connection was accepted
 		s.calls.stop(ctx)
 		return err
 	}
@@ -262,8 +267,9 @@ func (s *Server) startGRPC(ctx context.Context) error {
 	return s.grpc.Start(l)
 }
 
-// listen listens at an address for a server. The error names the variables to change.
-// orElse is another way to change the port, such as a flag of servetrace.Main.
+// listen listens at addr. server is the name of the listener in errors. An error names the
+// variables of the address, hostVariable and portVariable, so that an operator can change
+// it. orElse is a text with another way to change it, such as a flag, or "".
 func listen(ctx context.Context, server, addr, hostVariable, portVariable, orElse string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
@@ -275,11 +281,11 @@ func listen(ctx context.Context, server, addr, hostVariable, portVariable, orEls
 	return l, nil
 }
 
-// Collector returns the metrics of the server, for a registry of the program's own;
-// docs/reference/metrics.md lists them. Every call returns the same collector. It may be
-// registered before Start and scraped at any time, and is safe for concurrent use. The
-// number of series is bounded. Latencies of sampled requests carry their trace as
-// exemplar, which registries show in the OpenMetrics form.
+// Collector returns the metrics of the server, to be registered in a registry of the
+// program. docs/reference/metrics.md lists them. Every call returns the same collector,
+// which may be registered before Start, and is safe for concurrent use. The number of series
+// is bounded. The latency of a sampled request may have an exemplar with its trace id, which
+// a scrape in the OpenMetrics form contains.
 func (s *Server) Collector() prometheus.Collector { return s.shared.Metrics }
 
 // Addr returns the address at which the server listens, with the real port. It is nil
@@ -316,15 +322,15 @@ func (s *Server) CallAddr() net.Addr {
 // or because a listener failed. Err returns the listener's error.
 func (s *Server) Done() <-chan struct{} { return s.over.Done() }
 
-// Err returns nil while the server serves and after an ordinary end. Otherwise it returns
-// the reason for which the server stopped accepting connections.
+// Err returns the error of the listener that failed. It returns nil while the server serves,
+// and after Shutdown if no listener had failed before.
 func (s *Server) Err() error {
-	if err := context.Cause(s.over); err != context.Canceled { //nolint:errorlint // it is the same value
+	if err := context.Cause(s.over); err != context.Canceled { //nolint:errorlint // Shutdown ends over with this very value
 		return err
 	}
 	return nil
 }
 
-// Status returns the state of each deployment, in the order of the apps, with the ingress
-// of each app first. It reads the states one after another, and does not block.
+// Status returns the status of each deployment, in the order of the apps, with the ingress
+// of each app first. It reads one deployment after another, and does not wait for replicas.
 func (s *Server) Status() []DeploymentStatus { return s.all.status() }

@@ -11,24 +11,22 @@ import (
 
 // Shutdown drains the server and stops it:
 //
-//  1. /-/healthz and /-/routes turn 503 with a reason, and connections are closed
-//     after their response, so that load balancers go elsewhere. For
+//  1. /-/healthz and /-/routes return 503 with a reason, and a connection is closed after
+//     its next response, so that load balancers use other servers. For
 //     [Config.MinDrainingPeriod] new requests are still served.
-//  2. New requests get 503. Requests in flight finish, also requests that wait for a
-//     replica. Shutdown waits for every handler, even if its client has a response
-//     already.
-//  3. If ctx ends first, the contexts of the requests end with
-//     [ErrShuttingDown], and their clients get 503 or a cut stream.
-//  4. The replicas stop: batching and multiplexing release their resources,
-//     and the values of [PerReplica] are stopped. Code that has not returned soon
-//     after ctx ended is named in the error, and left behind.
-//  5. Listener and connections are closed. A client that still has to send the rest of a
-//     body, or to read the end of a response, has one second for it.
+//  2. New requests get 503. Running requests finish, and so do requests that wait for a
+//     replica. Shutdown waits for every handler, even if its client already has the response.
+//  3. If ctx ends first, the contexts of the requests end with [ErrShuttingDown], and their
+//     clients get 503 or a cut response.
+//  4. The replicas stop. Batching and multiplexing release their resources, and the values of
+//     [PerReplica] are stopped. If user code has not returned soon after the end of ctx,
+//     Shutdown no longer waits for it, and the error names it.
+//  5. The listeners and the connections are closed. A client that has not yet sent its whole
+//     body, or not yet read its whole response, has one second to do so.
 //
-// The error is nil if no request was cut off, and every handler and every replica's own
-// code returned. Otherwise it counts the requests that were cut off and names the code
-// that still runs, and wraps ctx's cause. Later calls wait for the first and return its
-// error.
+// The error is nil if no request was cut off and all user code has returned. Otherwise it
+// has the number of requests that were cut off and the names of the code that still runs,
+// and wraps the cause of ctx. Later calls wait for the first call and return its error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { s.stopErr = s.shutdown(ctx) })
 	return s.stopErr
@@ -70,8 +68,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	return notEnded
 }
 
-// linger accepts requests for some time although the health checks fail. Load balancers
-// check only every few seconds, and send requests until then.
+// linger waits for MinDrainingPeriod, in which the server takes new requests although its
+// health checks fail. Load balancers check only every few seconds, and send requests until
+// they notice.
 func (s *Server) linger(ctx context.Context) {
 	if s.cfg.MinDrainingPeriod <= 0 || s.Addr() == nil {
 		return
@@ -85,8 +84,8 @@ func (s *Server) linger(ctx context.Context) {
 	}
 }
 
-// settle waits at most CloseGrace for the proxies, and for handlers that return when
-// their context ends.
+// settle waits until all requests have ended, at most for CloseGrace. Their contexts have
+// ended, so well-behaved handlers return soon.
 func (s *Server) settle() {
 	timer := time.NewTimer(inflight.CloseGrace)
 	defer timer.Stop()

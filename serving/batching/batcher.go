@@ -12,9 +12,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// ErrTooLarge is the error of an item that alone is larger than the maximum batch size,
-// measured by the function of [WithSizeFunc]. The error of a request wraps it and has
-// both sizes.
+// ErrTooLarge is the error of a request whose input is larger than the maximum batch size,
+// as measured by the function of [WithSizeFunc]. The error of the request wraps ErrTooLarge
+// and names both sizes.
 var ErrTooLarge = errors.New("item is larger than the maximum batch size")
 
 // errGoexit is the error of a function that ended its goroutine by runtime.Goexit.
@@ -27,16 +27,16 @@ type Batcher[In, Out any] struct {
 	f func(context.Context, []In) ([]Out, error)
 }
 
-// New returns a batcher. The name identifies the function in spans, logs and metrics. f
-// gets the inputs in order of arrival, at least one, and owns the slice. It must return
-// as many outputs, in the same order. If it returns another number or an error, or
-// panics, every request of the batch fails with that error. A panic becomes a
+// New returns a batcher for the function f. name identifies f in spans, logs and metrics. f
+// gets the inputs of a batch in order of arrival, at least one, and owns the slice. It must
+// return one output for each input, in the same order. If f returns another number of
+// outputs or an error, or panics, every request of the batch fails. A panic becomes a
 // [*tracing.PanicError].
 //
-// The context of f carries the values of one request: the first sampled one, or else
-// the first. The values are its identity, the model's id, and the span of the batch, so
-// calls and spans made by f belong to the batch. The context has no deadline. It ends
-// when no request waits for the result any more.
+// The context of f has the values of the first sampled request's context, such as the
+// request id and the model's id, or of the first request if none is sampled. Its current
+// span is the span of the batch, which is the parent of the spans and calls that f makes.
+// The context has no deadline. It ends when no request waits for the result any more.
 func New[In, Out any](name string, f func(context.Context, []In) ([]Out, error), opts ...Option) *Batcher[In, Out] {
 	b := &Batcher[In, Out]{f: f}
 	b.init(name, opts)
@@ -44,10 +44,10 @@ func New[In, Out any](name string, f func(context.Context, []In) ([]Out, error),
 	return b
 }
 
-// Do passes in to the function as part of a batch, and blocks until the result is
-// there. ctx must be the context of a request in a replica, or derived from it. If ctx
-// ends first, Do returns its cause at once. If the batch has not started by then, the
-// input is not part of it.
+// Do passes the input in to the function as part of a batch, and blocks until the function
+// has returned. It returns the function's output for in. ctx must be the context of a request
+// in a replica, or derived from it. If ctx ends first, Do returns its cause at once. If the
+// function has not been called by then, it does not get the input.
 func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	q, err := b.queueFor(ctx)
 	if err != nil {
@@ -88,26 +88,27 @@ func (b *Batcher[In, Out]) call(ctx context.Context, items []*item[In, Out]) err
 	return nil
 }
 
-// core is the part that [Batcher] and [StreamBatcher] share.
+// core is the common part of [Batcher] and [StreamBatcher].
 type core[In, Out any] struct {
 	name       string
-	concurrent int
-	size       func([]In) int // nil counts each item as 1
-	buffer     int
-	patience   time.Duration
-	optErr     error // error of invalid options
-	// execute runs the function for the items. execute owns the slice until execute
-	// returns.
+	concurrent int            // largest number of batches that one replica runs at a time
+	size       func([]In) int // from WithSizeFunc; nil means that each item counts 1
+	buffer     int            // from WithBuffer
+	patience   time.Duration  // from WithPatience
+	optErr     error          // error of invalid options; nil if all are valid
+	// execute runs the user's function for the items of a batch. It must not keep the slice
+	// after it has returned.
 	execute func(context.Context, []*item[In, Out]) error
 
-	maxSize atomic.Int64
-	wait    atomic.Int64 // a time.Duration
-	warned  atomic.Int64 // number of requests in the last warning; 0 if none
+	maxSize atomic.Int64 // from WithMaxBatchSize or SetMaxBatchSize
+	wait    atomic.Int64 // the wait timeout, as a time.Duration
+	warned  atomic.Int64 // number of requests that the last warning asked for; 0 before the first
 
 	mu     sync.Mutex
 	queues map[*queue[In, Out]]struct{} // the queues of replicas that have not stopped
 }
 
+// init sets the fields from the options, except execute.
 func (c *core[In, Out]) init(name string, opts []Option) {
 	s := newSettings(opts)
 	c.name, c.concurrent, c.buffer, c.patience = name, s.concurrent, s.buffer, s.patience
@@ -147,6 +148,7 @@ func (c *core[In, Out]) SetWaitTimeout(d time.Duration) error {
 	return nil
 }
 
+// wakeAll makes all queues use the changed settings.
 func (c *core[In, Out]) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +189,8 @@ func (c *core[In, Out]) newQueue(r *scope.Replica) *queue[In, Out] {
 	return q
 }
 
-// warn logs a warning if max_ongoing_requests is too low to fill the batches. It logs
-// once, and again after a change.
+// warn logs a warning if the deployment's max_ongoing_requests is too low to fill the
+// batches. It repeats the warning only if the settings of the batcher have changed.
 func (c *core[In, Out]) warn(r *scope.Replica) {
 	want := c.maxSize.Load() * int64(c.concurrent)
 	if c.size != nil {

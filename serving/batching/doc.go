@@ -4,17 +4,17 @@
 //
 // The life of a request in a [Batcher]:
 //
-//  1. [Batcher.Do] appends it to the queue of the caller's replica, behind the
-//     requests for the same multiplexed model, and waits.
-//  2. A batch is formed when the queue can fill one, or when the first request has
-//     waited for the wait timeout. Fewer than the permitted number of batches must be
-//     running. A request is removed if its context has ended.
-//  3. The function runs with its own context, under the span batch_execute. This span is
-//     a child of the first sampled request's replica span, and links to the spans of the
+//  1. [Batcher.Do] puts it into the queue of the caller's replica, which has a group of
+//     requests for each multiplexed model, and waits.
+//  2. A batch is formed from a group when the group can fill a batch, or when its first
+//     request has waited for the wait timeout. If the permitted number of batches is
+//     running, the group waits longer. Requests whose context has ended are left out.
+//  3. The function runs with a context and a span of the batch, batch_execute. The span is a
+//     child of the current span of the first sampled request, and links to the spans of the
 //     other sampled requests.
-//  4. Each Do returns its part of the result. If the context of a request ends
-//     meanwhile, its Do returns at once and the batch continues. The context of the
-//     batch ends when no request waits any more.
+//  4. Each Do returns its part of the result. If the context of a request ends meanwhile,
+//     its Do returns at once, and the batch continues for the other requests. The context of
+//     the batch ends when no request waits for the result any more.
 //
 // A [StreamBatcher] does the same for functions that send several outputs: each request
 // of the batch has its own stream, fed by [Request.Send].

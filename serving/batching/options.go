@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The first three defaults are Ray Serve's. The last two are for streams, which have no
-// bounds in Ray.
+// The defaults of the options. The first three are Ray Serve's. The last two apply to
+// streams, for which Ray Serve has no bounds.
 const (
 	defaultMaxBatchSize  = 10
 	defaultWaitTimeout   = 10 * time.Millisecond
@@ -43,54 +43,55 @@ func newSettings(opts []Option) settings {
 	return s
 }
 
-// WithMaxBatchSize sets the maximum size of a batch, 1 or more; the default is 10. The
-// unit is requests, or the unit of [WithSizeFunc]. If max_ongoing_requests of the
-// deployment is lower, no batch fills up and each waits for the wait timeout. A warning
-// in the log reports this.
+// WithMaxBatchSize sets the maximum size of a batch, 1 or more. The default is 10. The unit
+// is requests, unless [WithSizeFunc] sets another unit. If max_ongoing_requests of the
+// deployment is lower, no batch is ever full, and each batch waits for the wait timeout. The
+// log then has a warning.
 func WithMaxBatchSize(n int) Option {
 	return Option{func(s *settings) { s.maxSize = n }}
 }
 
-// WithWaitTimeout sets the time for which the first request of a batch waits for more
-// requests, 0 or more. The default is 10 ms. With 0, a batch takes the requests that
-// arrived while the previous batch ran.
+// WithWaitTimeout sets the longest time for which the first request of a batch waits for
+// more requests, 0 or more. The default is 10 ms. With 0, a batch starts as soon as possible,
+// with the requests that arrived while the previous batch ran.
 func WithWaitTimeout(d time.Duration) Option {
 	return Option{func(s *settings) { s.wait = d }}
 }
 
-// WithMaxConcurrentBatches sets the number of batches that one replica runs at a time, 1 or
-// more. The default is 1. When this number is reached, requests wait, and the next batch
-// takes them.
+// WithMaxConcurrentBatches sets the largest number of batches that one replica runs at a
+// time, 1 or more. The default is 1. While that many batches run, requests wait, and the
+// next batch takes them.
 func WithMaxConcurrentBatches(n int) Option {
 	return Option{func(s *settings) { s.concurrent = n }}
 }
 
-// WithSizeFunc sets the function that returns the size of a batch, in any unit: tokens,
-// nodes or pixels, with or without padding. In must be the batcher's input type. A batch
-// takes as many items as fit into the maximum size; the item that no longer fits starts
-// the next batch. An item that alone is too large fails with [ErrTooLarge].
+// WithSizeFunc sets the function that returns the size of a batch, in any unit, such as
+// tokens or pixels, with or without padding. In must be the batcher's input type. A batch
+// takes as many inputs as fit into the maximum size. The input that no longer fits starts
+// the next batch. A request whose input is too large by itself fails with [ErrTooLarge].
 //
-// f is called with the items of a batch so far and the next item: once per item, and
-// again if an item leaves. One goroutine per replica calls it. f must be quick, must
-// not keep the items, and must not return a smaller size for more items.
+// f is called with the inputs of the batch so far and the next input: once for each input,
+// and again if a request leaves. One goroutine of each replica calls it. f must be quick,
+// must not keep the slice, and must not return a smaller size for more inputs.
 func WithSizeFunc[In any](f func(items []In) int) Option {
 	return Option{func(s *settings) { s.size = f }}
 }
 
-// WithBuffer sets the number of outputs that a stream of a [StreamBatcher] buffers for a
-// slow consumer, 1 or more. The default is 128.
+// WithBuffer sets the number of outputs that a [StreamBatcher] buffers for each request
+// whose consumer is slow, 1 or more. The default is 128.
 func WithBuffer(n int) Option {
 	return Option{func(s *settings) { s.buffer = n }}
 }
 
-// WithPatience sets the total time for which a batch of a [StreamBatcher] waits for each
-// consumer with a full buffer. The default is 10 s. With 0 it does not wait. A consumer
-// that has used up this time is cut off with [ErrSlowConsumer]. So slow consumers delay a
-// batch of n requests by at most n times this duration.
+// WithPatience sets the total time for which a batch of a [StreamBatcher] waits for one slow
+// consumer, whose buffer is full. The default is 10 s. With 0 it does not wait. When the time
+// is used up, the stream of this consumer ends with [ErrSlowConsumer]. So slow consumers
+// delay a batch of n requests by at most n times this time.
 func WithPatience(d time.Duration) Option {
 	return Option{func(s *settings) { s.patience = d }}
 }
 
+// check returns all errors of the options of the batcher with the name, joined.
 func (s *settings) check(name string) error {
 	err := errors.Join(
 		checkMaxSize(s.maxSize),

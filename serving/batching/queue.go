@@ -12,29 +12,29 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// queue holds the waiting requests of one replica and forms batches.
+// queue holds the waiting requests of one replica, and forms and runs batches.
 //
-// It has at most as many worker goroutines as the permitted number of running batches.
-// One worker is the leader: it waits until a batch is due, takes it, makes another worker
-// the leader if requests remain, and runs the batch. Only the leader removes items for a
-// batch. So it alone calls the size function, and does so without the lock.
+// It has a worker goroutine for each batch that it runs, at most the permitted number. One
+// worker is the leader. The leader waits until a batch is due and takes it from the queue. If
+// requests remain, it makes another worker the leader. Then it runs the batch. Only the
+// leader forms batches, so it alone calls the size function, without the lock.
 type queue[In, Out any] struct {
 	core    *core[In, Out]
 	replica *scope.Replica
 	metrics *metrics.Batcher
-	// wake makes the leader check the queue again. A buffer of one is enough, because
-	// the leader checks everything.
+	// wake makes the leader check the queue again. It has a buffer of one value, because the
+	// leader then checks the whole queue.
 	wake chan struct{}
 
-	// Used by the leader only.
-	timer   *time.Timer
-	scratch []In
+	// Only the leader uses these two fields.
+	timer   *time.Timer // fires when a batch is due
+	scratch []In        // the slice that the size function gets, for reuse
 
 	mu      sync.Mutex
 	waiting waitlist[In, Out]
-	workers int
+	workers int           // number of worker goroutines
 	leading bool          // a worker is the leader
-	idle    chan struct{} // set by stop, closed when the last worker has ended
+	idle    chan struct{} // nil before stop; closed when the last worker has ended
 }
 
 func newQueue[In, Out any](c *core[In, Out], r *scope.Replica) *queue[In, Out] {
@@ -51,6 +51,7 @@ func newQueue[In, Out any](c *core[In, Out], r *scope.Replica) *queue[In, Out] {
 	}
 }
 
+// add puts an item into the queue. It starts or wakes a worker if a batch may be due.
 func (q *queue[In, Out]) add(it *item[In, Out]) error {
 	model := identity.ModelID(it.ctx)
 	it.arrived = time.Now()
@@ -66,8 +67,8 @@ func (q *queue[In, Out]) add(it *item[In, Out]) error {
 	return nil
 }
 
-// abandon records that the caller of the item no longer waits. It returns true if the item
-// has an answer nevertheless.
+// abandon records that the caller of the item no longer waits for the answer. It returns
+// true if the item has its answer already.
 func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +77,7 @@ func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 		q.waiting.remove(it)
 		it.state = abandoned
 		if q.waiting.n == 0 {
-			q.wakeLocked() // so that the leader returns
+			q.wakeLocked() // so that the leader ends
 		}
 	case running:
 		it.state = abandoned
@@ -88,7 +89,7 @@ func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 	return false
 }
 
-// markAnswered records that an item has its answer before its batch has ended.
+// markAnswered records that an item has its whole answer, although its batch still runs.
 func (q *queue[In, Out]) markAnswered(it *item[In, Out]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -120,6 +121,7 @@ func (q *queue[In, Out]) stop(ctx context.Context) {
 	}
 }
 
+// wakeLocked makes the leader, if there is one, check the queue again.
 func (q *queue[In, Out]) wakeLocked() {
 	select {
 	case q.wake <- struct{}{}:
@@ -127,8 +129,8 @@ func (q *queue[In, Out]) wakeLocked() {
 	}
 }
 
-// startLocked starts a worker as the leader, if a leader is needed and a further worker
-// is allowed. It reports whether it started a worker.
+// startLocked starts a worker as the leader, if items wait, there is no leader, and another
+// worker is permitted. It reports whether it has started a worker.
 func (q *queue[In, Out]) startLocked() bool {
 	if q.waiting.n == 0 || q.leading || q.workers >= q.core.concurrent {
 		return false
@@ -139,13 +141,14 @@ func (q *queue[In, Out]) startLocked() bool {
 	return true
 }
 
-// work leads and runs batches, in turn, until no requests wait or another worker leads.
+// work is the goroutine of a worker, which begins as the leader. It takes a batch, runs it,
+// and repeats this until no requests wait or another worker is the leader.
 func (q *queue[In, Out]) work() {
 	leads := true
 	defer func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if leads { // true if the size function called runtime.Goexit
+		if leads { // true only if the size function has called runtime.Goexit
 			q.leading = false
 		}
 		q.workers--
@@ -165,7 +168,8 @@ func (q *queue[In, Out]) work() {
 	}
 }
 
-// tryLead makes this worker the leader if one is needed, and reports whether it did.
+// tryLead makes the calling worker the leader, if items wait and there is no leader. It
+// reports whether the worker is the leader now.
 func (q *queue[In, Out]) tryLead() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,8 +180,8 @@ func (q *queue[In, Out]) tryLead() bool {
 	return true
 }
 
-// lead waits until a batch is due and returns it, or nil if no requests wait. The
-// worker is not the leader any more when lead returns.
+// lead waits until a batch is due and returns it. It returns nil if no requests wait any
+// more. When lead returns, the calling worker is no longer the leader.
 func (q *queue[In, Out]) lead() *batch[In, Out] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -212,8 +216,8 @@ func (q *queue[In, Out]) waitForChange(d time.Duration) {
 	}
 }
 
-// measureLocked calls the size function to find how many items of each group fit into a
-// batch. It unlocks mu while the function runs.
+// measureLocked calls the size function to find the number of items of each group that fit
+// into a batch. It unlocks mu while the size function runs.
 func (q *queue[In, Out]) measureLocked() {
 	if q.core.size == nil {
 		return
@@ -224,7 +228,8 @@ func (q *queue[In, Out]) measureLocked() {
 	}
 }
 
-// measureNextLocked measures whether the next item of g fits into the batch.
+// measureNextLocked measures the first items of g up to the first item that is not measured
+// yet, and records whether that item fits into the batch.
 func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 	var next *item[In, Out]
 	ins := q.scratch[:0]
@@ -247,7 +252,7 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 		case err != nil:
 			q.failLocked(next, err)
 		case g.fits != fits:
-			// An earlier item has left the group meanwhile.
+			// An earlier item has left the group meanwhile, so the size is wrong.
 		case size <= limit:
 			g.fits, g.size, g.full = fits+1, size, size >= limit
 		case fits > 0:
@@ -259,7 +264,8 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 	size, err = q.sizeOf(next.ctx, ins)
 }
 
-// sizeOf calls the size function and returns a panic as an error.
+// sizeOf returns the result of the size function for ins. It returns a panic as an error.
+// ctx is the context for the log line of the panic.
 func (q *queue[In, Out]) sizeOf(ctx context.Context, ins []In) (size int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -269,13 +275,14 @@ func (q *queue[In, Out]) sizeOf(ctx context.Context, ins []In) (size int, err er
 	return q.core.size(ins), nil
 }
 
-// failLocked removes a waiting item from its group, and gives its caller an error.
+// failLocked removes a waiting item from its group, and makes err the answer of its caller.
 func (q *queue[In, Out]) failLocked(it *item[In, Out], err error) {
 	q.waiting.remove(it)
 	it.settleLocked(err)
 }
 
-// panicked logs a panic of user code and returns it as an error.
+// panicked logs the panic v of user code that ran for the given number of items. It returns
+// the panic as an error.
 func (q *queue[In, Out]) panicked(ctx context.Context, msg string, v any, items int) error {
 	return q.replica.Panicked(ctx, msg, v, slog.String("batcher", q.core.name), slog.Int("requests", items))
 }

@@ -9,24 +9,25 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// errNoCallers is the cause of a batch's context when no request waits any more.
+// errNoCallers is the cause with which the context of a batch ends if no request of the
+// batch waits any more.
 var errNoCallers = fmt.Errorf("every request of the batch has ended: %w", context.Canceled)
 
 // batch holds the items of one call of the function.
 type batch[In, Out any] struct {
 	items       []*item[In, Out]
-	size, limit int // in the unit that the size function counts
-	waited      time.Duration
+	size, limit int           // size and maximum size, in requests or in the unit of the size function
+	waited      time.Duration // time for which the first item has waited
 
 	// The queue's mu guards the fields below.
-	live   int                     // number of callers that wait for a result
-	left   bool                    // a caller has left, so the context is cancelled when live is 0
-	cancel context.CancelCauseFunc // nil until the batch runs
+	live   int                     // number of callers that still wait for their result
+	left   bool                    // a caller has left without its result
+	cancel context.CancelCauseFunc // ends the context of the batch; nil until the batch runs
 }
 
-// callerDoneLocked records that a caller no longer waits, because it left or has its
-// whole result. After the last caller, the context is cancelled, unless all callers have
-// their results.
+// callerDoneLocked records that a caller no longer waits, because it has left or has its
+// whole result. When no caller waits any more, it cancels the context of the batch, unless
+// all callers have their whole results.
 func (b *batch[In, Out]) callerDoneLocked(left bool) {
 	b.live--
 	b.left = b.left || left
@@ -35,7 +36,7 @@ func (b *batch[In, Out]) callerDoneLocked(left bool) {
 	}
 }
 
-// run calls the function for a batch. The result is handled in deferred calls, because
+// run calls the user's function for a batch. The work after the call is deferred, because
 // the function may end its goroutine by runtime.Goexit.
 func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	members := make([]context.Context, len(b.items))
@@ -43,8 +44,8 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 		members[i] = it.ctx
 	}
 	ctx, span := q.replica.Tracing.StartBatch(members, q.core.name)
-	// The batch has a call of its own. Resources such as models are held for this call until
-	// the batch ends, even if the requests end earlier.
+	// The context of the batch belongs to a call of its own. Models that the function uses are
+	// held until this call ends, even if the requests have ended before.
 	call := scope.NewCall(q.replica)
 	ctx, cancel := context.WithCancelCause(scope.ContextWithCall(ctx, call))
 
@@ -68,7 +69,7 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	err = q.invoke(ctx, b)
 }
 
-// invoke calls the function and returns a panic as an error.
+// invoke calls the user's function and returns its error. A panic becomes an error.
 func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -78,7 +79,7 @@ func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err err
 	return scope.Touch(q.core.execute(ctx, b.items))
 }
 
-// settle answers each item if its caller still waits.
+// settle passes the result of a batch to each item whose caller still waits.
 func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +90,8 @@ func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	}
 }
 
-// settleLocked passes the answer to the item's caller.
+// settleLocked makes err the answer of the item, or the item's outputs if err is nil, and
+// wakes its caller.
 func (it *item[In, Out]) settleLocked(err error) {
 	it.state = answered
 	if it.request != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrSlowConsumer is the error of a stream after its buffer was full for too long,
-// because the consumer was slow. See [WithPatience].
+// ErrSlowConsumer is the error of a stream that was ended because its consumer was slow: its
+// buffer was full for longer than the time of [WithPatience].
 var ErrSlowConsumer = errors.New("stream cut off: its consumer is too slow for the batch")
 
 // StreamBatcher gathers requests into batches for one function that answers each
@@ -28,25 +28,25 @@ type Request[In, Out any] struct {
 
 	queue *queue[In, Out]
 	item  *item[In, Out]
-	outs  chan Out
+	outs  chan Out      // buffers outputs for the consumer
 	gone  chan struct{} // closed when the consumer has left
 
-	patience time.Duration // time left to wait for the consumer; used by the sender only
+	patience time.Duration // remaining time to wait for the consumer; only Send uses it
 
-	end   sync.Once
-	ended chan struct{}
-	err   error // written before ended is closed
+	end   sync.Once     // closes ended
+	ended chan struct{} // closed when the stream has ended
+	err   error         // error of the stream; written before ended is closed
 }
 
-// NewStream returns a batcher of streams. For the name, the options and the context of
-// f see [New]. f gets the requests of a batch in order of arrival, at least one, and
-// owns the slice. It sends outputs to each request at any pace: token by token to all,
-// or one request after another. When f returns, all streams that are still open end,
-// with its error or panic if there is one.
+// NewStream returns a batcher for the function f, which answers with streams. The name, the
+// options and the context of f are as for [New]. f gets the requests of a batch in order of
+// arrival, at least one, and owns the slice. It sends outputs to the requests in any order:
+// token by token to all of them, or one request after another. When f returns, all streams
+// end that have not ended yet. If f returns an error or panics, they end with this error.
 //
-// In Ray Serve such a function yields a list per step, with an entry for each request,
-// and a sentinel for a finished request. Here a finished request, or a request without a
-// consumer, needs no entry.
+// In Ray Serve, such a function yields a list in each step, with an entry for each request of
+// the batch. The entry of a finished request is a sentinel. Here, f does nothing for a
+// finished request.
 func NewStream[In, Out any](name string, f func(ctx context.Context, batch []*Request[In, Out]) error, opts ...Option) *StreamBatcher[In, Out] {
 	b := &StreamBatcher[In, Out]{f: f}
 	b.init(name, opts)
@@ -54,11 +54,11 @@ func NewStream[In, Out any](name string, f func(ctx context.Context, batch []*Re
 	return b
 }
 
-// Stream passes in to the function as part of a batch. Each range over the sequence
-// makes a new request when it begins. The sequence yields the outputs, and at the end
-// an error if there was one. ctx must be the context of a request in a replica, or
-// derived from it. If ctx ends first, its cause is the error. If the consumer breaks
-// out of the range, or ctx ends, the batch continues for the other requests.
+// Stream passes the input in to the function as part of a batch. Each range over the
+// returned sequence makes a new request. The sequence yields the outputs. If the stream
+// fails, the last step yields the error. ctx must be the context of a request in a replica,
+// or derived from it. If ctx ends first, its cause is the error. If the consumer leaves the
+// loop, or ctx ends, the batch continues for the other requests.
 func (b *StreamBatcher[In, Out]) Stream(ctx context.Context, in In) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		if err := b.consume(ctx, in, yield); err != nil {
@@ -68,7 +68,8 @@ func (b *StreamBatcher[In, Out]) Stream(ctx context.Context, in In) iter.Seq2[Ou
 	}
 }
 
-// consume passes the outputs to yield. It returns nil after a break, too.
+// consume makes a request and passes its outputs to yield. It returns the error of the
+// stream. It returns nil if the stream has no error, or if yield returns false.
 func (b *StreamBatcher[In, Out]) consume(ctx context.Context, in In, yield func(Out, error) bool) error {
 	q, err := b.queueFor(ctx)
 	if err != nil {
@@ -102,7 +103,8 @@ func (b *StreamBatcher[In, Out]) consume(ctx context.Context, in In, yield func(
 	}
 }
 
-// drain passes the remaining buffered outputs to yield and returns the stream's error.
+// drain passes the outputs that are left in the buffer to yield. It returns the error of the
+// stream, which has ended, or nil if yield returns false.
 func (r *Request[In, Out]) drain(yield func(Out, error) bool) error {
 	for {
 		select {
@@ -116,11 +118,10 @@ func (r *Request[In, Out]) drain(yield func(Out, error) bool) error {
 	}
 }
 
-// Send sends the next output to the consumer. It returns false if the consumer has left
-// or was cut off, or if the stream has ended: then further outputs are pointless. Send
-// blocks only if the buffer of the consumer is full, and for a bounded time: see
-// [WithPatience]. Calls for one request must not overlap. Calls for different requests
-// may.
+// Send sends the next output to the consumer. It returns false if the consumer gets no more
+// outputs, because it has left or was too slow, or because the stream has ended. Send blocks
+// only if the buffer for the consumer is full, at most for the time of [WithPatience]. Calls
+// of Send for one request must not overlap. Calls for different requests may overlap.
 func (r *Request[In, Out]) Send(out Out) bool {
 	select {
 	case <-r.gone:
@@ -137,8 +138,8 @@ func (r *Request[In, Out]) Send(out Out) bool {
 	}
 }
 
-// sendSlowly sends out when the buffer has a free place. It gives up when the time of
-// [WithPatience] is used up.
+// sendSlowly waits until the buffer has a free place, and then sends out. If the time of
+// [WithPatience] is used up first, it ends the stream and returns false.
 func (r *Request[In, Out]) sendSlowly(out Out) bool {
 	began := time.Now()
 	timer := time.NewTimer(r.patience)
@@ -155,14 +156,16 @@ func (r *Request[In, Out]) sendSlowly(out Out) bool {
 	return false
 }
 
-// End ends the stream, with err if it is not nil. The consumer still gets all outputs
-// sent before. Use End for a request that finishes before the rest of its batch.
-// Outputs sent after it are dropped. Only the first End counts.
+// End ends the stream of this request before the other requests of its batch end. If err is
+// not nil, the stream ends with this error. The consumer still gets the outputs that were
+// sent before. Later outputs are dropped, and later calls of End do nothing.
 func (r *Request[In, Out]) End(err error) {
-	r.queue.markAnswered(r.item) // before finish, so that a consumer that then leaves does not count as gone
+	r.queue.markAnswered(r.item) // before finish, because the consumer may leave as soon as the stream has ended
 	r.finish(err)
 }
 
+// finish ends the stream with err, or without an error if err is nil. Later calls do
+// nothing.
 func (r *Request[In, Out]) finish(err error) {
 	r.end.Do(func() {
 		r.err = err

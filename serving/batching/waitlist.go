@@ -13,21 +13,21 @@ import (
 type state uint8
 
 const (
-	waiting   state = iota // in a group
-	running                // in a batch
+	waiting   state = iota // the item is in a group of the waitlist
+	running                // the item is in a batch
 	answered               // the answer of the item is ready
-	abandoned              // the caller of the item has returned, or is about to return
+	abandoned              // the caller of the item no longer waits for the answer
 )
 
 // item is the input and the answer of one request.
 type item[In, Out any] struct {
-	ctx     context.Context
+	ctx     context.Context // context of the request
 	in      In
-	arrived time.Time
+	arrived time.Time         // time at which the item entered the queue
 	request *Request[In, Out] // nil if the item belongs to a Batcher and not to a StreamBatcher
-	done    chan struct{}     // closed when the answer is ready; streams do not use it
-	out     Out               // written before done is closed
-	err     error             // written before done is closed
+	done    chan struct{}     // closed when the answer is ready; nil for a stream
+	out     Out               // the answer; written before done is closed
+	err     error             // the error, or nil; written before done is closed
 
 	// The queue's mu guards the fields below.
 	state state
@@ -36,29 +36,32 @@ type item[In, Out any] struct {
 	batch *batch[In, Out] // nil until the item is in a batch
 }
 
-// waitlist holds a queue's waiting items by model. The queue's mu guards it.
+// waitlist holds the waiting items of a queue, in a group for each multiplexed model. The
+// queue's mu guards it.
 type waitlist[In, Out any] struct {
 	metrics *metrics.Batcher
-	sized   bool // the queue has a size function
+	sized   bool // the batcher has a size function
 
-	byModel map[string]*group[In, Out] // models with an id; empty groups are removed
-	noModel group[In, Out]             // items without a model id; most queues have only these
+	byModel map[string]*group[In, Out] // the groups of models, by id; an empty group is removed
+	noModel group[In, Out]             // the items of requests without a model
 	n       int                        // number of items in all groups
 }
 
-// group has the items that wait for one model.
+// group holds the waiting items of requests for one model. A batch takes its items from a
+// single group.
 type group[In, Out any] struct {
-	model string
+	model string    // id of the model; "" for none
 	items list.List // the values are *item, in order of arrival
 
-	// The fields below are used only with a size function. fits is the number of first items
-	// that fit into a batch together, and size is their size. full means that no further
-	// item fits. limit is the maximum size for which they were measured.
-	fits, size int
-	full       bool
-	limit      int
+	// The fields below have the result of the size function. Without a size function they are
+	// zero.
+	fits  int  // number of items, from the first on, that were measured and fit into a batch together
+	size  int  // size of these items
+	full  bool // no further item fits
+	limit int  // maximum batch size at the time of the measurement
 }
 
+// add puts an item into the group of the model, and returns the group.
 func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out] {
 	g := &w.noModel
 	if model != "" {
@@ -74,6 +77,7 @@ func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out]
 	return g
 }
 
+// remove removes an item from its group.
 func (w *waitlist[In, Out]) remove(it *item[In, Out]) {
 	g := it.group
 	g.items.Remove(it.place)
@@ -86,7 +90,8 @@ func (w *waitlist[In, Out]) remove(it *item[In, Out]) {
 	}
 }
 
-// groups yields all groups. The group without a model is the first, and may be empty.
+// groups yields all groups. The first is the group of requests without a model, which may be
+// empty.
 func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
 	return func(yield func(*group[In, Out]) bool) {
 		if !yield(&w.noModel) {
@@ -100,10 +105,10 @@ func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
 	}
 }
 
-// ready returns a group with a batch that is due: the group has limit items, or its first
-// item has waited for the duration wait. If several groups are due, it returns the group
-// with the earliest first item. If none is due, it returns the time at which the next group
-// will be due.
+// ready returns a group that is due, because it can fill a batch or because its first item
+// has waited for the duration wait. limit is the maximum size of a batch. If several groups
+// are due, it returns the group whose first item has waited longest. If none is due, it
+// returns the time at which a group will be due.
 func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) (ready *group[In, Out], due time.Time) {
 	for g := range w.groups() {
 		if g.items.Len() == 0 {
@@ -124,7 +129,8 @@ func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) 
 	return ready, due
 }
 
-// unmeasured returns a group with an item that has not been measured, or nil.
+// unmeasured returns a group with an item that the size function must measure, or nil if
+// there is none. It discards measurements for another maximum size than limit.
 func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
 	for g := range w.groups() {
 		if g.limit != limit {
@@ -137,14 +143,14 @@ func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
 	return nil
 }
 
-// take forms a batch of the first items of the group. It returns nil if the callers of
-// all these items have left, or if the size must be measured again.
+// take forms a batch of the first items of the group. It removes items whose context has
+// ended. It returns nil if no items remain, or if the remaining items must be measured again.
 func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *batch[In, Out] {
 	most := limit
 	if w.sized {
 		most = g.fits
 		if w.prune(g, most) {
-			return nil // with the remaining items, further items may fit
+			return nil // further items may fit in place of the removed items
 		}
 	}
 	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, g.items.Len())), limit: limit, size: g.size}
@@ -169,8 +175,8 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 	return b
 }
 
-// prune removes items with an ended context from the first n items of the group, and
-// reports whether it removed any.
+// prune removes each of the first n items of the group whose context has ended. It reports
+// whether it has removed any.
 func (w *waitlist[In, Out]) prune(g *group[In, Out], n int) (pruned bool) {
 	next := g.items.Front()
 	for range n {

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Accept reserves a free slot for a call of another process. ctx carries the call's
-// request, and the router span of its caller as the current span. The caller of Accept
-// must Run, Start or Abandon the assignment, once.
+// Accept takes a free slot for a call that another process makes. ctx must carry the Request
+// of the call. Its current span must be the router span of the other process. The caller of
+// Accept must Run, Start or Abandon the assignment, once.
 //
-// Accept never waits: a call waits in the queue of the caller's process. The error is a
-// *RefusedError, or a *cause.DeploymentUnavailableError.
+// Accept never waits, because a call waits in the queue of the process that makes it. The
+// error is a *RefusedError, or a *cause.DeploymentUnavailableError.
 func (d *Deployment) Accept(ctx context.Context, model string) (*Assignment, error) {
 	m, err := d.router.takeNow(model)
 	if err != nil {
@@ -19,10 +19,11 @@ func (d *Deployment) Accept(ctx context.Context, model string) (*Assignment, err
 	return newAssignment(ctx, false, d, m, model), nil
 }
 
-// Abandon gives back the slot of an assignment that will not run.
+// Abandon frees the slot of an assignment that will not run.
 func (a *Assignment) Abandon() { a.deployment.router.release(a.member, a.request.ModelID) }
 
-// takeNow takes a free slot, if there is one.
+// takeNow takes a free slot for a call that uses model, which may be "". If there is none,
+// the error is a *RefusedError.
 func (r *router) takeNow(model string) (*member, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,17 +34,18 @@ func (r *router) takeNow(model string) (*member, error) {
 	return m, err
 }
 
-// Load is the state that a process reports to the callers of a deployment.
+// Load describes the replicas of a deployment in this process. The process reports it to the
+// processes that call the deployment.
 type Load struct {
-	// Capacity is the largest number of calls at a time.
+	// Capacity is the largest number of calls that the replicas run at a time.
 	Capacity int
 	// Models are the ids of the models that the replicas hold, sorted.
 	Models []string
-	// Unavailable is the reason for which there will be no replica, or nil.
+	// Unavailable is the reason for which no replica will start, or nil.
 	Unavailable error
 }
 
-// Load returns the load that the deployment's replicas in this process can take.
+// Load returns the current Load of the deployment.
 func (d *Deployment) Load() Load {
 	r := d.router
 	r.mu.Lock()
@@ -58,8 +60,8 @@ func (d *Deployment) Load() Load {
 	return l
 }
 
-// Watch returns a channel that gets a value after a change of the Load. One value may stand
-// for several changes. The caller must call stop.
+// Watch returns a channel that receives a value after each change of the Load. One value may
+// stand for several changes. The caller must call stop.
 func (d *Deployment) Watch() (changed <-chan struct{}, stop func()) {
 	r, c := d.router, make(chan struct{}, 1)
 	r.mu.Lock()
@@ -72,7 +74,7 @@ func (d *Deployment) Watch() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// watchers are the channels of Watch. The router's mu guards them.
+// watchers are the channels that Watch has returned. The router's mu guards them.
 type watchers []chan struct{}
 
 // wake sends a value to each channel that is empty.
@@ -85,6 +87,6 @@ func (w watchers) wake() {
 	}
 }
 
-// Fail makes all calls of the deployment fail with err, including waiting calls, until
-// Fail(nil).
+// Fail makes all calls of the deployment fail with err, including waiting calls. Fail(nil)
+// ends this state.
 func (d *Deployment) Fail(err error) { d.router.fail(err) }

@@ -18,20 +18,20 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Assignment is a slot of a replica for a call, and the call while the replica runs it.
-// An Assignment has the whole state of the call in the replica, so that a request needs
-// only one allocation for this state. A nil Assignment means no slot.
+// Assignment is a slot of a replica that is reserved for a call. It also holds the state of
+// the call while the replica runs it, so that slot and state need one allocation together. A
+// nil Assignment means that a call got no slot.
 type Assignment struct {
 	deployment *Deployment
 	member     *member
-	routed     context.Context // context with the router span
-	unsampled  bool            // the router span of this process does not record
+	routed     context.Context // the call's context, with the router span as the current span
+	unsampled  bool            // this process has a router span that does not record
 
 	// Set or completed by Run and Start.
 	call    Call
-	user    context.Context // context of the user's code, with the replica span
-	request identity.Request
-	scope   scope.Call // scope in the context of the user's code
+	user    context.Context  // context of the user's code, with the replica span
+	request identity.Request // identity of the call in the replica
+	scope   scope.Call       // stored in user, so that batching and multiplexing find the replica
 
 	// Set by Start.
 	done chan struct{}
@@ -47,34 +47,37 @@ func newAssignment(routed context.Context, unsampled bool, d *Deployment, m *mem
 	return a
 }
 
-// Run makes the replica run c, with the context of Assign. It returns when the user's code
-// has returned, even if that is late. The slot is free then.
+// Run makes the replica run c, with the context that was passed to Assign. It returns when
+// the user's code has returned, even if the context has ended long before. At that time, the
+// slot is free.
 //
-// The error is the reason for which the call ended without an ordinary response: the error
-// of the user's code, a *tracing.PanicError, or the cause of the context's end.
+// If the call ended without an ordinary response, the error has the reason: the error of the
+// user's code, a *tracing.PanicError, or the cause of the context's end.
 func (a *Assignment) Run(c Call) error {
 	// Deferred, because user code may end the goroutine with runtime.Goexit.
 	defer a.deployment.router.release(a.member, a.request.ModelID)
 	return a.run(c)
 }
 
-// Start runs c as Run does, on a goroutine of its own, and returns at once. The server
-// counts the handler until it has returned.
+// Start makes the replica run c on another goroutine, and returns at once. Until c has
+// ended, the server counts it as a running handler.
 func (a *Assignment) Start(c Call) {
 	a.call, a.done = c, make(chan struct{})
 	a.deployment.shared.Counter.HandlerStarts()
 	a.deployment.shared.Workers.Start((*started)(a))
 }
 
-// Done returns a channel that is closed when a call of Start has ended and its slot is
+// Done returns a channel that is closed when the call of Start has ended and its slot is
 // free.
 func (a *Assignment) Done() <-chan struct{} { return a.done }
 
-// Err returns Run's error. Call it after Done is closed.
+// Err returns the error of the call of Start, as Run would return it. It must not be called
+// before Done is closed.
 func (a *Assignment) Err() error { return a.err }
 
-// CutOff returns a context that ends when a proxy must end the request without waiting for
-// the handler, because the replica or the server stops. Its cause is the reason.
+// CutOff returns a context that ends when a proxy must end the request although the handler
+// still runs, because the replica or the server stops. The cause of the context is the
+// reason.
 func (a *Assignment) CutOff() context.Context { return a.member.replica.cutOff }
 
 // UniqueID returns the replica's unique id, or "" for a nil Assignment.
@@ -85,7 +88,7 @@ func (a *Assignment) UniqueID() string {
 	return a.member.replica.uniqueID()
 }
 
-// started is an Assignment after Start: a job of the server's workers.
+// started is an Assignment after Start, as a job that a worker goroutine of the server runs.
 type started Assignment
 
 // Run implements [inflight.Job].
@@ -102,8 +105,8 @@ func (s *started) Run() {
 	a.err = a.Run(a.call)
 }
 
-// run runs the user's code for c. The work after the call is deferred, because user code
-// may end the goroutine with runtime.Goexit.
+// run runs the user's code for c, with the replica span around it. The work after the call
+// is deferred, because user code may end the goroutine with runtime.Goexit.
 func (a *Assignment) run(c Call) (err error) {
 	r := a.member.replica
 	a.call, a.scope.Task = c, c
@@ -130,7 +133,8 @@ func (a *Assignment) run(c Call) (err error) {
 	return err
 }
 
-// invoke runs the user's code and returns its error.
+// invoke runs the user's code and returns its error. A panic becomes an error, unless it
+// belongs to the caller's code.
 func (a *Assignment) invoke() (err error) {
 	defer func() {
 		if in, is := a.call.(CallerCode); is && in.InCaller() {
@@ -149,7 +153,8 @@ func (a *Assignment) invoke() (err error) {
 	return scope.Touch(a.call.Invoke(a.user))
 }
 
-// Recovered logs a panic of the user's code before or after Run, and returns it as an error.
+// Recovered logs the panic v of user code that runs before or after Run, such as a codec. It
+// returns the panic as an error.
 func (a *Assignment) Recovered(v any) error { return a.deployment.shared.Log.Recovered(a.routed, v) }
 
 func (a *Assignment) logPanic(p *tracing.PanicError) {
@@ -162,9 +167,9 @@ func (a *Assignment) logPanic(p *tracing.PanicError) {
 		slog.String("stack", string(p.Stack)))
 }
 
-// logCall writes the log line of a call by handle, in Ray's words. Its level is debug,
-// because one request may make many calls. Each error goes to the caller, and a panic has a
-// line of its own.
+// logCall writes the line of the access log for a call by handle, in Ray's form. Its level
+// is debug, even after an error, because one request may make many calls. The caller gets
+// each error, and a panic has its own line.
 func (a *Assignment) logCall(method string, took time.Duration, err error) {
 	log := a.deployment.shared.Log
 	if !log.Wants(a.user, slog.LevelDebug) {

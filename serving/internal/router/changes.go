@@ -12,13 +12,14 @@ import (
 // safe for concurrent use.
 type Changes struct {
 	set  *ReplicaSet
-	turn chan struct{} // has a capacity of one, and holds a value during a change
+	turn chan struct{} // a semaphore: has a capacity of one, and holds a value during a change
 
 	mu       sync.Mutex
-	declared Settings // the settings that were declared last, by code and service file
+	declared Settings // argument of the last Declare; at first the settings of New
 }
 
-// Declare applies the difference between next and the settings that were declared before.
+// Declare applies the differences between next and the settings of the previous Declare. So
+// a setting that is equal in both keeps a value from Reconfigure.
 func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	c.mu.Lock()
 	before := c.declared
@@ -28,8 +29,8 @@ func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	}
 	err := c.apply(ctx, func(w Settings) Settings { return w.change(before, next) })
 	if err != nil {
-		// The config was not applied, and the same config must be tried again. So only the
-		// other settings count as declared.
+		// The replicas have not taken the user config, and the next Declare must try it again.
+		// So all settings except the config count as declared.
 		next.Config = before.Config
 		err = fmt.Errorf("app %q: deployment %q: %w", c.set.config.App, c.set.config.Name, err)
 	}
@@ -39,15 +40,15 @@ func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	return err
 }
 
-// Reconfigure sets another user config on the replicas, one after another. If a replica
-// fails, all replicas get the old config again, and Reconfigure returns the error.
+// Reconfigure passes another user config to the replicas, one after another. If a replica
+// refuses it, all replicas get the old config again, and Reconfigure returns the error.
 func (c *Changes) Reconfigure(ctx context.Context, config string) error {
 	return c.apply(ctx, func(w Settings) Settings { w.Config = config; return w })
 }
 
 var errStopped = errors.New("the server is shut down")
 
-// apply changes the settings.
+// apply replaces the settings of the set by the result of change, when no other change runs.
 func (c *Changes) apply(ctx context.Context, change func(Settings) Settings) error {
 	select {
 	case c.turn <- struct{}{}:
@@ -62,8 +63,9 @@ func (c *Changes) apply(ctx context.Context, change func(Settings) Settings) err
 	return c.roll(ctx, config)
 }
 
-// change changes the settings except the user config. It returns the new user config, which
-// the replicas do not have yet. rolls reports whether this config must be rolled out.
+// change replaces the settings of the set, except the user config, by the result of change.
+// It returns the user config in that result. rolls reports whether this config differs from
+// the current config, so that it must be passed to the replicas.
 func (s *ReplicaSet) change(change func(Settings) Settings) (config string, rolls bool, _ error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -81,8 +83,8 @@ func (s *ReplicaSet) change(change func(Settings) Settings) (config string, roll
 	return config, config != before.Config, nil
 }
 
-// roll sets a config on all replicas, one after another. After that, the config is the
-// wanted config.
+// roll passes a user config to all running replicas, one after another. If all have taken
+// it, it becomes the config of the set, which new replicas get, too.
 func (c *Changes) roll(ctx context.Context, config string) error {
 	for {
 		l := c.next(config)
@@ -97,8 +99,9 @@ func (c *Changes) roll(ctx context.Context, config string) error {
 	}
 }
 
-// next returns the oldest running replica that does not have config. If there is none, it
-// makes config the wanted config, so that a replica that starts at this moment gets it too.
+// next returns the oldest running replica that does not have the user config. If there is
+// none, next returns nil and makes config the config of the set. It does both under one
+// lock, so that a replica that starts at this moment gets the config, too.
 func (c *Changes) next(config string) *life {
 	s := c.set
 	s.mu.Lock()
@@ -109,15 +112,16 @@ func (c *Changes) next(config string) *life {
 		}
 	}
 	s.want.Config = config
-	s.clearLocked() // the failed starts used another config
+	s.clearLocked() // the starts that failed used another config, so this one gets new tries
 	return nil
 }
 
-// rollBackGrace bounds the time in which replicas return to the old config.
+// rollBackGrace bounds the time that the replicas have to take the old config again.
 const rollBackGrace = 10 * time.Second
 
-// rollBack sets the wanted config on the replicas that have taken config. Such a replica
-// is replaced if no config is wanted, or if it refuses the wanted config.
+// rollBack passes the config of the set to the replicas that have taken config. A replica
+// that refuses it is replaced. If the set has no config, all these replicas are replaced,
+// because a replica cannot forget a config.
 func (c *Changes) rollBack(ctx context.Context, config string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
 	defer cancel()

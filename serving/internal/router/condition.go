@@ -8,15 +8,15 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// condition is the last logged state and fault of a deployment. The set's mu guards it.
+// condition logs the faults and the changes of state of a deployment. The set's mu guards it.
 type condition struct {
-	state DeploymentState
-	fault error    // last fault since the deployment was healthy
-	lines []func() // calls that write log lines, to be made without a lock
+	state DeploymentState // at the last call of note
+	fault error           // last fault since the deployment was healthy; nil for none
+	lines []func()        // each writes a log line; they are called later, without the lock
 }
 
-// blame records a fault of a replica. It logs the fault unless the last fault was the
-// same.
+// blame records the fault err of a replica. It logs the fault with text, unless the last
+// fault has the same message.
 func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
 	logged := c.fault != nil && c.fault.Error() == err.Error()
 	c.fault = err
@@ -50,10 +50,11 @@ func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, 
 				"tries", down.Tries, "error", down.Reason)
 		})
 	case DeploymentUpdating, DeploymentUnhealthy, DeploymentStopping:
-		// A fault has its own log line. Other changes were requested.
+		// No line, because blame has logged the fault, or the operator has asked for the change.
 	}
 }
 
+// takeLines returns the lines to write, and forgets them.
 func (c *condition) takeLines() []func() {
 	lines := c.lines
 	c.lines = nil

@@ -22,29 +22,29 @@ type Shared struct {
 	Metrics *metrics.Set
 	Tracer  *spans.Tracer
 	Log     accesslog.Log
-	Changed func() // called after changes of replicas, without a lock; nil for none
+	Changed func() // called without a lock after a replica has changed its state; may be nil
 }
 
-// Notify calls Changed.
+// Notify calls Changed, if there is one.
 func (s *Shared) Notify() {
 	if s.Changed != nil {
 		s.Changed()
 	}
 }
 
-// Config describes a deployment.
+// Config describes a deployment for New.
 type Config struct {
 	App, Name    string
-	Constructors []Constructor // they make the values of each replica
+	Constructors []Constructor // make the values of each replica, in this order
 	Settings     Settings
-	// QueueFullStatus and RetryAfter are the response to clients if the queue is full. A
-	// zero RetryAfter is not sent.
+	// QueueFullStatus and RetryAfter are the status and the header Retry-After of the response
+	// to a client if the queue is full. If RetryAfter is zero, the header is not sent.
 	QueueFullStatus int
 	RetryAfter      time.Duration
 }
 
-// Deployment is a deployment in the view of its callers, the proxies and handles. It
-// never changes after New, and is safe for concurrent use.
+// Deployment is a deployment as the proxies and handles see it, which call it. Its fields do
+// not change after New, and its methods are safe for concurrent use.
 type Deployment struct {
 	App, Name string
 	Replicas  Replicas
@@ -60,28 +60,28 @@ type Deployment struct {
 // Replicas are the replicas of a deployment, either a [ReplicaSet] in this process, or
 // other processes. The methods are safe for concurrent use.
 type Replicas interface {
-	// Start, Stop and Wait are documented at ReplicaSet.
+	// The methods Start, Stop and Wait of ReplicaSet document the next three methods.
 	Start()
 	Stop()
 	Wait(ctx, late context.Context) error
-	// Status returns the state. It does not block.
+	// Status returns the status of the deployment. It does not block.
 	Status() DeploymentStatus
-	// Unready returns the reason for which the deployment takes no calls, or "".
+	// Unready returns the reason for which no replica takes calls, or "" if a replica does.
 	Unready() string
-	// Declare and Reconfigure are documented at Changes.
+	// The methods Declare and Reconfigure of Changes document the next two methods.
 	Declare(ctx context.Context, next Settings) error
 	Reconfigure(ctx context.Context, config string) error
 }
 
-// New returns a deployment of the server. It starts no replicas.
+// New returns a deployment whose replicas run in this process. It starts no replicas.
 func New(s *Shared, c Config) *Deployment {
 	d := newDeployment(s, c)
 	d.Replicas = newReplicaSet(s, c, d.router)
 	return d
 }
 
-// NewRemote returns a deployment that other processes run. The caller sets Replicas,
-// which add the processes by Join.
+// NewRemote returns a deployment whose replicas run in other processes. The caller must set
+// Replicas to a value that calls Join for each of these processes.
 func NewRemote(s *Shared, c Config) *Deployment {
 	d := newDeployment(s, c)
 	d.Remote = true
@@ -103,12 +103,13 @@ func newDeployment(s *Shared, c Config) *Deployment {
 	}
 }
 
-// AdmitCall counts a call by handle with the context ctx; the caller must call done when
-// the call is over. It fails as [inflight.Counter.AdmitCall] does.
+// AdmitCall counts a call by handle with the context ctx as running. The caller must call
+// done when the call has ended. AdmitCall returns an error if the server shuts down, unless
+// ctx belongs to a request that still runs.
 func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
 	counter := d.shared.Counter
 	err = counter.AdmitCall(false)
-	if err != nil { // the origin of the call matters only in this case
+	if err != nil { // the server shuts down, and admits only a call that a running request makes
 		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
 			err = counter.AdmitCall(true)
 		}
@@ -116,9 +117,9 @@ func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
 	return counter.HandlerDone, err
 }
 
-// Assign reserves a slot of a replica for a call, and waits for one if necessary. The
-// caller must Run or Start the assignment, once. Assign starts and ends the router span.
-// It sets App and Deployment of s.
+// Assign reserves a slot of a replica for a call. If no slot is free, it waits for one. The
+// caller must Run or Start the assignment, once. Assign starts and ends the router span. It
+// overwrites App and Deployment of s.
 //
 // The error is a *cause.QueueFullError, a *cause.DeploymentUnavailableError, or the
 // cause of ctx's end.
@@ -138,8 +139,8 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignme
 	return newAssignment(routed, !span.Recording(), d, m, s.ModelID), nil
 }
 
-// routed ends the router span of a call and counts the call. A nil err means that the call
-// has reserved a slot of a replica.
+// routed ends the router span of a call and counts the call in the metrics. If err is nil,
+// the call has got a slot of a replica, after it has waited for the time wait.
 func (d *Deployment) routed(ctx context.Context, p spans.Protocol, span spans.Span, wait time.Duration, err error) {
 	span.EndRouter(resultOf(ctx, wait, err))
 	d.metrics.Done(metrics.Choice{
@@ -167,9 +168,10 @@ func resultOf(ctx context.Context, wait time.Duration, err error) spans.RouterRe
 	return r
 }
 
-// endBefore returns the reason for which a call ends before a replica is chosen, or nil.
-// A client by HTTP that has closed only its sending side may still read an answer. So its
-// request goes on, and ends only if it must wait for a slot.
+// endBefore returns the reason for which a call ends before a replica is chosen, or nil. A
+// call ends if its context has ended. But the context of an HTTP request may have ended
+// because the client has closed only the half on which it sends. This client may still read
+// an answer, so its request ends only if it must wait for a slot.
 func endBefore(ctx context.Context, p spans.Protocol) error {
 	why := context.Cause(ctx)
 	if p != spans.HTTP && p != spans.WebSocket || cause.IsCancellation(why) {

@@ -13,16 +13,16 @@ import (
 // unhealthy, as in Ray.
 const unhealthyAfter = 3
 
-// checks checks the health of one replica, in its goroutine.
+// checks makes the health checks of one replica. All its methods run on one goroutine.
 type checks struct {
 	life   *life
 	passed bool // the first check has passed
-	// late is a check that did not return in time, or nil. The next check waits for it, so
-	// that only one check runs at a time.
+	// late gets the result of a check that has not returned in time. It is nil if there is no
+	// such check. The next check waits for it, so that only one check runs at a time.
 	late <-chan error
 }
 
-// first makes the check before the first call.
+// first makes the check that must pass before the replica takes calls.
 func (c *checks) first() error {
 	if err := c.check(); err != nil {
 		return fmt.Errorf("first health check: %w", err)
@@ -60,7 +60,7 @@ func (c *checks) run() {
 	}
 }
 
-// pause waits until the next check is due. It returns false if no check follows.
+// pause waits until the next check is due. It returns false if the replica must stop.
 func (c *checks) pause() bool {
 	timer := time.NewTimer(c.life.set.settings().HealthPeriod)
 	defer timer.Stop()
@@ -72,6 +72,8 @@ func (c *checks) pause() bool {
 	}
 }
 
+// check makes a check and counts it in the metrics. A replica without a HealthChecker always
+// passes.
 func (c *checks) check() error {
 	if !c.life.replica.hasChecker() {
 		return nil
@@ -84,9 +86,11 @@ func (c *checks) check() error {
 	return err
 }
 
+// ask runs the user's CheckHealth methods, at most for timeout, and returns their error. If
+// the previous run has not returned yet, ask waits for it and starts no other run.
 func (c *checks) ask(timeout time.Duration) error {
 	if len(c.late) > 0 {
-		c.late = nil // the late check has returned, and has already counted as a failure
+		c.late = nil // the late check has returned meanwhile; it was counted as failed before
 	}
 	done := c.late
 	if done == nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// hooks run a deployment's user code outside of calls: constructors, Reconfigure, health
-// checks and Stop. The methods are safe for concurrent use.
+// hooks runs user code of a deployment that is not part of a call: constructors,
+// Reconfigure, health checks and Stop. Its methods are safe for concurrent use.
 type hooks struct {
-	ctx      context.Context // context of the user code; cut ends it
-	cut      context.CancelCauseFunc
-	returned func() // called without a lock after user code has returned
+	ctx      context.Context         // the contexts of the user code are derived from it
+	cut      context.CancelCauseFunc // ends ctx
+	returned func()                  // called without a lock after user code has returned
 
 	mu      sync.Mutex
 	running map[string]int // number of runs of user code that have not returned, by name
@@ -32,10 +32,10 @@ func newHooks(returned func()) *hooks {
 	return h
 }
 
-// run runs user code for a replica in a goroutine of its own, with the context ctx, and
-// returns its error. A panic becomes an error. When patience has ended, run waits for
-// inflight.CutGrace more, and then returns although the code still runs. From then on,
-// the result of left contains the name of this code.
+// run runs the user code f for the replica r on another goroutine, with the context ctx, and
+// returns its error. A panic becomes an error. name describes the code in errors. When the
+// context patience ends, run waits for inflight.CutGrace more. Then it returns an error
+// although the code still runs.
 func (h *hooks) run(patience, ctx context.Context, r *Replica, name string, f func(context.Context) error) error {
 	done := h.begin(ctx, r, name, f)
 	select {
@@ -53,7 +53,8 @@ func (h *hooks) run(patience, ctx context.Context, r *Replica, name string, f fu
 	}
 }
 
-// begin starts user code as run does; done carries its error.
+// begin starts the user code f as run does, and does not wait for it. done receives the
+// error of f. Until f has returned, the result of left contains its name.
 func (h *hooks) begin(ctx context.Context, r *Replica, name string, f func(context.Context) error) (done <-chan error) {
 	name = name + " of " + r.scope.App + "#" + r.scope.Deployment + "#" + r.uniqueID()
 	h.count(name, 1)
@@ -76,6 +77,7 @@ func (h *hooks) begin(ctx context.Context, r *Replica, name string, f func(conte
 	return result
 }
 
+// count adds more, which may be negative, to the number of runs with this name.
 func (h *hooks) count(name string, more int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

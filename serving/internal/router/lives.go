@@ -2,10 +2,10 @@ package router
 
 import "slices"
 
-// lives are the replicas of a set that have not ended. The set's mu guards them.
+// lives holds the replicas of a set that have not ended. The set's mu guards it.
 type lives struct {
 	list   []*life                  // oldest first
-	counts [ReplicaStopping + 1]int // by state
+	counts [ReplicaStopping + 1]int // number of replicas in each state
 }
 
 func (s *lives) add(l *life) {
@@ -31,7 +31,8 @@ func (s *lives) count(states ...ReplicaState) (n int) {
 	return n
 }
 
-// oldest returns the n oldest replicas in a state, or fewer if there are not so many.
+// oldest returns the n oldest replicas in a state. If fewer are in that state, it returns
+// all of them.
 func (s *lives) oldest(state ReplicaState, n int) (found []*life) {
 	for _, l := range s.list {
 		if l.state == state && len(found) < n {
@@ -41,8 +42,8 @@ func (s *lives) oldest(state ReplicaState, n int) (found []*life) {
 	return found
 }
 
-// surplus returns the n replicas to stop if there are too many: first the youngest replicas
-// that have not started yet, then the youngest running replicas.
+// surplus returns the n replicas to stop if there are n too many. It chooses replicas that
+// have not started yet before running replicas, and the youngest first.
 func (s *lives) surplus(n int) (found []*life) {
 	for _, state := range []ReplicaState{ReplicaStarting, ReplicaRunning} {
 		for _, l := range slices.Backward(s.list) {

@@ -12,47 +12,51 @@ import (
 
 // Peer is another process that runs replicas of a deployment.
 type Peer interface {
-	// Offer asks the process to run a call for the request and the trace of ctx. It
-	// returns when the process has accepted the call. A *RefusedError means that the
-	// process has not run any of it, so that the call may go elsewhere. Any other error
-	// ends the call.
+	// Offer asks the process to run a call. It sends the request's identity and the trace
+	// context of ctx, and returns when the process has accepted the call. A *RefusedError
+	// means that the process runs no part of the call, so that another process may be asked.
+	// After any other error, the call has failed.
 	Offer(ctx context.Context, o Offer) (AcceptedCall, error)
 }
 
-// Offer describes a call for a process.
+// Offer describes a call to the process that is asked to run it.
 type Offer struct {
-	Method, ModelID, Codec string
-	Streaming              bool
-	// Early reports that Value is the argument and is sent with the offer. The call may
-	// then have run although the offer failed. Without Early, the process cannot run the
-	// call before the caller sends the argument.
+	Method    string // name of the function; "" means __call__
+	ModelID   string // id of the multiplexed model; "" for none
+	Codec     string // name of the codec of argument and result
+	Streaming bool   // the function returns a stream
+	// Early reports that Value, the encoded argument, is sent with the offer. The process may
+	// then run the call at once, so that the call may have run although Offer failed. If Early
+	// is false, the process cannot run the call until the caller sends the argument.
 	Early bool
 	Value []byte
 }
 
 // AcceptedCall is a call that a process has accepted.
 type AcceptedCall interface {
-	// Send sends the whole argument, or an item of it.
+	// Send sends value. If whole is true, value is the argument. Otherwise the argument is a
+	// stream, and value is its next item.
 	Send(value []byte, whole bool) error
-	// CloseSend ends an argument of items, with an error unless it is nil.
+	// CloseSend ends an argument that is a stream. If err is not nil, the stream ends with
+	// this error.
 	CloseSend(err error) error
-	// Recv returns the next result. It fails with io.EOF after the last result, or with
-	// the error of the call.
+	// Recv returns the next result. After the last result it returns io.EOF. If the call has
+	// failed, it returns the error of the call.
 	Recv() ([]byte, error)
-	// Close ends the call, unless it has ended.
+	// Close cancels the call, unless it has ended.
 	Close()
 }
 
 // Refusal is a reason for which a process runs no part of a call.
 type Refusal int
 
-// The reasons.
+// The reasons of a Refusal.
 const (
-	// Unreached: the process has not answered.
+	// Unreached means that the process has not answered.
 	Unreached Refusal = iota
-	// Full: all slots of its replicas are taken.
+	// Full means that all slots of the process's replicas are taken.
 	Full
-	// Stopping: the process takes no new calls.
+	// Stopping means that the process takes no new calls, because it stops.
 	Stopping
 )
 
@@ -71,38 +75,41 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s: %v", why, e.Err)
 }
 
-// Unwrap returns the details.
+// Unwrap returns Err.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// trust bounds the number of requests that a router sends to a process. Several routers
-// share the slots of a process, so a router learns from refusals how many slots it may
-// use. After Full, limit falls to the number of running requests, and after another
-// refusal to zero. It rises by one after each accepted request, and after each pause.
+// trust bounds the number of requests that this router sends to a process at a time, which
+// is member.limit. Other routers use the slots of the process, too, so a router learns from
+// refusals how many slots it may use. After a refusal because of Full, the limit falls to the
+// number of running requests. After any other refusal it falls to zero. It rises by one with
+// each accepted request, and at the end of each pause.
 type trust struct {
-	capacity int           // as reported by the process; limit is never higher
-	probing  bool          // a pause runs
+	capacity int           // number of slots that the process has reported; limit is never higher
+	probing  bool          // a pause runs, which a refusal has started
 	pause    time.Duration // duration of the last pause; zero after an accepted request
 }
 
-// Bounds on the pauses. Ray's routers wait from 25 ms to 500 ms.
+// Bounds on the pauses of trust. Ray's routers wait from 25 ms to 500 ms.
 const (
 	leastPause = 2 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
 )
 
-// Membership is a process in the list of a deployment's router. Its methods are safe for
-// concurrent use.
+// Membership is a process to which a deployment's router may send calls. Its methods are
+// safe for concurrent use.
 type Membership struct {
 	router *router
 	member *member
 }
 
-// Join adds a process to the list. It has no slots until SetState.
+// Join adds the process p to the deployment. The router sends it no calls until SetState has
+// set its number of slots.
 func (d *Deployment) Join(p Peer) *Membership {
 	return &Membership{d.router, &member{peer: p, at: -1}}
 }
 
-// SetState sets how many requests the process runs at a time, and its models.
+// SetState sets the number of calls that the process runs at a time, and the ids of the
+// models that it holds.
 func (m *Membership) SetState(capacity int, models []string) {
 	r := m.router
 	r.mu.Lock()
@@ -118,14 +125,15 @@ func (m *Membership) SetState(capacity int, models []string) {
 	m.updateLocked()
 }
 
-// updateLocked gives the free slots to waiting requests, or to the pool.
+// updateLocked gives the free slots of the process to waiting requests. If slots remain, the
+// process is in the pool of free members.
 func (m *Membership) updateLocked() {
 	m.router.free.update(m.member)
 	m.router.serveLocked()
 }
 
-// Leave takes the process off the list. Its requests continue. idle is closed when the
-// last request of the process has ended.
+// Leave removes the process from the deployment. The requests that it runs continue. idle is
+// closed when the last of these requests has ended.
 func (m *Membership) Leave() (idle <-chan struct{}) {
 	r := m.router
 	r.mu.Lock()
@@ -138,7 +146,7 @@ func (m *Membership) Leave() (idle <-chan struct{}) {
 	return m.member.idle
 }
 
-// Ongoing returns the number of requests of this router that the process has.
+// Ongoing returns the number of requests that the process runs for this router.
 func (m *Membership) Ongoing() int {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
@@ -156,7 +164,8 @@ func (m *Membership) accepted() {
 	}
 }
 
-// refused records that the process has refused a request for model, and frees its slot.
+// refused records that the process has refused a request for model, and frees the slot of
+// the request. It starts a pause, unless one runs.
 func (m *Membership) refused(why Refusal, model string) {
 	r := m.router
 	r.mu.Lock()
@@ -176,7 +185,8 @@ func (m *Membership) refused(why Refusal, model string) {
 	time.AfterFunc(m.member.pause, m.probe)
 }
 
-// probe ends a pause: the process may get one more request.
+// probe ends a pause. From now on, the router may send the process one more request than it
+// runs.
 func (m *Membership) probe() {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
@@ -195,8 +205,8 @@ func (d *Deployment) SetMaxQueued(n int) {
 	d.router.maxQueued = n
 }
 
-// Queue returns the number of requests that wait for a slot, and the number of requests
-// that have a slot.
+// Queue returns the number of requests that wait for a slot, queued, and the number of
+// requests that have a slot, ongoing.
 func (d *Deployment) Queue() (queued, ongoing int) { return d.router.load() }
 
 // Forward sends a call by handle to another process, which runs it. It offers the call to
@@ -225,9 +235,10 @@ func (d *Deployment) Forward(ctx context.Context, s spans.RouterStart, o Offer, 
 	return carry(x)
 }
 
-// place returns a process that has accepted the call.
+// place offers a call to one process after another, and returns the first process that has
+// accepted it. It also returns the total time for which the call has waited for slots.
 func (d *Deployment) place(ctx context.Context, o Offer) (*Membership, AcceptedCall, time.Duration, error) {
-	var arrived time.Time // zero in the first round
+	var arrived time.Time // time at which the call entered the queue; zero before its first slot
 	var waited time.Duration
 	for {
 		m, wait, err := d.router.acquireSince(ctx, o.ModelID, arrived)

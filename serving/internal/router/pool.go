@@ -2,27 +2,28 @@ package router
 
 import "slices"
 
-// member is a replica in this process, or another process with replicas. The router's mu
-// guards it.
+// member is a destination of a router's requests: a replica in this process, or another
+// process with replicas. The router's mu guards it.
 type member struct {
-	replica *Replica // nil for a process
-	peer    Peer     // nil for a replica
-	ongoing int
-	limit   int           // number of requests at a time
+	replica *Replica      // nil if the member is a process
+	peer    Peer          // nil if the member is a replica
+	ongoing int           // number of requests that the member runs
+	limit   int           // largest number of requests that it may run at a time
 	at      int           // index in the pool of free members; -1 if it is not in the pool
-	idle    chan struct{} // set when the member is removed, and closed when the member has no request
-	models  []string      // ids of the models that the member has announced; never changed, only replaced
+	idle    chan struct{} // nil until the member is removed; closed when it then runs no request
+	models  []string      // ids of the models that the member has announced; replaced and never changed
 	sent    []sent        // models of the running requests
 
-	trust // used only for a process
+	trust // used only if the member is a process
 }
 
+// sent is the number of running requests for a model.
 type sent struct {
 	model   string
 	ongoing int
 }
 
-// take counts a request for model, which may be "".
+// take counts a new request for model, which may be "".
 func (m *member) take(model string) {
 	m.ongoing++
 	if model == "" {
@@ -35,7 +36,7 @@ func (m *member) take(model string) {
 	m.sent = append(m.sent, sent{model: model, ongoing: 1})
 }
 
-// release ends the count of a request for model.
+// release counts the end of a request for model.
 func (m *member) release(model string) {
 	m.ongoing--
 	if model == "" {
@@ -55,19 +56,19 @@ func (m *member) indexOf(model string) int {
 // open reports whether the member may take another request.
 func (m *member) open() bool { return m.ongoing < m.limit }
 
-// checkIdle closes idle of a removed member that has no request.
+// checkIdle closes idle if the member, which must have been removed, runs no request.
 func (m *member) checkIdle() {
 	if m.ongoing == 0 {
 		close(m.idle)
 	}
 }
 
-// holds reports whether m holds or loads model.
+// holds reports whether m holds or loads the model, or runs a request for it.
 func (m *member) holds(model string) bool {
 	return slices.Contains(m.models, model) || m.indexOf(model) >= 0
 }
 
-// held returns the number of models that m holds or loads.
+// held returns the number of models for which holds returns true.
 func (m *member) held() int {
 	n := len(m.models)
 	for _, s := range m.sent {
@@ -78,12 +79,12 @@ func (m *member) held() int {
 	return n
 }
 
-// pool holds the members of a router that have a free slot, in no order. The router's mu
+// pool holds the members of a router that have a free slot, in any order. The router's mu
 // guards it.
 type pool struct {
-	draw    func(n int) int // uniform in [0, n); rand.IntN except in tests
+	draw    func(n int) int // returns a random number from 0 to n-1; rand.IntN except in tests
 	members []*member
-	few     []*member // memory that pick reuses
+	few     []*member // a slice that pick reuses, so that it does not allocate
 }
 
 // add adds a member, unless it is in the pool.
@@ -143,7 +144,8 @@ func (p *pool) pick(model string) *member {
 	return p.lesser(p.few)
 }
 
-// lesser returns the less loaded of two members drawn from list, or nil if it is empty.
+// lesser draws two members from list at random, and returns the member that runs fewer
+// requests. It returns nil if list is empty.
 func (p *pool) lesser(list []*member) *member {
 	n := len(list)
 	switch n {
@@ -154,7 +156,7 @@ func (p *pool) lesser(list []*member) *member {
 	}
 	i, j := p.draw(n), 0
 	if n > 2 {
-		j = p.draw(n - 1) // among the other members
+		j = p.draw(n - 1) // an index among the members without i; corrected below
 	}
 	if j >= i {
 		j++

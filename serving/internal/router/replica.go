@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// Call is the work of a replica for one request or call, by HTTP, gRPC or handle. A
+// Call is the work of a replica for one request by HTTP or gRPC, or one call by handle. A
 // replica runs it once: it calls Start, Invoke and End in that order, on one goroutine.
 type Call interface {
 	// Start describes the call for the replica span. The replica sets Request and
@@ -25,28 +25,29 @@ type Call interface {
 	End(ctx context.Context, err error) (spans.ReplicaResult, error)
 }
 
-// CallerCode is a Call that may run code of its caller within Invoke. This code is the body
-// of a loop over a stream.
+// CallerCode is a Call that may run code of its caller within Invoke: the body of the
+// caller's loop over a stream.
 type CallerCode interface {
 	Call
-	// InCaller reports whether the caller's code is running. If so, a panic or a Goexit
-	// belongs to the caller, and passes through the replica.
+	// InCaller reports whether the caller's code is running. If so, the replica does not
+	// recover a panic, because it belongs to the caller.
 	InCaller() bool
 }
 
-// Replica runs a deployment's code in this process. The router bounds its requests.
+// Replica runs a deployment's code in this process. The router bounds the number of requests
+// that it runs at a time.
 type Replica struct {
 	component *identity.Component
 	scope     *scope.Replica
-	holds     atomic.Pointer[[]string] // ids of models; nil for none
+	holds     atomic.Pointer[[]string] // ids of the models that it holds or loads; nil if there are none
 
-	// cutOff ends, with a cause, when proxies must no longer wait for the calls of the
-	// replica.
+	// cutOff ends when proxies must no longer wait for the calls of the replica. Its cause is
+	// the reason.
 	cutOff context.Context
-	cut    context.CancelCauseFunc
+	cut    context.CancelCauseFunc // ends cutOff
 
-	// values are in the order of their constructors. They are complete before the replica
-	// takes a call, and do not change afterwards.
+	// values has the values that the constructors have made, in the order of the
+	// constructors. It does not change after the replica has taken its first call.
 	values []value
 }
 
@@ -54,9 +55,11 @@ type Replica struct {
 type value struct {
 	Value
 
-	key any
+	key any // key of the constructor
 }
 
+// newReplica returns a replica without values. limit is the largest number of requests that
+// it runs at a time. The router r is informed of changes of the replica's models.
 func newReplica(s *Shared, c *Config, limit int, r *router) *Replica {
 	component := s.Tracer.NewReplica(c.App, c.Name)
 	cutOff, cut := context.WithCancelCause(s.Base)
@@ -85,8 +88,9 @@ func newReplica(s *Shared, c *Config, limit int, r *router) *Replica {
 	return replica
 }
 
-// LocalValue returns the value that the constructor with key has made for a replica. ctx is
-// a context of user code in that replica. ok is false if there is no such value.
+// LocalValue returns the value that the constructor with the key has made for a replica. ctx
+// must be a context that the replica has passed to user code, or derived from it. ok is false
+// if there is no such replica or value.
 func LocalValue(ctx context.Context, key any) (local any, ok bool) {
 	c := scope.FromContext(ctx)
 	if c == nil {

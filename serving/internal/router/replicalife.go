@@ -10,14 +10,14 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// life starts, checks and stops one replica. Calls do not use it.
+// life starts one replica, checks its health, and stops it. Calls do not use it.
 type life struct {
 	set     *ReplicaSet
 	replica *Replica
 
-	ctx   context.Context // context of user code outside of calls; ends when the replica must stop
-	end   context.CancelCauseFunc
-	lived chan struct{} // closed when start and checks are over
+	ctx   context.Context         // context of constructors, Reconfigure and health checks; ends when the replica must stop
+	end   context.CancelCauseFunc // ends ctx
+	lived chan struct{}           // closed when the method live has returned
 
 	// The set's mu guards the fields below.
 	state  ReplicaState // changed by enterLocked
@@ -25,7 +25,8 @@ type life struct {
 	config string       // the user config that the replica has taken
 }
 
-// newLife returns the life of a replica that is not started. The caller holds the set's mu.
+// newLife returns the life of a new replica, and does not start it. The caller must hold the
+// set's mu.
 func newLife(s *ReplicaSet) *life {
 	l := &life{
 		set:     s,
@@ -37,13 +38,13 @@ func newLife(s *ReplicaSet) *life {
 	return l
 }
 
-// enterLocked moves the replica to another state.
+// enterLocked sets the state of the replica.
 func (l *life) enterLocked(state ReplicaState) {
 	l.set.replicas.move(l, state)
 	l.since = time.Now()
 }
 
-// statusLocked returns the state of the replica.
+// statusLocked returns the status of the replica.
 func (l *life) statusLocked() ReplicaStatus {
 	return ReplicaStatus{
 		ID:      l.uniqueID(),
@@ -54,13 +55,14 @@ func (l *life) statusLocked() ReplicaStatus {
 	}
 }
 
-// errReplicaStops is the cause of the end of a life's context.
+// errReplicaStops is the cause with which a life's context ends.
 var errReplicaStops = errors.New("replica stops")
 
-// longStart is the time after which a start that has not ended is logged.
+// longStart is the time after which the log reports that a replica is still starting.
 const longStart = 30 * time.Second
 
-// live starts the replica and checks its health, until the replica must stop.
+// live starts the replica and then checks its health, until the replica must stop or its
+// start has failed.
 func (l *life) live() {
 	defer close(l.lived)
 	slow := time.AfterFunc(longStart, func() {
@@ -86,8 +88,8 @@ func (l *life) live() {
 
 func (l *life) uniqueID() string { return l.replica.uniqueID() }
 
-// construct makes the replica's values. It waits for slow constructors without a limit,
-// because their values must be stopped, too.
+// construct calls the constructors and stores their values. It waits without a limit for a
+// slow constructor, even if the replica must stop, because its value must be stopped later.
 func (l *life) construct() error {
 	began := time.Now()
 	for _, c := range l.set.config.Constructors {
@@ -105,7 +107,8 @@ func (l *life) construct() error {
 	return nil
 }
 
-// configure sets the wanted user config on a starting replica.
+// configure passes the set's user config to a starting replica, unless the replica has it
+// already.
 func (l *life) configure() error {
 	l.set.mu.Lock()
 	config, has := l.set.want.Config, l.config
@@ -116,9 +119,9 @@ func (l *life) configure() error {
 	return l.reconfigure(context.Background(), config)
 }
 
-// ready adds a started replica to the router, so that it takes calls. It returns false if
-// the replica must first take another user config. It returns true without adding the
-// replica if the replica must stop.
+// ready adds the replica to the router, so that it takes calls, and returns true. It adds
+// nothing and returns false if the set's user config has changed meanwhile, so that the
+// replica must first take it. It adds nothing and returns true if the replica must stop.
 func (l *life) ready() bool {
 	s := l.set
 	s.mu.Lock()
@@ -134,7 +137,7 @@ func (l *life) ready() bool {
 	return true
 }
 
-// runsLocked records that the replica takes calls.
+// runsLocked adds the replica to the router and records that it takes calls.
 func (l *life) runsLocked() {
 	l.enterLocked(ReplicaRunning)
 	l.replica.scope.Metrics.Started()
@@ -143,7 +146,8 @@ func (l *life) runsLocked() {
 	l.set.router.add(l.replica)
 }
 
-// reconfigure sets a user config on the replica, and waits for it until patience ends.
+// reconfigure passes a user config to the replica's values that have a Reconfigure method.
+// It waits for each until the context patience ends.
 func (l *life) reconfigure(patience context.Context, config string) error {
 	began, takers := time.Now(), 0
 	for _, v := range l.replica.values {
@@ -168,17 +172,18 @@ func (l *life) reconfigure(patience context.Context, config string) error {
 	return nil
 }
 
-// ErrNoReconfigurer is the error for a user config if no value of the deployment takes one.
+// ErrNoReconfigurer is the error for a user config if no value of the deployment has a
+// method that takes it.
 var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or remove the user config")
 
-// startFailed ends a replica after a failed start. Another replica starts after a pause,
-// unless the deployment becomes unavailable or stops.
+// startFailed stops a replica whose start has failed with err. Another replica starts after
+// a pause, unless the deployment stops, or becomes unavailable after too many failed starts.
 func (l *life) startFailed(err error) {
 	s := l.set
 	s.mu.Lock()
 	defer s.unlock()
 	if l.state == ReplicaStopping {
-		return // a stop before the replica is ready is no failure
+		return // the start was interrupted because the replica must stop, so it has not failed
 	}
 	l.stopLocked()
 	s.starts.fails++
@@ -199,7 +204,8 @@ func (l *life) startFailed(err error) {
 	}
 }
 
-// condemn stops the replica because of err, and replaces it at once.
+// condemn stops the replica because its health checks fail with err. Another replica starts
+// at once.
 func (l *life) condemn(err error) {
 	l.set.mu.Lock()
 	defer l.set.unlock()
@@ -210,8 +216,9 @@ func (l *life) condemn(err error) {
 	l.set.condition.blame(l.set.log, l.uniqueID(), "replica is unhealthy; another takes its place", err)
 }
 
-// supersede replaces the replica because of err. The replica takes calls until its
-// successor takes calls.
+// supersede marks the replica as unhealthy, because it has refused a user config with err.
+// The set starts another replica. This replica takes calls until the other replica takes
+// calls.
 func (l *life) supersede(err error) {
 	l.set.mu.Lock()
 	defer l.set.unlock()
@@ -222,8 +229,8 @@ func (l *life) supersede(err error) {
 	l.set.condition.blame(l.set.log, l.uniqueID(), "replica did not take the new user config; another takes its place", err)
 }
 
-// stopLocked stops the replica. The replica takes no more calls, finishes its calls,
-// and ends.
+// stopLocked begins the stop of the replica, if it has not begun. The replica takes no more
+// calls. A goroutine waits for its last calls and ends it.
 func (l *life) stopLocked() {
 	if l.state == ReplicaStopping {
 		return
@@ -234,9 +241,10 @@ func (l *life) stopLocked() {
 	go l.retire(idle, l.set.want) // ReplicaSet.Wait waits for it
 }
 
-// retire ends a replica that is no longer in the router's list. It waits for the last
-// calls. Then it stops first the goroutines that these calls left, and then the values.
-// with are the settings at the time of the stop.
+// retire ends a replica that the router no longer uses. It waits until the last calls have
+// ended, when idle is closed. Then it stops batching and multiplexing, then the replica's
+// values, and removes the replica from the set. with are the settings at the time of the
+// stop.
 func (l *life) retire(idle <-chan struct{}, with Settings) {
 	began := time.Now()
 	r, s := l.replica, l.set
@@ -259,18 +267,18 @@ func (l *life) retire(idle <-chan struct{}, with Settings) {
 			stop(v.Stop)
 		}
 	}
-	r.cut(cause.ErrReplicaStopped) // frees the context
+	r.cut(cause.ErrReplicaStopped) // releases the resources of the context; no call uses it
 	r.scope.Metrics.Stopped(time.Since(began))
 	s.remove(l)
 }
 
-// stopGrace is the least time for the stop of a replica's values, even if its calls have
-// used up the time for the shutdown.
+// stopGrace is the least time for the stop of a replica's values. It applies if the last
+// calls have used up the graceful shutdown timeout.
 const stopGrace = time.Second
 
-// drain waits for a replica's last call. It returns false if the server's shutdown runs
-// out of time before. After StopTimeout it cuts off requests of clients, and waits on for
-// other calls.
+// drain waits until the replica's last call has ended and idle is closed, and returns true.
+// After StopTimeout it cuts off the requests of clients, and continues to wait. It returns
+// false if the server's shutdown runs out of time first.
 func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 	limit := time.NewTimer(with.StopTimeout)
 	defer limit.Stop()
@@ -283,7 +291,7 @@ func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 			return true
 		case <-l.set.hooks.ctx.Done():
 			select {
-			case <-idle: // the calls have ended at the last moment
+			case <-idle: // both channels are closed, and the calls have ended in time
 				return true
 			default:
 				return false

@@ -9,14 +9,14 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// ReplicaSet keeps the replicas of one deployment: as many as its settings say, each with
-// the user config of the settings. It adds the replicas that take calls to the router's
-// list. Its methods are safe for concurrent use.
+// ReplicaSet runs the replicas of one deployment. It keeps their number and their user
+// config as in its settings. It adds each replica to the router when the replica can take
+// calls, and removes it when the replica stops. Its methods are safe for concurrent use.
 //
-// After each change of its fields, reconcileLocked starts and stops replicas. Such
-// changes are: a replica has started, has failed to start, is found unhealthy or has
-// stopped; other settings are wanted; the server stops. Nothing waits under its lock. The
-// life of one replica is in replicalife.go.
+// Whenever a field has changed, the method unlock calls reconcileLocked, which starts and
+// stops replicas as necessary. A field changes when a replica has started, has failed, is
+// unhealthy or has stopped, when the settings change, and when the server stops. No method
+// waits while it holds the lock. The type life handles a single replica.
 type ReplicaSet struct {
 	Changes *Changes
 
@@ -28,11 +28,11 @@ type ReplicaSet struct {
 	over   chan struct{} // closed when the set has stopped and all its goroutines have ended
 
 	mu        sync.Mutex
-	want      Settings
-	replicas  lives
-	phase     setPhase
-	starts    starts
-	condition condition
+	want      Settings  // the current settings, which the replicas must be made to match
+	replicas  lives     // the replicas that have not ended
+	phase     setPhase  // stage of the life of the set
+	starts    starts    // the failed starts of replicas
+	condition condition // the state and the fault that were logged last
 }
 
 var _ Replicas = (*ReplicaSet)(nil)
@@ -61,16 +61,17 @@ func newReplicaSet(shared *Shared, c Config, r *router) *ReplicaSet {
 	return s
 }
 
-// Start starts the replicas. Replicas without constructors take calls when Start returns.
-// Other replicas are constructed in the background. Later calls do nothing.
+// Start starts the replicas. If the deployment has no constructors, the replicas take calls
+// when Start returns. Otherwise they are constructed in the background. Later calls of Start
+// do nothing.
 func (s *ReplicaSet) Start() {
 	s.mu.Lock()
 	defer s.unlock()
 	s.phase = max(s.phase, setStarted)
 }
 
-// unlock starts and stops replicas as necessary, unlocks, writes to the log, and calls
-// Changed.
+// unlock starts and stops replicas as necessary, and releases the lock. Without the lock, it
+// writes the log lines of the changes and calls Changed.
 func (s *ReplicaSet) unlock() {
 	s.reconcileLocked()
 	s.condition.note(s.log, s.stateLocked(), s.want.Replicas, s.starts.down, len(s.config.Constructors) > 0)
@@ -82,9 +83,9 @@ func (s *ReplicaSet) unlock() {
 	s.shared.Notify()
 }
 
-// reconcileLocked starts and stops replicas until their number is the wanted number. It
-// scans the replicas only if there are too many or unhealthy replicas. Otherwise its work
-// is proportional to the number of replicas that it starts.
+// reconcileLocked starts and stops replicas, so that their number becomes the number in the
+// settings. It looks at each replica only if some must be stopped, so that it is cheap for
+// many replicas.
 func (s *ReplicaSet) reconcileLocked() {
 	switch s.phase {
 	case setBuilt:
@@ -99,7 +100,8 @@ func (s *ReplicaSet) reconcileLocked() {
 			l.stopLocked()
 		}
 	}
-	// Stop as many of the oldest unhealthy replicas as there are running successors.
+	// An unhealthy replica takes calls until its successor runs. So stop only as many of them
+	// as there are running replicas in their place, the oldest first.
 	if n := s.replicas.count(ReplicaUnhealthy); n > 0 {
 		for _, l := range s.replicas.oldest(ReplicaUnhealthy, min(n, n+s.replicas.count(ReplicaRunning)-s.want.Replicas)) {
 			l.stopLocked()
@@ -113,7 +115,8 @@ func (s *ReplicaSet) reconcileLocked() {
 	}
 }
 
-// startLocked adds a replica. A replica without constructors takes calls at once.
+// startLocked adds and starts a replica. If the deployment has no constructors, the replica
+// takes calls at once.
 func (s *ReplicaSet) startLocked() {
 	l := newLife(s)
 	s.replicas.add(l)
@@ -123,10 +126,11 @@ func (s *ReplicaSet) startLocked() {
 		l.runsLocked()
 		return
 	}
-	go l.live() // stopLocked ends it, and retire waits for it
+	go l.live() // ends after stopLocked, and retire waits for its end
 }
 
-// clearLocked forgets the failed starts.
+// clearLocked forgets the failed starts. If they have made the deployment unavailable, it
+// accepts requests again.
 func (s *ReplicaSet) clearLocked() {
 	if s.starts.clear() {
 		s.router.fail(nil)
@@ -151,6 +155,7 @@ func (s *ReplicaSet) Stop() {
 	}
 }
 
+// checkOverLocked closes over if no replica is left and no user code runs.
 func (s *ReplicaSet) checkOverLocked() {
 	if len(s.replicas.list) > 0 || len(s.hooks.left()) > 0 {
 		return
@@ -162,9 +167,9 @@ func (s *ReplicaSet) checkOverLocked() {
 	}
 }
 
-// Wait waits until all replicas have stopped, or ctx ends. In the second case it ends
-// the contexts of the user code that still runs, and waits until late ends. The error
-// names the remaining code.
+// Wait waits until all replicas have stopped and returns nil. If ctx ends first, Wait ends
+// the contexts of the user code that still runs, and waits on until late ends. Then the error
+// names the code that still runs.
 func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 	select {
 	case <-s.over:
@@ -181,7 +186,7 @@ func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 	defer s.mu.Unlock()
 	left := s.hooks.left()
 	if len(s.replicas.list) == 0 && len(left) == 0 {
-		return nil // both channels were closed, because the set ended at the last moment
+		return nil // late and over ended at the same time, and select chose late
 	}
 	return fmt.Errorf("stop deployment %q of app %q: %d replicas have not ended, still running: %q",
 		s.config.Name, s.config.App, len(s.replicas.list), left)
@@ -201,7 +206,7 @@ func (s *ReplicaSet) stateLocked() DeploymentState {
 	return DeploymentUpdating
 }
 
-// Unready returns the reason for which the deployment takes no calls, or "".
+// Unready returns the reason for which no replica takes calls, or "" if a replica does.
 func (s *ReplicaSet) Unready() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +235,7 @@ func (s *ReplicaSet) settings() Settings {
 	return s.want
 }
 
-// Status returns the state of the deployment and its replicas. It does not block.
+// Status returns the status of the deployment and its replicas. It does not block.
 func (s *ReplicaSet) Status() DeploymentStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

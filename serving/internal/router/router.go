@@ -10,45 +10,47 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// router chooses replicas for one deployment's requests. It draws two replicas with a free
-// slot at random, and takes the less loaded replica. If no slot is free, requests wait in
-// the order of their arrival, and the next free slot goes to the first request.
+// router chooses a replica for each request of one deployment. It draws two replicas with a
+// free slot at random, and takes the replica that runs fewer requests. If no slot is free,
+// requests wait in the order of their arrival, and the next free slot goes to the first
+// request.
 //
-// A request for a multiplexed model goes to the less loaded of two replicas that hold the
-// model. If none of these has a free slot, it goes to a replica with the fewest models,
-// and the model is loaded there.
+// A request for a multiplexed model goes to a replica that holds the model, chosen in the
+// same way. If no such replica has a free slot, the request goes to a replica with the fewest
+// models, which then loads the model.
 //
-// In Ray, such a request first waits 1 to 2 s for a replica with the model. Ray's routers
-// need this time, because they learn of models and loads with a delay. This router has no
-// such delay: a model counts as held from the moment at which the first request for it is
-// sent. So no slot stays empty while a request waits. Only the queue has Ray's window:
-// see nextLocked.
+// In Ray, a request for a model first waits 1 to 2 s for a replica that holds the model,
+// because Ray's routers learn late which replica holds it. This router knows it at once,
+// because it counts a model as held from the moment at which it sends the first request for
+// it. So no slot stays empty while a request waits. Ray's waiting time has a counterpart
+// only in the order of the queue, see nextLocked.
 //
-// The router counts the requests of its members itself. The count of a replica is exact,
-// because all its requests pass through this router. For other processes see trust.
+// The router counts the running requests of each member itself. For a replica, the number is
+// exact, because all its requests pass through this router. For another process it is not,
+// see trust.
 type router struct {
 	base context.Context // ends, with a cause, when requests must not wait any longer
 
 	mu        sync.Mutex
 	ongoing   int                  // number of requests that have a slot
-	limit     int                  // number of requests that a replica runs at a time
-	maxQueued int                  // -1: no limit
-	full      cause.QueueFullError // error for a full queue, without the numbers of requests
-	free      pool                 // the members with a free slot
-	waiting   list.List            // the values are *waiter, oldest first; empty unless free is empty
-	down      error                // reason for which there will be no replica; nil if there may be one
-	members   map[*Replica]*member // the replicas of this process
-	watchers  watchers
+	limit     int                  // largest number of requests that a replica runs at a time
+	maxQueued int                  // largest number of waiting requests; -1 means no limit
+	full      cause.QueueFullError // the error if the queue is full; Queued and Limit are set in a copy
+	free      pool                 // the members that have a free slot
+	waiting   list.List            // the waiting requests, as *waiter, oldest first; empty if a slot is free
+	down      error                // the error of all requests while the deployment is unavailable; otherwise nil
+	members   map[*Replica]*member // the members that are replicas of this process
+	watchers  watchers             // informed of changes of the replicas
 }
 
 // waiter is a request that waits for a slot.
 type waiter struct {
-	model string
-	since time.Time // arrival of the request; waiters are in the order of their arrival
-	// granted gets one value: the member, or nil if the wait failed. It is buffered, so
-	// that the sender never blocks. err is set before the value is sent.
+	model string    // id of the multiplexed model, or ""
+	since time.Time // arrival of the request, which determines its place in the queue
+	// granted receives one value: the member whose slot the request gets, or nil if the wait
+	// has failed. It is buffered, so that the sender never blocks.
 	granted chan *member
-	err     error
+	err     error // reason for which the wait has failed; set before nil is sent to granted
 }
 
 func newRouter(base context.Context, limit, maxQueued int, full cause.QueueFullError) *router {
@@ -62,18 +64,19 @@ func newRouter(base context.Context, limit, maxQueued int, full cause.QueueFullE
 	}
 }
 
-// acquire reserves a slot of a replica, waiting for one if necessary; wait is how long
-// that took. model is the multiplexed model that the request is for, or "". The caller
-// frees the slot with release. It fails at once with a *cause.QueueFullError, and at once
-// or later with a *cause.DeploymentUnavailableError. If ctx or the server ends while the
-// request waits, it fails with the cause of that end.
+// acquire reserves a slot of a member for a request. If no slot is free, it waits, and wait
+// is the duration. model is the id of the request's multiplexed model, or "". The caller must
+// free the slot with release.
+//
+// The error is a *cause.QueueFullError or a *cause.DeploymentUnavailableError. If ctx or the
+// server ends while the request waits, the error is the cause of that end.
 func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
 	return r.acquireSince(ctx, model, time.Time{})
 }
 
-// acquireSince acquires a slot like acquire. since is zero for a new request. For a request
-// that has lost its slot, since is the time of its arrival. Such a request goes before
-// requests that arrived later, and may enter a full queue.
+// acquireSince is acquire for a request that may have had a slot before. since is the time
+// of its arrival, or zero for a new request. A request that a process has refused passes the
+// time of its arrival. It is queued before requests that arrived later, even in a full queue.
 func (r *router) acquireSince(ctx context.Context, model string, since time.Time) (m *member, wait time.Duration, err error) {
 	r.mu.Lock()
 	if m, err = r.takeFreeLocked(model, since.IsZero()); m != nil || err != nil {
@@ -89,7 +92,7 @@ func (r *router) acquireSince(ctx context.Context, model string, since time.Time
 	r.mu.Unlock()
 	select {
 	case m = <-w.granted:
-		if err = w.err; m != nil && r.base.Err() != nil { // the slot is free because another request was cut off
+		if err = w.err; m != nil && r.base.Err() != nil { // the server cuts requests off, which has freed this slot
 			r.release(m, model)
 			err = context.Cause(r.base)
 		}
@@ -106,7 +109,7 @@ func (r *router) acquireSince(ctx context.Context, model string, since time.Time
 	return m, time.Since(began), err
 }
 
-// queueLocked inserts w after the waiters that arrived before it.
+// queueLocked inserts w into the queue, after all waiters that arrived before it.
 func (r *router) queueLocked(w *waiter) *list.Element {
 	for at := r.waiting.Back(); at != nil; at = at.Prev() {
 		if !at.Value.(*waiter).since.After(w.since) {
@@ -116,8 +119,9 @@ func (r *router) queueLocked(w *waiter) *list.Element {
 	return r.waiting.PushFront(w)
 }
 
-// takeFreeLocked takes a free slot for a request. If both results are nil, the request may
-// wait. The bound of the queue applies to new requests only.
+// takeFreeLocked takes a free slot for a request. If no slot is free and the request may
+// wait, both results are nil. isNew reports a request that has had no slot before. Only a
+// new request fails if the queue is full.
 func (r *router) takeFreeLocked(model string, isNew bool) (*member, error) {
 	if r.down != nil {
 		return nil, r.down
@@ -134,8 +138,8 @@ func (r *router) takeFreeLocked(model string, isNew bool) (*member, error) {
 	return nil, nil
 }
 
-// giveUp removes a waiter from the list. If it got a slot in the meantime, the slot
-// goes to the next waiter.
+// giveUp removes the waiter w from its place in the queue. If w has got a slot meanwhile,
+// giveUp frees the slot.
 func (r *router) giveUp(w *waiter, place *list.Element) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +161,7 @@ func (r *router) release(m *member, model string) {
 	r.releaseLocked(m, model)
 }
 
-// add adds a replica to the list. Waiting requests get its slots.
+// add adds a replica as a member. Waiting requests get its slots.
 func (r *router) add(replica *Replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +172,8 @@ func (r *router) add(replica *Replica) {
 	r.watchers.wake()
 }
 
-// remove removes a replica from the list. Its requests continue. idle is closed when its
-// last request has ended.
+// remove removes a replica from the members. The requests that it runs continue. idle is
+// closed when the last of these requests has ended.
 func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,8 +191,9 @@ func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	return done
 }
 
-// limits sets the number of requests that a replica runs at a time, and the number of
-// requests that may wait (-1: any number). Requests above the new limits stay.
+// limits sets the largest number of requests that a replica runs at a time, and the largest
+// number of requests that may wait; -1 means any number. Requests that exceed the new limits
+// are not cancelled.
 func (r *router) limits(ongoing, queued int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,7 +232,7 @@ func (r *router) fail(err error) {
 	}
 }
 
-// announce reads a replica's models, which have changed.
+// announce updates the models of a replica's member. The replica calls it after a change.
 func (r *router) announce(replica *Replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +242,7 @@ func (r *router) announce(replica *Replica) {
 	}
 }
 
-// takeLocked counts one more request on m, which has a free slot.
+// takeLocked gives a slot of m to a request. m must have a free slot.
 func (r *router) takeLocked(m *member, model string) {
 	r.ongoing++
 	m.take(model)
@@ -246,13 +251,14 @@ func (r *router) takeLocked(m *member, model string) {
 	}
 }
 
+// releaseLocked frees a slot of m. If requests wait, one of them gets the slot.
 func (r *router) releaseLocked(m *member, model string) {
 	r.ongoing--
 	m.release(model)
 	switch {
 	case m.idle != nil:
 		m.checkIdle()
-	case !m.open(): // the limit was lowered
+	case !m.open(): // the limit was lowered, so that m still has no free slot
 	case r.waiting.Len() > 0:
 		r.grantLocked(m, r.nextLocked(m))
 	default:
@@ -260,18 +266,19 @@ func (r *router) releaseLocked(m *member, model string) {
 	}
 }
 
-// Bounds on overtaking. matchWindow is the time in which a request may be overtaken,
-// Ray's default window. matchDepth is the number of waiters that are searched.
+// The bounds for nextLocked. matchWindow is the time after which no other request may
+// overtake a waiting request, as in Ray. matchDepth is the largest number of waiters that
+// nextLocked looks at.
 const (
 	matchWindow = time.Second
 	matchDepth  = 100
 )
 
 // nextLocked returns the waiter that gets a free slot of m. This is usually the first
-// waiter. If m does not hold the model of the first waiter, the next waiter for a model of
-// m goes first, as in Ray. This saves a load of the model, and often the unloading of
-// another model. No waiter is overtaken after it has waited for the window. A request
-// without a model is never overtaken.
+// waiter. But if m does not hold the model of the first waiter, a later waiter whose model m
+// holds may overtake it, as in Ray. This saves the load of a model, and often the unloading
+// of another model. A request that has waited for matchWindow is not overtaken, and neither
+// is a request without a model.
 func (r *router) nextLocked(m *member) *list.Element {
 	first := r.waiting.Front()
 	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
@@ -290,7 +297,7 @@ func (r *router) nextLocked(m *member) *list.Element {
 	return first
 }
 
-// grantLocked takes a slot of m for a waiter and passes it on.
+// grantLocked removes the waiter at place from the queue, and gives it a slot of m.
 func (r *router) grantLocked(m *member, place *list.Element) {
 	w := r.waiting.Remove(place).(*waiter)
 	r.takeLocked(m, w.model)

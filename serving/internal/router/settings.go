@@ -12,10 +12,11 @@ type Constructor struct {
 	Make func(ctx context.Context) (Value, error)
 }
 
-// Value is a replica's value, with its hooks, which may be nil.
+// Value is the value that a constructor has made for a replica. Each of its functions is nil
+// if the value's type does not have the method.
 type Value struct {
-	Local       any
-	Reconfigure func(ctx context.Context, config string) error
+	Local       any                                            // the value itself
+	Reconfigure func(ctx context.Context, config string) error // config is JSON
 	CheckHealth func(ctx context.Context) error
 	Stop        func(ctx context.Context) error
 }
@@ -28,7 +29,8 @@ type Settings struct {
 	WaitLoop, StopTimeout           time.Duration
 }
 
-// change returns w with the differences between before and after applied.
+// change returns w with each setting of after that differs from the setting of before. All
+// other settings keep the values of w.
 func (w Settings) change(before, after Settings) Settings {
 	pick(&w.Replicas, before.Replicas, after.Replicas)
 	pick(&w.MaxOngoing, before.MaxOngoing, after.MaxOngoing)
@@ -41,6 +43,7 @@ func (w Settings) change(before, after Settings) Settings {
 	return w
 }
 
+// pick sets *to to after, if after differs from before.
 func pick[T comparable](to *T, before, after T) {
 	if before != after {
 		*to = after

@@ -6,7 +6,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// Ray's bounds on failed starts and on the pauses after them.
+// The bounds on failed starts, and on the pauses after them, as in Ray. A deployment whose
+// replicas have never run becomes unavailable after triesPerReplica failed starts for each
+// replica, at most mostTries.
 const (
 	triesPerReplica = 3
 	mostTries       = 20
@@ -14,26 +16,28 @@ const (
 	mostBackoff     = 64 * time.Second
 )
 
+// exponential returns the duration of a pause. It doubles with each round.
 func exponential(rounds int) time.Duration {
 	return min(mostBackoff, leastBackoff<<min(rounds-1, 10))
 }
 
 // starts records the failed starts of a set. The set's mu guards it.
 type starts struct {
-	// backoff returns the pause before the next start. rounds counts the pauses since the
-	// last success, with this pause.
+	// backoff returns the duration of a pause before the next start; exponential except in
+	// tests. rounds is the number of pauses since the last successful start, including this
+	// pause.
 	backoff func(rounds int) time.Duration
 	everRan bool                              // a replica has taken calls at some time
-	fails   int                               // number of failed starts in a row
-	rounds  int                               // number of pauses since a start succeeded
-	retry   *time.Timer                       // fires at the next start; nil: no pause
-	down    *cause.DeploymentUnavailableError // nil while there may be replicas
+	fails   int                               // number of failed starts since a successful start
+	rounds  int                               // number of pauses since a successful start
+	retry   *time.Timer                       // ends the current pause; nil if there is none
+	down    *cause.DeploymentUnavailableError // set if no further starts follow; otherwise nil
 }
 
 // paused reports whether no replica may be started now.
 func (s *starts) paused() bool { return s.down != nil || s.retry != nil }
 
-// clear forgets the failed starts. It reports whether the deployment was down.
+// clear forgets the failed starts and ends the pause. It reports whether down was set.
 func (s *starts) clear() (wasDown bool) {
 	wasDown = s.down != nil
 	s.fails, s.rounds, s.down = 0, 0, nil
