@@ -7,7 +7,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// announcements are the model ids that each cache of a replica last sent to the router.
+// announcements holds the model ids that each cache of a replica has last sent to the
+// router. A replica may have several caches, one for each Models.
 type announcements struct {
 	mu  sync.Mutex
 	ids map[any][]string // key: the cache
@@ -15,15 +16,17 @@ type announcements struct {
 
 type announcementsKey struct{}
 
+// announcementsOf returns the announcements of the replica. The first call makes them.
 func announcementsOf(r *scope.Replica) *announcements {
 	return r.Value(announcementsKey{}, func() any { return &announcements{ids: map[any][]string{}} }).(*announcements)
 }
 
-// announce sends the model ids to the router and to the metrics. The router also gets
-// models that are still loading. The caller must not hold c.mu.
+// announce sends the ids of the loaded models to the metrics. It sends the ids of all models
+// that are loaded or loading to the router. The caller must not hold c.mu.
 func (c *cache[M]) announce() {
 	b := announcementsOf(c.replica)
-	// Read the ids under the lock, so that the last caller sends the newest state.
+	// Read the ids under b.mu. Otherwise a slow caller could overwrite newer ids with older
+	// ids.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	held, ready := c.ids()
@@ -40,8 +43,8 @@ func (c *cache[M]) announce() {
 	c.replica.SetModels(slices.Compact(all))
 }
 
-// ids returns the ids of the models that are loading or loaded, and of the loaded
-// models alone. Both are sorted.
+// ids returns the ids of the models that are loading or loaded, held, and the ids of the
+// models that are loaded, ready. Both are sorted.
 func (c *cache[M]) ids() (held, ready []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

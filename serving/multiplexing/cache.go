@@ -20,26 +20,25 @@ var (
 
 // cache holds the models of one replica.
 //
-// Each load and each unload runs in its own goroutine; stop waits for all of them. A
-// model counts as held while it is loading or loaded. If more models are held than
-// allowed, the cache unloads unused models, least recently used first. A model in use
-// is never unloaded.
+// Each load and each unload runs on its own goroutine, and stop waits for these goroutines.
+// A model counts as held while it is loading or loaded. If more models are held than the
+// limit, the cache unloads models that no call uses, the least recently used model first.
 type cache[M any] struct {
 	models  *Models[M]
 	replica *scope.Replica
 	metrics *metrics.Models
-	// unloadCtx is the context of the unload functions. stop cancels it when stop returns.
-	unloadCtx    context.Context //nolint:containedctx // it is the cache's own
-	cancelUnload context.CancelFunc
+	// unloadCtx is the context of the unload function. It ends when stop returns.
+	unloadCtx    context.Context    //nolint:containedctx // it is the cache's own
+	cancelUnload context.CancelFunc // ends unloadCtx
 
 	mu      sync.Mutex
 	entries map[string]*entry[M] // the newest entry of each model id
-	held    int                  // models that are loading or loaded
-	room    room[M]
-	uses    usage[M]
-	running int // goroutines that load or unload
-	stopped bool
-	idle    chan struct{} // closed once stopped is set and running is 0
+	held    int                  // number of entries that are loading or loaded
+	room    room[M]              // bounds the models in memory
+	uses    usage[M]             // the calls that use models
+	running int                  // number of goroutines that load or unload
+	stopped bool                 // set by stop
+	idle    chan struct{}        // closed when stopped is set and running is 0
 }
 
 // state is the stage of an entry's life.
@@ -52,23 +51,23 @@ const (
 	gone
 )
 
-// entry is one model, from the first request for the model until the model is unloaded.
+// entry is a model, from the first request that needs it loaded until it is unloaded.
 type entry[M any] struct {
 	id   string
 	done chan struct{} // closed when the load has succeeded or failed
 
-	model M     // written before done is closed
-	err   error // written before done is closed
+	model M     // result of the load; written before done is closed
+	err   error // error of the load, or nil; written before done is closed
 
 	// The fields below are guarded by the cache's mu.
 	state   state
 	cancel  context.CancelCauseFunc // cancels the load
-	waiting map[*scope.Call]int     // number of waiting requests per call, while loading
-	// unwanted is set when the load was cancelled because no request waited for it. The
-	// next request then starts a new load.
+	waiting map[*scope.Call]int     // number of requests that wait for the load, by call
+	// unwanted is set if the load was cancelled because no request waited for it any more. The
+	// next request then starts a new load, in a new entry.
 	unwanted bool
-	users    int    // calls that use the model
-	used     uint64 // value of clock when a use last began or ended
+	users    int    // number of calls that use the model
+	used     uint64 // value of usage.clock when a use last began or ended
 }
 
 func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
@@ -86,8 +85,9 @@ func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
 	return c
 }
 
-// get returns the model for use by call until call ends. It loads the model if it is
-// not loaded, and blocks until the load or ctx has ended.
+// get returns the model with the id, which stays loaded until call ends. If the model is not
+// loaded, get starts a load or joins a load that runs. It blocks until the load or ctx has
+// ended.
 func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model M, err error) {
 	c.metrics.Asked()
 	c.mu.Lock()
@@ -126,7 +126,8 @@ func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model 
 	return e.model, nil
 }
 
-// addUseAndUnlock records that call uses the model until call ends. It releases c.mu.
+// addUseAndUnlock records that call uses the model until call ends. The caller must hold
+// c.mu, which addUseAndUnlock releases.
 func (c *cache[M]) addUseAndUnlock(e *entry[M], call *scope.Call) {
 	u := c.uses.add(e, call)
 	hooked := u.hooked
@@ -137,8 +138,8 @@ func (c *cache[M]) addUseAndUnlock(e *entry[M], call *scope.Call) {
 	}
 }
 
-// release removes the uses of a call that has ended. The models of the call become the
-// most recently used ones, in the order in which the call used them.
+// release records that a call that has ended uses no models any more, and unloads models if
+// too many are held.
 func (c *cache[M]) release(call *scope.Call) {
 	c.mu.Lock()
 	c.uses.remove(call)
@@ -149,8 +150,8 @@ func (c *cache[M]) release(call *scope.Call) {
 	}
 }
 
-// stopWaiting records that call no longer waits for the load, and cancels the load if
-// no other request waits. It returns false if the load has already ended.
+// stopWaiting records that a request of call no longer waits for the load of e. If no other
+// request waits, it cancels the load. It returns false if the load has already ended.
 func (c *cache[M]) stopWaiting(e *entry[M], call *scope.Call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,14 +169,15 @@ func (c *cache[M]) stopWaiting(e *entry[M], call *scope.Call) bool {
 	return true
 }
 
-// startLocked adds an entry for the model and starts the goroutine that loads it.
+// startLocked adds an entry for the model and starts the goroutine that loads the model. The
+// load gets the values of ctx.
 func (c *cache[M]) startLocked(ctx context.Context, id string) *entry[M] {
 	e := &entry[M]{
 		id:      id,
 		done:    make(chan struct{}),
 		waiting: map[*scope.Call]int{},
 	}
-	if old := c.entries[id]; old == nil || old.state != loading { // otherwise e replaces an entry that is already counted
+	if old := c.entries[id]; old == nil || old.state != loading { // otherwise e replaces old, which held includes already
 		c.held++
 	}
 	c.entries[id] = e
@@ -186,13 +188,13 @@ func (c *cache[M]) startLocked(ctx context.Context, id string) *entry[M] {
 	return e
 }
 
-// waitForRoom adds e to the models in memory. It blocks while another entry with the
-// same id is in memory, and while the replica is full but about to free a model. It
-// returns the cause of ctx if ctx ends first.
+// waitForRoom adds e to the models in memory. It blocks while the same model is in memory
+// from an earlier load, and while the replica is full but a model is being unloaded. If ctx
+// ends first, it returns the cause.
 func (c *cache[M]) waitForRoom(ctx context.Context, e *entry[M]) error {
 	for {
 		c.mu.Lock()
-		if ctx.Err() != nil { // e is unwanted or the replica stops; both are set under mu
+		if ctx.Err() != nil { // no request waits for e any more, or the replica stops
 			c.mu.Unlock()
 			return context.Cause(ctx)
 		}
@@ -209,8 +211,9 @@ func (c *cache[M]) waitForRoom(ctx context.Context, e *entry[M]) error {
 	}
 }
 
-// shrinkLocked unloads unused models while too many are held, or all unused models once
-// the cache has stopped. It reports whether it has unloaded a model.
+// shrinkLocked begins to unload models that no call uses until no more models are held than
+// the limit. If the cache has stopped, it unloads all of them. It reports whether it unloads
+// a model.
 func (c *cache[M]) shrinkLocked() (changed bool) {
 	for c.stopped || c.models.max > 0 && c.held > c.models.max {
 		var oldest *entry[M]
@@ -229,14 +232,15 @@ func (c *cache[M]) shrinkLocked() (changed bool) {
 	return changed
 }
 
+// unloadLocked starts the goroutine that unloads the model of e.
 func (c *cache[M]) unloadLocked(e *entry[M]) {
 	e.state = unloading
 	c.running++
 	go c.unload(e)
 }
 
-// load loads a model. The result is handled in deferred calls, because the user's
-// function may end the goroutine by runtime.Goexit.
+// load loads the model of e, when there is room for it. The work after the call is deferred,
+// because the user's load function may end the goroutine by runtime.Goexit.
 func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	err := errGoexit
 	defer func() {
@@ -249,8 +253,8 @@ func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	}
 	err = errGoexit
 	ctx, span := c.replica.Tracing.StartModelLoad(ctx, e.id)
-	// The load has a call of its own. Models that the load function uses are held for this
-	// call until the load ends, even if the request that started it ends earlier.
+	// The context of the load belongs to a call of its own. Models that the load function uses
+	// are held until this call ends, even if the request that started the load ends before.
 	call := scope.NewCall(c.replica)
 	began := time.Now()
 	defer func() {
@@ -272,7 +276,8 @@ func (c *cache[M]) invoke(ctx context.Context, id string) (model M, err error) {
 	return model, scope.Touch(err)
 }
 
-// finishLoad records the result of a load and closes e.done.
+// finishLoad records the result of the load of e and closes e.done. A nil err means that the
+// model is loaded.
 func (c *cache[M]) finishLoad(e *entry[M], err error) {
 	c.mu.Lock()
 	if err != nil {
@@ -288,18 +293,18 @@ func (c *cache[M]) finishLoad(e *entry[M], err error) {
 		}
 		c.uses.touch(e)
 		if c.entries[e.id] != e {
-			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for the memory of e
+			c.unloadLocked(e) // the load succeeded although it was cancelled; a newer entry waits until e is unloaded
 		}
 		e.unwanted = false
 		c.shrinkLocked()
-		c.room.signal() // e is no longer unwanted, so waiting loads must check again
+		c.room.signal() // loads may wait because e was unwanted, so they must check again
 	}
 	c.mu.Unlock()
 	close(e.done)
 	c.announce()
 }
 
-// unload calls the user's unload function and removes the entry.
+// unload calls the user's unload function for the model of e, and removes e.
 func (c *cache[M]) unload(e *entry[M]) {
 	began := time.Now()
 	defer func() {
@@ -319,7 +324,7 @@ func (c *cache[M]) unload(e *entry[M]) {
 	}
 }
 
-// dropLocked removes an entry that occupies no memory any more.
+// dropLocked removes an entry whose model is not in memory any more.
 func (c *cache[M]) dropLocked(e *entry[M]) {
 	e.state = gone
 	if c.entries[e.id] == e {
@@ -328,6 +333,7 @@ func (c *cache[M]) dropLocked(e *entry[M]) {
 	c.room.remove(e)
 }
 
+// finishGoroutine records the end of a goroutine that has loaded or unloaded a model.
 func (c *cache[M]) finishGoroutine() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,9 +341,9 @@ func (c *cache[M]) finishGoroutine() {
 	c.closeIdleLocked()
 }
 
-// closeIdleLocked closes idle, once, if the cache has stopped and no goroutine runs. A
-// model that a call still uses after stop has returned is unloaded later, and stop does
-// not wait for it.
+// closeIdleLocked closes idle if the cache has stopped and no goroutine runs. It may be
+// called again after that, because a model that a call still used during stop is unloaded
+// later.
 func (c *cache[M]) closeIdleLocked() {
 	if !c.stopped || c.running > 0 {
 		return
@@ -349,7 +355,8 @@ func (c *cache[M]) closeIdleLocked() {
 	}
 }
 
-// stop cancels the loads and unloads all models. It blocks, at most until ctx ends.
+// stop cancels all loads and unloads all models. It blocks until they have ended, at most
+// until ctx ends.
 func (c *cache[M]) stop(ctx context.Context) {
 	c.mu.Lock()
 	c.stopped = true
@@ -368,7 +375,8 @@ func (c *cache[M]) stop(ctx context.Context) {
 	}
 }
 
-// panicked logs a panic of user code and returns it as an error.
+// panicked logs the panic v of user code that ran for the model with the id. It returns the
+// panic as an error.
 func (c *cache[M]) panicked(ctx context.Context, msg, id string, v any) error {
 	return c.replica.Panicked(ctx, msg, v, slog.String("model_id", id))
 }

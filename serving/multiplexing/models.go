@@ -23,9 +23,9 @@ var errGoexit = errors.New("function called runtime.Goexit")
 // concurrent use.
 type Models[M any] struct {
 	load   func(ctx context.Context, id string) (M, error)
-	unload func(ctx context.Context, id string, model M) // nil if nothing is to be freed
-	max    int                                           // -1 means any number
-	optErr error                                         // error of invalid options
+	unload func(ctx context.Context, id string, model M) // from WithUnload; nil for none
+	max    int                                           // from WithMaxModels; -1 means any number
+	optErr error                                         // error of invalid options; nil if all are valid
 }
 
 // Option configures a [Models]. An invalid option makes every request fail with an
@@ -37,28 +37,30 @@ type settings struct {
 	unload any // func(context.Context, string, M), or nil
 }
 
-// WithMaxModels sets how many models a replica holds: 1 or more, or -1 for any number.
-// The default is 3. If all models are in use, the replica loads one more, and unloads the
-// surplus as soon as calls end. So the number of models never exceeds the larger of n and
-// the number of models in use. The limit is exact if each call uses one model and
-// max_ongoing_requests is at most n.
+// WithMaxModels sets the largest number of models that a replica holds: 1 or more, or -1 for
+// any number. The default is 3. If calls use all models of a full replica, it loads another
+// model nevertheless, and unloads a model when a call has ended. So the number of models is
+// at most n or the number of models in use, whichever is larger. It is never larger than n if
+// each call uses one model and max_ongoing_requests is at most n.
 func WithMaxModels(n int) Option {
 	return Option{func(s *settings) { s.max = n }}
 }
 
-// WithUnload sets the function that frees a model. f is called once for each loaded
-// model, when no call uses it and it must be unloaded. M must be the type parameter of
-// the [Models]. The context ends when a stopping replica has no time left. A model that
-// takes the place of this model is loaded after f has returned.
+// WithUnload sets the function that frees the resources of a model. M must be the type
+// parameter of the [Models]. f is called once for each loaded model, when the model is
+// unloaded and no call uses it. Its context ends when the replica stops and has no time left.
+// If another model takes the place of the model, it is loaded after f has returned.
 func WithUnload[M any](f func(ctx context.Context, id string, model M)) Option {
 	return Option{func(s *settings) { s.unload = f }}
 }
 
-// New returns a cache of models. load returns the model with the given id. The id is
-// never empty. Clients choose the id, so load must treat it as an untrusted name. The
-// context of a load carries the values of the first request for the model, and has no
-// deadline. The context ends when no request waits for the model any more, or when the
-// replica stops. Loads of different models may run concurrently.
+// New returns a cache of models. load must return the model with the given id, which is never
+// empty. Clients choose the id, so load must not trust it. Loads of different models may run
+// concurrently.
+//
+// The context of a load has the values of the context of the first request for the model. It
+// has no deadline. It ends when no request waits for the model any more, or when the replica
+// stops.
 func New[M any](load func(ctx context.Context, id string) (M, error), opts ...Option) *Models[M] {
 	s := settings{max: defaultMaxModels}
 	for _, o := range opts {
@@ -84,10 +86,10 @@ func (m *Models[M]) Get(ctx context.Context) (M, error) {
 	return m.Load(ctx, identity.ModelID(ctx))
 }
 
-// Load returns the model with the id, and loads it if necessary. ctx must be the
-// context of a request in a replica, or derived from it. If ctx ends first, Load
-// returns its cause. The model may be used until the call ends; until then, further
-// calls of Load return it without blocking.
+// Load returns the model with the id, and loads it if necessary. ctx must be the context of a
+// request in a replica, or derived from it. If ctx ends first, Load returns its cause. The
+// model stays loaded until the request has ended. Until then, further calls of Load with this
+// id do not block.
 //
 // If the load fails, every request that waits for it gets the error, and the next
 // request tries again. A panic becomes a [*tracing.PanicError].

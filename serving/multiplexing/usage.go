@@ -7,17 +7,20 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// usage records the calls that use the models of a cache. The cache's mu guards it.
+// usage records the models that each call uses, and the order in which models were used. The
+// cache's mu guards it.
 type usage[M any] struct {
-	byCall map[*scope.Call]*use[M]
-	clock  uint64 // incremented by each use
+	byCall map[*scope.Call]*use[M] // the calls that use a model
+	clock  uint64                  // number of times that a use has begun or ended
 }
 
+// use has the models that a call uses.
 type use[M any] struct {
-	entries []*entry[M]
-	hooked  bool // release is registered with the call's OnEnd
+	entries []*entry[M] // each once
+	hooked  bool        // cache.release is registered with the call's OnEnd
 }
 
+// add records that call uses the model e. It returns the models that call uses.
 func (u *usage[M]) add(e *entry[M], call *scope.Call) *use[M] {
 	u.touch(e)
 	of := u.byCall[call]
@@ -38,8 +41,8 @@ func (u *usage[M]) touch(e *entry[M]) {
 	e.used = u.clock
 }
 
-// remove removes the uses of a call. The models of the call become the most recently
-// used ones, in the order in which the call used them.
+// remove records that a call uses no models any more. These models then count as the most
+// recently used models, in the order in which the call used them.
 func (u *usage[M]) remove(call *scope.Call) {
 	entries := u.byCall[call].entries
 	delete(u.byCall, call)

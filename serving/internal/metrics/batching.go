@@ -38,10 +38,10 @@ func (b *Batcher) Queued(n int) {
 
 // Batch describes a batch that was run.
 type Batch struct {
-	// Size is the size of the batch and Limit its maximum, in the unit of the size
-	// function.
+	// Size is the size of the batch, and Limit is the maximum size. The unit is items, or the
+	// unit of the size function if there is one.
 	Size, Limit int
-	// Wait is how long the first item waited, Run the duration of the function.
+	// Wait is the time for which the first item waited, and Run the duration of the function.
 	Wait, Run time.Duration
 	// Span is the batch span's context, or zero if it does not record.
 	Span trace.SpanContext

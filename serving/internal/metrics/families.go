@@ -6,10 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// families has the vector of each metric of the package. A vector has the series of a metric
+// for all values of its labels.
 type families struct {
-	vectors vectors
+	vectors vectors // the same vectors as lists
 
-	// The proxies' metrics, by Protocol.
+	// The metrics of the proxies. The index is the Protocol.
 	proxyRequests, proxyErrors, deploymentErrors [2]*prometheus.CounterVec
 	proxyLatency                                 [2]*latencies
 	proxyOngoing                                 [2]*prometheus.GaugeVec
@@ -34,18 +36,20 @@ type families struct {
 	modelsLoaded, modelRegistered       *prometheus.GaugeVec
 }
 
-// vectors creates the vectors of metrics, and keeps lists of them.
+// vectors makes the vectors of the metrics, and keeps lists of them.
 type vectors struct {
-	all           []prometheus.Collector // in the order of docs/reference/metrics.md
-	replicaGauges []replicaVector        // vectors of gauges with the label of a replica
-	replicaCounts []replicaVector        // counters and histograms with that label
+	all           []prometheus.Collector // all vectors, in the order of docs/reference/metrics.md
+	replicaGauges []replicaVector        // the gauges with the label labelReplica
+	replicaCounts []replicaVector        // the counters and histograms with the label labelReplica
 }
 
-// replicaVector is a vector with series of replicas. A replica deletes each of its series
-// with the full label values, because a partial match reads the series of all replicas.
+// replicaVector is a vector whose series belong to replicas. When a replica has stopped, its
+// series are deleted one by one, with all their label values. Prometheus could delete them by
+// the replica's label alone, but it would have to read the series of all replicas.
 type replicaVector struct {
 	deleter
-	// more is the further label after the labels of a replica; empty: there is none.
+	// more is the last label, if the vector has another label after the labels of a replica.
+	// Empty if it has none.
 	more string
 }
 
@@ -66,6 +70,7 @@ func ofReplica(list []replicaVector, made deleter, labels []string) []replicaVec
 	return append(list, v)
 }
 
+// newFamilies makes the vectors of all metrics.
 func newFamilies() *families {
 	f := new(families)
 	v := &f.vectors
@@ -77,8 +82,8 @@ func newFamilies() *families {
 	return f
 }
 
-// Ray's labels, except the ids of nodes, actors and handles. Here a scrape target is a
-// single process.
+// The labels of the metrics, which are Ray's. Ray's labels for nodes, actors and handles are
+// missing, because one process serves the metrics here.
 const (
 	labelApp        = "application"
 	labelDeployment = "deployment"
@@ -91,7 +96,8 @@ const (
 	labelModel      = "model_id"
 )
 
-// Ray's default buckets. Latencies are in milliseconds.
+// The upper bounds of the buckets of histograms, which are Ray's defaults. The unit of
+// latencyBuckets and lifeBuckets is milliseconds.
 var (
 	latencyBuckets = []float64{
 		1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 1000, 2000, 5000, 10_000, 60_000, 120_000, 300_000, 600_000,

@@ -9,13 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// other is the value of a label with too many values.
+// other is the common label value of all requests that get no series of their own.
 const other = "_OTHER"
 
-// maxLabel is the longest value of a label, in bytes.
+// maxLabel is the greatest length of a label value, in bytes.
 const maxLabel = 128
 
-// constrained returns the labels of a vector, which converts each value to a valid one.
+// constrained returns the labels of a vector. The vector passes each label value through
+// fit.
 func constrained(names []string) prometheus.ConstrainedLabels {
 	labels := make(prometheus.ConstrainedLabels, len(names))
 	for i, name := range names {
@@ -30,12 +31,13 @@ func fit(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "") // cuts off an incomplete character at the end
 }
 
-// bounded holds series by key. The first keys, up to the limit, get series of their own.
-// All other keys share the series of the keys that fold returns.
+// bounded holds the series V of each key K, and bounds the number of keys. The first keys, up
+// to limit, get their own series. Each later key is replaced by the result of fold, so that
+// many keys share the series.
 type bounded[K comparable, V any] struct {
 	limit int
 	fold  func(K) K
-	build func(K) V
+	build func(K) V // makes the series of a new key
 
 	mu    sync.RWMutex
 	known map[K]V
@@ -52,6 +54,7 @@ func (b *bounded[K, V]) keys() []K {
 	return slices.Collect(maps.Keys(b.known))
 }
 
+// get returns the series of k. It makes them at the first call for k.
 func (b *bounded[K, V]) get(k K) V {
 	b.mu.RLock()
 	v, ok := b.known[k]

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxModels bounds the number of models of a replica that have series of their own.
+// maxModels is the largest number of models of a replica that have a series of their own.
 const maxModels = 100
 
 // Models holds the metrics of a cache of models in a replica.
@@ -17,11 +17,11 @@ type Models struct {
 	load                 *latency
 	unload               prometheus.Observer
 	loaded               prometheus.Gauge
-	ids                  []string // valid labels; guarded by the replica's mu
+	ids                  []string // ids of the loaded models, as label values; the replica's mu guards it
 }
 
-// Models returns the metrics of a cache of models. Call it once per cache: the models
-// of several caches of a replica are added up.
+// Models returns the metrics of a cache of models. It must be called once for each cache of
+// the replica. The gauges count the models of all caches of the replica.
 func (r *Replica) Models() *Models {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,13 +39,13 @@ func (r *Replica) Models() *Models {
 	return m
 }
 
-// Asked counts a request for a model, even if the model is loaded already.
+// Asked counts a request for a model, even if the model is already loaded.
 func (m *Models) Asked() {
 	m.gets.Inc()
 }
 
-// Loaded counts a load with its duration. failed reports that the load failed. span is
-// the load span's context, or zero if it does not record.
+// Loaded counts a load that has ended. latency is its duration, which is recorded only if the
+// load has not failed. span is the context of the load's span, or zero if it does not record.
 func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanContext) {
 	m.loads.Inc()
 	if !failed {
@@ -59,7 +59,7 @@ func (m *Models) Unloaded(latency time.Duration) {
 	m.unload.Observe(milliseconds(latency))
 }
 
-// Hold replaces the models that the cache holds.
+// Hold records the ids of all models that the cache holds now.
 func (m *Models) Hold(ids []string) {
 	r := m.replica
 	r.mu.Lock()
@@ -78,7 +78,8 @@ func (m *Models) Hold(ids []string) {
 	r.nameLocked(held)
 }
 
-// nameLocked updates the series of the held models, at most maxModels.
+// nameLocked makes a series for each id in held, at most maxModels, and deletes the series of
+// other models.
 func (r *Replica) nameLocked(held map[string]bool) {
 	for id := range r.named {
 		if !held[id] {

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxOutcomes bounds the number of outcomes of an app with series of their own. Each
-// outcome has over twenty lines in a scrape.
+// maxOutcomes is the largest number of outcomes of an app that have series of their own. It
+// is not higher because each outcome has over twenty lines in a scrape.
 const maxOutcomes = 1000
 
 // Proxy holds the metrics of a proxy.
@@ -26,23 +26,26 @@ func (p *Proxy) Began() { p.ongoing.Inc() }
 // Done counts a request that leaves the proxy.
 func (p *Proxy) Done() { p.ongoing.Dec() }
 
-// Ingress holds the metrics of the requests for an app in a proxy.
+// Ingress holds the metrics of a proxy for the requests of one app.
 type Ingress struct {
 	outcomes *bounded[outcomeKey, outcome]
 }
 
 // Outcome describes the end of a request, as in the access log.
 type Outcome struct {
-	// Route is the route's pattern or prefix, never a path. Empty for none.
+	// Route is the pattern or the prefix that the request matched, and never its path. Empty
+	// if it matched none.
 	Route string
-	// Method is the verb, from a bounded set, or WS for a web socket. For gRPC it is
-	// the full method of an existing service.
+	// Method is the HTTP verb as returned by semconv.Method, or WS for a web socket. For gRPC
+	// it is the full method of an existing service.
 	Method string
-	// Status is the HTTP status, 499 or a web socket's close code. Not used for gRPC.
+	// Status is the HTTP status, or the close code of a web socket. It is 499 if the client
+	// left. Not used for gRPC.
 	Status int
-	// Code is the name of the gRPC code ("OK"). Empty for HTTP.
+	// Code is the name of the gRPC status code, such as "OK". Empty for HTTP.
 	Code string
-	// Failed reports that the proxy span is an error, or would be if it recorded.
+	// Failed reports that the request counts as an error, by the rule for the status of the
+	// proxy span.
 	Failed bool
 	// Latency is the time of the request in the proxy.
 	Latency time.Duration
@@ -50,22 +53,22 @@ type Outcome struct {
 	Span trace.SpanContext
 }
 
-// outcomeKey holds the source of the label values.
+// outcomeKey has the fields of an Outcome that determine its series.
 type outcomeKey struct {
 	route, method, code string
 	status              int
 	failed              bool
 }
 
-// outcome holds the series of a key.
+// outcome holds the series of an outcomeKey.
 type outcome struct {
 	requests prometheus.Counter
 	latency  *latency
 	errors   []prometheus.Counter // nil if the request did not fail
 }
 
-// Ingress returns the metrics of requests for an app whose ingress is deployment. Both
-// names are empty for requests without a route. Call it once per app.
+// Ingress returns the metrics of the requests of an app, whose ingress is deployment. Both
+// names are empty for requests that match no route. It must be called once for each app.
 func (p *Proxy) Ingress(app, deployment string) *Ingress {
 	build := func(k outcomeKey) outcome {
 		status := k.label()
@@ -95,15 +98,17 @@ func (i *Ingress) Done(o Outcome) {
 	}
 }
 
-// lastCloseCode is the last registered close code of a web socket. Higher codes, which
-// a client can choose freely, share a label value.
+// lastCloseCode is the highest registered close code of a web socket. All higher codes share
+// a label value, because a client can choose them freely.
 const lastCloseCode = 1015
 
+// folded returns the key that k shares with other keys if there are too many outcomes.
 func (k outcomeKey) folded() outcomeKey {
 	k.route, k.method = other, other
 	return k
 }
 
+// label returns the value of the labels for status and error code.
 func (k outcomeKey) label() string {
 	switch {
 	case k.code != "":

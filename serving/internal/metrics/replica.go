@@ -15,26 +15,26 @@ import (
 type Replica struct {
 	set                 *Set
 	app, deployment, id string
-	working             atomic.Int64 // calls in user code
-	processing          prometheus.Gauge
-	calls               *bounded[string, calls] // by route
+	working             atomic.Int64            // number of calls in user code
+	processing          prometheus.Gauge        // the same number as a metric
+	calls               *bounded[string, calls] // the key is the route
 
 	mu        sync.Mutex
-	stopped   bool
+	stopped   bool             // Stopped was called
 	healthy   prometheus.Gauge // nil until the replica accepts calls
-	functions map[string]bool  // batched functions
-	models    []*Models
-	named     map[string]bool // models with a series
+	functions map[string]bool  // names of the batched functions that have series
+	models    []*Models        // one for each cache of models
+	named     map[string]bool  // ids of the models that have a series
 }
 
-// calls holds the series of a route.
+// calls holds the series of the calls for a route.
 type calls struct {
-	done, failed prometheus.Counter
-	latency      *latency
+	done, failed prometheus.Counter // calls without and with an error
+	latency      *latency           // durations of all calls
 }
 
-// Replica returns the metrics of the replica with the unique id. Call it once per
-// replica.
+// Replica returns the metrics of the replica with the unique id. It must be called once for
+// each replica.
 func (s *Set) Replica(app, deployment, id string) *Replica {
 	return &Replica{
 		set: s, app: app, deployment: deployment, id: id,
@@ -51,12 +51,14 @@ func (s *Set) Replica(app, deployment, id string) *Replica {
 	}
 }
 
+// labels returns the label values of a series of the replica. more has the values of further
+// labels.
 func (r *Replica) labels(more ...string) []string {
 	return append([]string{r.app, r.deployment, r.id}, more...)
 }
 
-// gaugeLocked returns a series of the replica. If the replica has stopped, it returns
-// an unregistered gauge.
+// gaugeLocked returns the replica's gauge of a vector. If the replica has stopped, it returns
+// a gauge that no scrape shows.
 func (r *Replica) gaugeLocked(v *prometheus.GaugeVec, more ...string) prometheus.Gauge {
 	if r.stopped {
 		return prometheus.NewGauge(prometheus.GaugeOpts{})
@@ -64,7 +66,7 @@ func (r *Replica) gaugeLocked(v *prometheus.GaugeVec, more ...string) prometheus
 	return v.WithLabelValues(r.labels(more...)...)
 }
 
-// forget deletes the series of the replica in the vectors.
+// forget deletes all series of the replica from the vectors.
 func (r *Replica) forget(vectors []replicaVector) {
 	for _, v := range vectors {
 		if v.more == "" {
@@ -77,7 +79,7 @@ func (r *Replica) forget(vectors []replicaVector) {
 	}
 }
 
-// valuesOf returns the values of a label in the replica's series.
+// valuesOf returns the values that the replica's series have for a label.
 func (r *Replica) valuesOf(label string) []string {
 	if label == labelRoute {
 		return r.calls.keys()
@@ -96,9 +98,9 @@ func (r *Replica) Began() {
 	r.processing.Inc()
 }
 
-// Done counts a call that user code has returned from. failed reports that it returned
-// an error, panicked or was cancelled. span is the replica span's context, or zero if
-// it does not record.
+// Done counts a call whose user code has returned. failed reports that it returned an error,
+// panicked or was cancelled. span is the context of the replica span, or zero if that span
+// does not record.
 func (r *Replica) Done(route string, latency time.Duration, failed bool, span trace.SpanContext) {
 	r.working.Add(-1)
 	r.processing.Dec()
@@ -116,6 +118,7 @@ func (r *Replica) Processing() int {
 	return int(r.working.Load())
 }
 
+// observe records a duration in the replica's histogram of a vector.
 func (r *Replica) observe(v *prometheus.HistogramVec, latency time.Duration) {
 	v.WithLabelValues(r.labels()...).Observe(milliseconds(latency))
 }
@@ -149,7 +152,7 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 	}
 }
 
-// Reconfigured records how long user code took to accept or refuse a new configuration.
+// Reconfigured records the time that user code took to accept a new configuration.
 func (r *Replica) Reconfigured(latency time.Duration) {
 	r.observe(r.set.families.replicaReconfigured, latency)
 }

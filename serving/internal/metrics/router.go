@@ -7,23 +7,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxRoutes bounds the routes of a router or replica.
+// maxRoutes is the largest number of routes of a router or replica that have series of their
+// own.
 const maxRoutes = 256
 
 func otherRoute(string) string { return other }
 
 // Router holds the metrics of a deployment's router.
 type Router struct {
-	load            func() (queued, ongoing int)
-	queued, ongoing prometheus.Gauge
-	waits           *latency // waits of assigned requests
+	load            func() (queued, ongoing int) // argument of Set.Router
+	queued, ongoing prometheus.Gauge             // the results of load
+	waits           *latency                     // times that assigned requests have waited for a replica
 
-	requests, handles *bounded[string, prometheus.Counter] // by route
+	requests, handles *bounded[string, prometheus.Counter] // the key is the route
 }
 
-// Router returns the metrics of a deployment's router. Call it once per deployment.
-// load returns the number of waiting requests and of requests in replicas. Each scrape
-// calls it.
+// Router returns the metrics of a deployment's router. It must be called once for each
+// deployment. load must return the number of requests that wait for a replica, and the
+// number of requests that replicas run. Each scrape calls it.
 func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) *Router {
 	byRoute := func(v *prometheus.CounterVec) *bounded[string, prometheus.Counter] {
 		return newBounded(maxRoutes, otherRoute, func(route string) prometheus.Counter {
@@ -44,13 +45,13 @@ func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) 
 	return r
 }
 
-// Choice describes the end of a router's choice.
+// Choice describes the end of a router's work for a request.
 type Choice struct {
 	// Route is the route of the request.
 	Route string
-	// ByHandle reports a call by handle.
+	// ByHandle reports that the request is a call by handle.
 	ByHandle bool
-	// Assigned reports that a replica accepted the request.
+	// Assigned reports that the request got a slot of a replica.
 	Assigned bool
 	// Wait is the time that the request waited for a replica.
 	Wait time.Duration
@@ -58,7 +59,7 @@ type Choice struct {
 	Span trace.SpanContext
 }
 
-// Done counts a choice that has ended.
+// Done counts a request for which the router has chosen a replica or given up.
 func (r *Router) Done(c Choice) {
 	r.requests.get(c.Route).Inc()
 	if c.ByHandle {

@@ -10,11 +10,11 @@ import (
 // Set holds the metrics of a server.
 type Set struct {
 	families *families
-	proxies  [2]Proxy
+	proxies  [2]Proxy // the index is the Protocol
 
 	mu      sync.Mutex
 	routers []*Router
-	stopped []*Replica // stopped replicas with counters, oldest first
+	stopped []*Replica // the stopped replicas whose counters are kept, oldest first
 }
 
 var _ prometheus.Collector = (*Set)(nil)
@@ -22,7 +22,7 @@ var _ prometheus.Collector = (*Set)(nil)
 // Protocol is the protocol of a proxy.
 type Protocol int
 
-// The protocols.
+// The protocols of a proxy.
 const (
 	HTTP Protocol = iota
 	GRPC
@@ -60,12 +60,12 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 // Proxy returns the metrics of the proxy for the protocol.
 func (s *Set) Proxy(p Protocol) *Proxy { return &s.proxies[p] }
 
-// maxStopped is the number of stopped replicas that keep their counters, so that the final
-// values are scraped.
+// maxStopped is the number of stopped replicas whose counters are kept. They are kept so that
+// a scrape gets their final values.
 const maxStopped = 100
 
-// retire deletes the gauges of a stopped replica, and the counters of the oldest
-// stopped replica if there are too many.
+// retire deletes the gauges of a replica that has stopped. If counters of more than
+// maxStopped replicas are kept, it deletes the counters of the replica that stopped first.
 func (s *Set) retire(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
