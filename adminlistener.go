@@ -5,7 +5,8 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// showServer adds the server's metrics and deployments to the admin listener.
+// showServer makes the admin listener show the deployments of the server on its status page,
+// and the metrics of the server.
 func showServer(listener *admin.Server, server *serving.Server) error {
 	listener.ShowDeployments(func() []admin.Deployment {
 		list := server.Status()
@@ -18,6 +19,7 @@ func showServer(listener *admin.Server, server *serving.Server) error {
 	return listener.Register(server.Collector())
 }
 
+// deploymentShown converts the status of a deployment to the form of package admin.
 func deploymentShown(d serving.DeploymentStatus) admin.Deployment {
 	shown := admin.Deployment{
 		App: d.App, Name: d.Name, State: d.State.String(), Error: d.Error,

@@ -58,13 +58,13 @@ type Config struct {
 	// output is not set elsewhere.
 	SpanFolder string
 
-	// readApps reads the apps' settings from the file again. Nil if there was no file.
+	// readApps reads the apps' settings from the service file again, after SIGHUP. Nil if no
+	// file was read.
 	readApps func() ([]serving.AppConfig, error)
 }
 
-// ConfigFromEnv reads the settings of all parts through getenv, which must behave like
-// os.Getenv. It opens no file; LoadConfigFile does. The error joins all errors of all
-// parts.
+// ConfigFromEnv reads all settings through getenv, which must behave like os.Getenv. Unlike
+// LoadConfigFile, it reads no service file. The error joins the errors of all settings.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var errs [5]error
@@ -83,7 +83,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(append(errs[:], cfg.checkListeners())...)
 }
 
-// Validate returns all errors of all parts, joined, or nil.
+// Validate returns the errors of all settings, joined, or nil.
 func (c Config) Validate() error {
 	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate(), c.LogFormat.check(), c.checkListeners())
 }
@@ -96,10 +96,9 @@ func (f LogFormat) check() error {
 	return fmt.Errorf("%s=%q: want %s or %s", EnvLogFormat, string(f), LogText, LogJSON)
 }
 
-// checkListeners returns an error if two listeners have the same address. Otherwise the
-// error of the second listener would name another process as the cause. The default
-// address for gRPC is ignored, because only the apps decide whether there is a gRPC
-// listener.
+// checkListeners returns an error if two listeners have the same address. Without this check,
+// the error of the second listener would blame another process. The default address of gRPC
+// is not checked, because the apps decide whether there is a gRPC listener.
 func (c Config) checkListeners() error {
 	listeners := []struct{ addr, variable string }{
 		{cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr), serving.EnvHTTPPort},
@@ -109,7 +108,7 @@ func (c Config) checkListeners() error {
 	}
 	var faults []error
 	for i, later := range listeners {
-		// An invalid address has no port here. The Validate of its part reports it.
+		// If the address is invalid, port is empty. Validate reports it elsewhere.
 		host, port, _ := net.SplitHostPort(later.addr)
 		if port == "" || port == "0" {
 			continue
@@ -125,8 +124,8 @@ func (c Config) checkListeners() error {
 	return errors.Join(faults...)
 }
 
-// overlap reports whether the two hosts include the same address. It resolves no name
-// except localhost.
+// overlap reports whether listeners at the hosts a and b would use the same address of the
+// machine. It resolves no name except localhost.
 func overlap(a, b string) bool {
 	local := func(host string) string {
 		if host == "localhost" {
@@ -138,8 +137,8 @@ func overlap(a, b string) bool {
 	return local(a) == local(b) || all(a) || all(b)
 }
 
-// withSharedSettings returns c with the settings of the host that depend on the settings
-// of tracing.
+// withSharedSettings returns c in which the host's settings follow the settings of tracing:
+// if tracing is disabled, the host gets no plugins.
 func (c Config) withSharedSettings() Config {
 	if c.Tracing.DisabledBy != "" {
 		c.Host.Plugins = ""
@@ -149,10 +148,11 @@ func (c Config) withSharedSettings() Config {
 	return c
 }
 
-// silent is above the level of every log line.
+// silent is a level at which the log writes no lines.
 const silent = slog.Level(math.MaxInt)
 
-// parseLevel parses a value of OTEL_LOG_LEVEL.
+// parseLevel parses a value of OTEL_LOG_LEVEL. If the value is unknown, ok is false and the
+// level is info.
 func parseLevel(text string) (level slog.Level, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "", "info":

@@ -15,6 +15,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
+// newLog returns a logger that writes to w in the format and from the level of c.
 func (c Config) newLog(w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.LogLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, opts)
@@ -24,9 +25,10 @@ func (c Config) newLog(w io.Writer) *slog.Logger {
 	return slog.New(tracing.NewLogHandler(handler))
 }
 
-// startLog starts the default log of a service, which writes to standard error through a
-// queue. The log is also the default log of user code, unless the program has set a
-// default. end restores the previous default and writes the queued lines.
+// startLog starts the log of a service whose program brings no logger. The log writes to
+// standard error through a queue. It also becomes the default logger of package slog, unless
+// the program has set a default. end restores the previous default and writes the lines that
+// are left in the queue.
 func (c Config) startLog() (own *slog.Logger, queue *logqueue.Queue, end func()) {
 	to := io.Discard
 	if stderr := stdio.Stderr(); stderr != nil {
@@ -50,11 +52,13 @@ func (c Config) dropNotice(dropped uint64) []byte {
 	return line.Bytes()
 }
 
+// initialHandler is the handler of package slog's default logger, unless the program sets
+// another default.
 var initialHandler = slog.Default().Handler()
 
-// setDefaultLog makes own the default of the packages slog and log, until restore is
-// called. If the program has already set a default, setDefaultLog does nothing. queue is
-// the queue of own.
+// setDefaultLog makes own, whose lines go through queue, the default of the packages slog and
+// log, until restore is called. If the program has already set a default, setDefaultLog does
+// nothing.
 func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	before := slog.Default()
 	if before.Handler() != initialHandler {
@@ -71,12 +75,12 @@ func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	}
 }
 
-// fatalTimeout bounds the time that log.Fatal waits until its line is written.
+// fatalTimeout is the longest time that log.Fatal waits until its line is written.
 const fatalTimeout = time.Second
 
-// flushHandler is the log handler of user code. After a line at level ERROR or above, it
-// waits a short time until the line is written, because the program may call os.Exit
-// next.
+// flushHandler handles the log lines of user code. After a line at level ERROR or above, it
+// waits a short time until the queue has written the line, because the program may call
+// os.Exit next.
 type flushHandler struct {
 	slog.Handler
 	queue *logqueue.Queue
@@ -101,15 +105,15 @@ func (h flushHandler) WithGroup(name string) slog.Handler {
 	return flushHandler{h.Handler.WithGroup(name), h.queue}
 }
 
-// fatalWriter is the output of package log. log.Fatal ends the process right after its
-// line, so the line must be written by then.
+// fatalWriter is the output of package log. It makes log.Fatal wait until the queue has
+// written its line, because log.Fatal ends the process right after the line.
 type fatalWriter struct {
 	io.Writer
 	queue *logqueue.Queue
 }
 
-// Write writes the line. If log.Fatal is the caller, Write waits until the line is
-// written.
+// Write passes the line to the queue. If log.Fatal is the caller, Write waits until the queue
+// has written the line.
 func (w fatalWriter) Write(line []byte) (int, error) {
 	n, err := w.Writer.Write(line)
 	if calledByFatal() {
@@ -118,7 +122,7 @@ func (w fatalWriter) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// calledByFatal reports whether log.Fatal, Fatalf or Fatalln is the caller's caller.
+// calledByFatal reports whether its caller was called by log.Fatal, Fatalf or Fatalln.
 func calledByFatal() bool {
 	var callers [8]uintptr // large enough, because only functions of package log are between this function and log.Fatal
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])

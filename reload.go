@@ -10,19 +10,21 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// reloads runs reloads in the background, one at a time. So the loop that handles signals
-// does not wait for a plugin, or for user code that handles a new configuration.
+// reloads runs reloads of plugins, or of the apps' settings, in the background, one at a
+// time. So the loop that handles signals does not wait for a plugin, or for user code that
+// takes a new configuration.
 type reloads struct {
 	texts  reloadTexts
 	reload func(context.Context) error
 	log    *slog.Logger
-	asked  chan struct{} // holds the pending request
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the goroutine has ended
+	asked  chan struct{}           // holds a value if a reload was requested and has not begun
+	cancel context.CancelCauseFunc // ends the goroutine and the context of a reload
+	done   chan struct{}           // closed when the goroutine has ended
 }
 
-// reloadTexts are the log messages for the stages of a reload: it begins, has failed, was
-// canceled, has ended, or does not end after it was canceled.
+// reloadTexts has the log messages of a reload: when it begins, when it has failed, when it
+// was canceled, when it has succeeded (done), and when it does not end after it was canceled
+// (stuck).
 type reloadTexts struct{ begin, failed, canceled, done, stuck string }
 
 var (
@@ -44,8 +46,8 @@ var (
 
 var errStopping = errors.New("the service stops")
 
-// reloadGrace is the time that a canceled reload has to end. It bounds the time of the
-// stop if a reload ignores its context.
+// reloadGrace is the time for which the stop of the service waits for a canceled reload. A
+// reload may ignore its context, because it runs user code.
 const reloadGrace = time.Second
 
 func startReloads(texts reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {
@@ -65,8 +67,8 @@ func startReloads(texts reloadTexts, reload func(context.Context) error, log *sl
 	return r
 }
 
-// ask requests a reload. If a reload is running, another reload follows it. Several
-// requests during a reload count as one request. ask never blocks.
+// ask requests a reload. If a reload is running, another reload follows it, but only one for
+// all requests that come meanwhile. ask never blocks.
 func (r *reloads) ask() {
 	select {
 	case r.asked <- struct{}{}:
@@ -74,6 +76,7 @@ func (r *reloads) ask() {
 	}
 }
 
+// run runs one reload and logs its result.
 func (r *reloads) run(ctx context.Context) {
 	r.log.Info(r.texts.begin)
 	err := r.reload(ctx)
@@ -90,7 +93,7 @@ func (r *reloads) run(ctx context.Context) {
 	}
 }
 
-// fileError is the error for a service file that cannot be read or is wrong.
+// fileError is the error of a reload for a service file that cannot be read or is invalid.
 type fileError struct{ error }
 
 // reloadErrorArgs returns the log arguments for a reload's error. For plugins it returns
@@ -121,8 +124,8 @@ func reloadErrorArgs(err error) (args []any) {
 	return args
 }
 
-// stop cancels the current reload and waits until it ends, ctx ends or reloadGrace has
-// passed. The error is always nil.
+// stop cancels the current reload and ends the goroutine. It waits for the goroutine until
+// ctx ends, at most for reloadGrace. The error is always nil.
 func (r *reloads) stop(ctx context.Context) error {
 	r.cancel(errStopping)
 	select {

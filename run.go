@@ -36,17 +36,19 @@ type options struct {
 	ready func(net.Addr)
 }
 
-// WithLogger sets the logger of the service and its plugins. The default logs to standard
-// error, from Config.LogLevel on, in the format of Config.LogFormat, through
-// tracing.NewLogHandler. Lines that user code logs with a request's context have the ids
-// of request and trace. The default has a queue, so that a request does not wait for the
-// reader of the log. If the lines are read too slowly, the queue drops lines and the log
-// reports their number. Only a line of user code at level ERROR may wait, at most 100 ms.
+// WithLogger sets the logger of the service and its plugins. The default logger writes to
+// standard error, from Config.LogLevel on, in the format of Config.LogFormat. It adds the ids
+// of request and trace to lines that user code logs with a request's context, as
+// tracing.NewLogHandler does.
+//
+// The default logger has a queue, so that a request does not wait for the reader of the log.
+// If the reader is too slow, the queue drops lines, and the log reports their number. Only a
+// line of user code at level ERROR may wait for the reader, at most 100 ms.
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
 
-// WithReady sets a function that is called once when the server accepts requests, with
+// WithReady sets a function that Run calls once, when the server accepts requests. addr is
 // the server's address. f must not block, because Run waits for it.
 func WithReady(f func(addr net.Addr)) Option {
 	return Option{func(o *options) { o.ready = f }}
@@ -81,8 +83,8 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
-	// SIGHUP has a channel of its own. A signal to a full channel is lost, so a request to
-	// reload could otherwise displace a signal to stop.
+	// SIGHUP has its own channel. A signal to a full channel is lost, so in a common channel a
+	// SIGHUP could displace a signal to stop.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -122,12 +124,13 @@ type service struct {
 	server        *serving.Server // nil until the server is started
 	// closers stop the started parts, the last part first.
 	closers []func(context.Context) error
-	hangups <-chan os.Signal // SIGHUP
+	hangups <-chan os.Signal // receives SIGHUP
 
-	signals stopSignals
+	signals stopSignals // SIGTERM and SIGINT
 }
 
-// start starts the parts in order. After an error, stop stops the started parts.
+// start starts the parts of the service in order. If it returns an error, the caller must
+// call stop, which stops the parts that have started.
 func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err := s.cfg.Validate(); err != nil {
 		return fmt.Errorf("settings: %w", err)
@@ -184,7 +187,8 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	return nil
 }
 
-// readSettings calls getenv for the name of every setting.
+// readSettings calls getenv with the name of every variable that the service reads, so that
+// package unread can find the variables that it does not read.
 func readSettings(getenv func(string) string) {
 	_, _ = LoadConfigFile("", getenv) // an empty environment has no errors
 }
@@ -222,7 +226,7 @@ func (s *service) startAdmin(ctx context.Context, recent *host.Recent) error {
 func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	if !s.host.Enabled() {
 		s.closers = append(s.closers, func(context.Context) error {
-			s.log.Info("stopped") // with tracing, endTracing logs it
+			s.log.Info("stopped") // if there is a plugin, endTracing logs this line
 			return nil
 		})
 		return tracing.NewProvider(s.cfg.Tracing)
@@ -244,10 +248,10 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	return provider, nil
 }
 
-// handleErrors makes the log OpenTelemetry's global error handler. stop restores the
-// earlier handler. Until the caller calls handled, errors are dropped: the SDK reads the
-// sampler from the environment again, and ConfigFromEnv has already reported the errors
-// of that variable.
+// handleErrors sets OpenTelemetry's global error handler, which logs the errors. The method
+// stop restores the earlier handler. Errors are dropped until handled is called, because the
+// SDK reads the sampler from the environment, too, and ConfigFromEnv has already reported the
+// errors of this variable.
 func (s *service) handleErrors() (handled func()) {
 	before := otel.GetErrorHandler()
 	s.closers = append(s.closers, func(context.Context) error {
@@ -263,8 +267,8 @@ func (s *service) handleErrors() (handled func()) {
 	return func() { started.Store(true) }
 }
 
-// setGlobals sets OpenTelemetry's global provider and propagator. stop restores the earlier
-// values.
+// setGlobals sets OpenTelemetry's global provider and propagator. The method stop restores
+// the earlier values.
 func (s *service) setGlobals(provider *tracing.Provider) {
 	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
 	s.closers = append(s.closers, func(context.Context) error {
@@ -356,8 +360,8 @@ func (s *service) applyFile(ctx context.Context) error {
 	return s.server.Apply(ctx, configs)
 }
 
-// stop stops the started parts, the last part first. A second signal cancels the context
-// of all these stops.
+// stop stops the parts that have started, the last part first. It joins their errors. A
+// second signal ends the context that they get.
 func (s *service) stop() error {
 	var errs []error
 	for _, closer := range slices.Backward(s.closers) {
@@ -367,8 +371,8 @@ func (s *service) stop() error {
 	return errors.Join(append(errs, context.Cause(s.signals.forced))...)
 }
 
-// drain shuts the server down. Requests in progress may finish within the draining period
-// and the shutdown timeout together.
+// drain shuts the server down. Running requests may finish within MinDrainingPeriod and
+// ShutdownTimeout together.
 func (s *service) drain(ctx context.Context) error {
 	timeout := s.cfg.Serving.ShutdownTimeout
 	if timeout == 0 {
@@ -380,8 +384,8 @@ func (s *service) drain(ctx context.Context) error {
 	return s.server.Shutdown(ctx)
 }
 
-// endTracing shuts the provider down and logs the final delivery accounting. The host
-// bounds the time.
+// endTracing shuts the provider down, and with it the host, which bounds the time. Then it
+// logs the numbers of delivered and lost spans.
 func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
 	err := provider.Shutdown(ctx)
 	args, lost := s.host.Stats().LogArgs()

@@ -22,14 +22,15 @@ const EnvConfig = "SERVE_CONFIG"
 // empty too, only the environment is read. docs/reference/service-file.md lists the
 // keys.
 //
-// A program with a flag for the file passes its value as path. For a flag that sets
-// something else, pass a getenv that returns the flag's value for the variable of the
-// setting, so that the value is checked. Or change the returned Config.
+// A program that has a flag for the file passes the flag's value as path. A flag for another
+// setting can be passed through getenv: it returns the flag's value for the variable of the
+// setting, so that the value is checked. Or the program changes the returned Config.
 //
-// The file is read once, with two exceptions: the configurations of plugins are read
-// again whenever a plugin is configured, and the apps' settings at SIGHUP. getenv is
-// called then, too, possibly concurrently, and must return the same values. All errors
-// are reported at once, errors in the file with their line and column. Keys for other
+// LoadConfigFile reads the file once. Later, the configuration of a plugin is read again
+// whenever the plugin is configured, and the apps' settings at SIGHUP. These readers call
+// getenv, too, possibly concurrently, so it must always return the same values.
+//
+// The error joins all errors. An error in the file has its line and column. Keys for other
 // programs, such as Ray's cluster, cause a warning in Config.Tracing.
 func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	if path == "" {
@@ -64,6 +65,7 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	return cfg, nil
 }
 
+// appsOf returns the apps' settings in the file, in the form of package serving.
 func appsOf(file *servicefile.File) []serving.AppConfig {
 	var apps []serving.AppConfig
 	for _, a := range file.Apps {
@@ -104,9 +106,9 @@ func read(path string, data []byte, getenv func(string) string) (*servicefile.Fi
 	return file, cfg, errors.Join(file.Err(), err)
 }
 
-// checkPlugins checks that the plugins configured in the file are in the plugin list.
-// If the list comes from the environment, the file may configure more plugins, so that
-// a plugin can be disabled for a while.
+// checkPlugins checks that each plugin that the file configures is in the list of plugins.
+// If the list comes from the environment, other plugins cause only a warning, so that an
+// operator can disable a plugin for a while.
 func checkPlugins(file *servicefile.File) {
 	list, err := host.ConfigFromEnv(func(name string) string {
 		switch name {
@@ -115,7 +117,7 @@ func checkPlugins(file *servicefile.File) {
 		}
 		return ""
 	})
-	if err != nil { // reported with the other settings
+	if err != nil { // the function read reports it with the errors of all settings
 		return
 	}
 	for _, name := range file.Plugins() {
@@ -130,9 +132,9 @@ func checkPlugins(file *servicefile.File) {
 // plugin's configuration.
 const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
 
-// addDocuments sets the plugins' configurations from the file, except if the environment
-// sets them. If the console plugin runs because the file names no other plugin, its
-// output is the folder for span files, unless the output is set elsewhere.
+// addDocuments sets the configurations of the plugins from the file. A configuration in the
+// environment takes precedence. If the file enables tracing and names no plugin, the console
+// plugin runs and writes to the default folder for span files, unless another output is set.
 func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string) {
 	configs := maps.Clone(c.Host.PluginConfigs)
 	if configs == nil {
@@ -157,9 +159,9 @@ func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string
 	}
 }
 
-// pick returns a function that reads a plugin's configuration from the current content of
-// the file. If the file is invalid anywhere, the function returns an error: the file may
-// be half written, and a service would not start with it.
+// pick returns a function that gets the current content of the file and returns the
+// configuration of the plugin with the name. If any part of the file is invalid, the function
+// returns an error, because the file may be half written.
 func pick(path string, getenv func(string) string, name, folder string) func([]byte) ([]byte, error) {
 	return func(data []byte) ([]byte, error) {
 		file, _, err := read(path, data, getenv)
@@ -170,10 +172,10 @@ func pick(path string, getenv func(string) string, name, folder string) func([]b
 	}
 }
 
-// makeSpanFolder creates the default folder of span files with a mode for its owner
-// only; the console plugin would admit its group, too. An existing folder is unchanged.
-// If it cannot be created, a warning names the variables, because the plugin's error
-// would name a key that the service file does not have.
+// makeSpanFolder creates the default folder for span files, accessible for its owner only. If
+// the console plugin created it, the group could read it, too. An existing folder is not
+// changed. If the folder cannot be created, a warning names the variables to set. The error
+// of the plugin would name a key that the service file does not contain.
 func (s *service) makeSpanFolder() {
 	if s.cfg.SpanFolder == "" {
 		return
@@ -184,8 +186,8 @@ func (s *service) makeSpanFolder() {
 	}
 }
 
-// spanFolder returns the default folder of span files. It is absolute, unless the
-// working directory is unknown.
+// spanFolder returns the path of the default folder for span files. The path is absolute,
+// unless the working directory is unknown.
 func spanFolder(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "servetrace", "spans")

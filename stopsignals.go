@@ -11,21 +11,21 @@ import (
 // parts that were cut short.
 var ErrForced = errors.New("stopped by a second signal")
 
-// signalWindow is the time after the first signal in which another signal counts as the
-// same signal.
+// signalWindow is the time after the first signal in which further signals are ignored. A
+// program such as GNU timeout sends a signal to the process and again to its group.
 const signalWindow = 100 * time.Millisecond
 
-// stopSignals are the signals to stop that the process gets.
+// stopSignals reports the signals by which an operator asks the process to stop.
 type stopSignals struct {
 	asked  chan os.Signal  // receives the first signal
 	forced context.Context // ends with the second signal, with the cause ErrForced
 	end    func()          // ends the goroutine and waits for it
 }
 
-// handleStopSignals handles the signals that arrive from now on. Further signals within
-// signalWindow after the first signal are ignored. After the second signal
-// handleStopSignals calls reset, so that the next signal has its default action. The
-// caller must call end.
+// handleStopSignals starts a goroutine that handles the signals of a channel. Signals within
+// signalWindow after the first signal are ignored. After the second signal the goroutine
+// calls reset, which must give further signals their default action. The caller must call
+// end of the result.
 func handleStopSignals(signals <-chan os.Signal, reset func()) stopSignals {
 	forced, force := context.WithCancelCause(context.Background())
 	ending, ended := make(chan struct{}), make(chan struct{})
