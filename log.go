@@ -25,7 +25,7 @@ func (c Config) newLog(w io.Writer) *slog.Logger {
 	return slog.New(tracing.NewLogHandler(handler))
 }
 
-// startLog starts the log of a service whose program brings no logger. The log writes to
+// startLog starts the log of a service if the program brings no logger. The log writes to
 // standard error through a queue. It also becomes the default logger of package slog, unless
 // the program has set a default. end restores the previous default and writes the lines that
 // are left in the queue.
@@ -56,8 +56,8 @@ func (c Config) dropNotice(dropped uint64) []byte {
 // another default.
 var initialHandler = slog.Default().Handler()
 
-// setDefaultLog makes own, whose lines go through queue, the default of the packages slog and
-// log, until restore is called. If the program has already set a default, setDefaultLog does
+// setDefaultLog makes own, which writes to queue, the default of the packages slog and log,
+// until restore is called. If the program has already set a default, setDefaultLog does
 // nothing.
 func setDefaultLog(own *slog.Logger, queue *logqueue.Queue) (restore func()) {
 	before := slog.Default()

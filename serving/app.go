@@ -63,8 +63,8 @@ func (a *App) deployments() []*Deployment {
 	return append([]*Deployment{a.ingress}, a.others...)
 }
 
-// overHTTP reports whether the app takes HTTP requests and so needs a route prefix. An app
-// whose ingress has only gRPC services takes none.
+// overHTTP reports whether the app takes HTTP requests and so needs a route prefix. If its
+// ingress has only gRPC services, it takes none.
 func (a *App) overHTTP() bool {
 	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.Any()
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// backpressure is the response to a client whose request finds the deployment's queue full.
+// backpressure is the response to a client if its request finds the deployment's queue full.
 type backpressure struct {
 	status     int
 	retryAfter time.Duration // zero: the response has no Retry-After

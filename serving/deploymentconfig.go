@@ -63,7 +63,7 @@ func defaultSettings() router.Settings {
 }
 
 // checkSettings returns all faults of the settings w, joined. takesConfig reports whether
-// the deployment has a PerReplica, whose value may take a user config.
+// the deployment has a PerReplica, because only its value may take a user config.
 func checkSettings(w router.Settings, takesConfig bool) error {
 	var faults faults
 	least := func(name string, value, least int, want string) {

@@ -63,8 +63,8 @@ var (
 // zero if the response has no such time; see [WithBackpressure]. The error text is Ray's.
 type QueueFullError = cause.QueueFullError
 
-// DeploymentUnavailableError is the error of a request for a deployment whose replicas have
-// all failed to start. Requests that already wait fail with it, too. The client gets status
+// DeploymentUnavailableError is the error of a request for a deployment after all its
+// replicas have failed to start. Requests that already wait fail with it, too. The client gets status
 // 503. If a handler gets the error from a call of another deployment and returns it, the
 // handler's client gets 503, too. No further start follows until the deployment gets a new
 // user config or another number of replicas.

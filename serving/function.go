@@ -55,8 +55,8 @@ func AddStream[In, Out any](d *Deployment, method string, f func(context.Context
 // methodName returns the name of a method in spans and errors, which is __call__ for "".
 func methodName(name string) string { return cmp.Or(name, semconv.DefaultCallMethod) }
 
-// checkMethods returns an error for each function that is nil, or whose name is invalid or
-// repeated.
+// checkMethods returns an error for each function that is nil, and for each invalid or
+// repeated name.
 func (d *Deployment) checkMethods() error {
 	var faults faults
 	names := map[string]bool{}

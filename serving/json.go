@@ -148,7 +148,7 @@ func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok
 	return true, nil
 }
 
-// jsonFault returns the text for a client whose body json.Unmarshal has refused with err.
+// jsonFault returns the text for a client after json.Unmarshal has returned err for its body.
 func jsonFault(body []byte, err error) string {
 	if len(body) == 0 {
 		return "empty, want JSON"

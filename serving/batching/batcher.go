@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// ErrTooLarge is the error of a request whose input is larger than the maximum batch size,
+// ErrTooLarge is the error of a request if its input is larger than the maximum batch size,
 // as measured by the function of [WithSizeFunc]. The error of the request wraps ErrTooLarge
 // and names both sizes.
 var ErrTooLarge = errors.New("item is larger than the maximum batch size")

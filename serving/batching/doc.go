@@ -8,7 +8,7 @@
 //     requests for each multiplexed model, and waits.
 //  2. A batch is formed from a group when the group can fill a batch, or when its first
 //     request has waited for the wait timeout. If the permitted number of batches is
-//     running, the group waits longer. Requests whose context has ended are left out.
+//     running, the group waits longer. A request is left out if its context has ended.
 //  3. The function runs with a context and a span of the batch, batch_execute. The span is a
 //     child of the current span of the first sampled request, and links to the spans of the
 //     other sampled requests.

@@ -68,7 +68,7 @@ func WithMaxConcurrentBatches(n int) Option {
 // WithSizeFunc sets the function that returns the size of a batch, in any unit, such as
 // tokens or pixels, with or without padding. In must be the batcher's input type. A batch
 // takes as many inputs as fit into the maximum size. The input that no longer fits starts
-// the next batch. A request whose input is too large by itself fails with [ErrTooLarge].
+// the next batch. If an input is too large by itself, its request fails with [ErrTooLarge].
 //
 // f is called with the inputs of the batch so far and the next input: once for each input,
 // and again if a request leaves. One goroutine of each replica calls it. f must be quick,
@@ -77,14 +77,14 @@ func WithSizeFunc[In any](f func(items []In) int) Option {
 	return Option{func(s *settings) { s.size = f }}
 }
 
-// WithBuffer sets the number of outputs that a [StreamBatcher] buffers for each request
-// whose consumer is slow, 1 or more. The default is 128.
+// WithBuffer sets the number of outputs that a [StreamBatcher] buffers for the consumer of
+// each request, 1 or more. The default is 128.
 func WithBuffer(n int) Option {
 	return Option{func(s *settings) { s.buffer = n }}
 }
 
-// WithPatience sets the total time for which a batch of a [StreamBatcher] waits for one slow
-// consumer, whose buffer is full. The default is 10 s. With 0 it does not wait. When the time
+// WithPatience sets the total time for which a batch of a [StreamBatcher] waits for one
+// consumer while its buffer is full. The default is 10 s. With 0 it does not wait. When the time
 // is used up, the stream of this consumer ends with [ErrSlowConsumer]. So slow consumers
 // delay a batch of n requests by at most n times this time.
 func WithPatience(d time.Duration) Option {

@@ -79,7 +79,7 @@ func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err err
 	return scope.Touch(q.core.execute(ctx, b.items))
 }
 
-// settle passes the result of a batch to each item whose caller still waits.
+// settle passes the result of a batch to each item, if its caller still waits.
 func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -107,7 +107,7 @@ func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
 
 // ready returns a group that is due, because it can fill a batch or because its first item
 // has waited for the duration wait. limit is the maximum size of a batch. If several groups
-// are due, it returns the group whose first item has waited longest. If none is due, it
+// are due, it returns the group with the first item that has waited longest. If none is due, it
 // returns the time at which a group will be due.
 func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) (ready *group[In, Out], due time.Time) {
 	for g := range w.groups() {
@@ -143,8 +143,8 @@ func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
 	return nil
 }
 
-// take forms a batch of the first items of the group. It removes items whose context has
-// ended. It returns nil if no items remain, or if the remaining items must be measured again.
+// take forms a batch of the first items of the group. It removes items with a context that
+// has ended. It returns nil if no items remain, or if the remaining items must be measured again.
 func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *batch[In, Out] {
 	most := limit
 	if w.sized {
@@ -175,7 +175,7 @@ func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *b
 	return b
 }
 
-// prune removes each of the first n items of the group whose context has ended. It reports
+// prune removes each of the first n items of the group if its context has ended. It reports
 // whether it has removed any.
 func (w *waitlist[In, Out]) prune(g *group[In, Out], n int) (pruned bool) {
 	next := g.items.Front()

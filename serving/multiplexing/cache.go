@@ -324,7 +324,7 @@ func (c *cache[M]) unload(e *entry[M]) {
 	}
 }
 
-// dropLocked removes an entry whose model is not in memory any more.
+// dropLocked removes an entry after its model has left the memory.
 func (c *cache[M]) dropLocked(e *entry[M]) {
 	e.state = gone
 	if c.entries[e.id] == e {

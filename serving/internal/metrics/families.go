@@ -43,7 +43,7 @@ type vectors struct {
 	replicaCounts []replicaVector        // the counters and histograms with the label labelReplica
 }
 
-// replicaVector is a vector whose series belong to replicas. When a replica has stopped, its
+// replicaVector is a vector with a series for each replica. When a replica has stopped, its
 // series are deleted one by one, with all their label values. Prometheus could delete them by
 // the replica's label alone, but it would have to read the series of all replicas.
 type replicaVector struct {

@@ -67,7 +67,7 @@ type outcome struct {
 	errors   []prometheus.Counter // nil if the request did not fail
 }
 
-// Ingress returns the metrics of the requests of an app, whose ingress is deployment. Both
+// Ingress returns the metrics of the requests of an app. deployment is its ingress. Both
 // names are empty for requests that match no route. It must be called once for each app.
 func (p *Proxy) Ingress(app, deployment string) *Ingress {
 	build := func(k outcomeKey) outcome {

@@ -98,7 +98,7 @@ func (r *Replica) Began() {
 	r.processing.Inc()
 }
 
-// Done counts a call whose user code has returned. failed reports that it returned an error,
+// Done counts a call that has left user code. failed reports that it returned an error,
 // panicked or was cancelled. span is the context of the replica span, or zero if that span
 // does not record.
 func (r *Replica) Done(route string, latency time.Duration, failed bool, span trace.SpanContext) {

@@ -14,7 +14,7 @@ type Set struct {
 
 	mu      sync.Mutex
 	routers []*Router
-	stopped []*Replica // the stopped replicas whose counters are kept, oldest first
+	stopped []*Replica // the stopped replicas that still have counters, oldest first
 }
 
 var _ prometheus.Collector = (*Set)(nil)
@@ -60,8 +60,8 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 // Proxy returns the metrics of the proxy for the protocol.
 func (s *Set) Proxy(p Protocol) *Proxy { return &s.proxies[p] }
 
-// maxStopped is the number of stopped replicas whose counters are kept. They are kept so that
-// a scrape gets their final values.
+// maxStopped is the number of stopped replicas that still have counters. The counters are
+// kept so that a scrape gets their final values.
 const maxStopped = 100
 
 // retire deletes the gauges of a replica that has stopped. If counters of more than

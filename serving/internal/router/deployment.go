@@ -73,14 +73,14 @@ type Replicas interface {
 	Reconfigure(ctx context.Context, config string) error
 }
 
-// New returns a deployment whose replicas run in this process. It starts no replicas.
+// New returns a deployment with replicas in this process. It starts no replicas.
 func New(s *Shared, c Config) *Deployment {
 	d := newDeployment(s, c)
 	d.Replicas = newReplicaSet(s, c, d.router)
 	return d
 }
 
-// NewRemote returns a deployment whose replicas run in other processes. The caller must set
+// NewRemote returns a deployment with replicas in other processes. The caller must set
 // Replicas to a value that calls Join for each of these processes.
 func NewRemote(s *Shared, c Config) *Deployment {
 	d := newDeployment(s, c)

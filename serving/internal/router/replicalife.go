@@ -176,7 +176,7 @@ func (l *life) reconfigure(patience context.Context, config string) error {
 // method that takes it.
 var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or remove the user config")
 
-// startFailed stops a replica whose start has failed with err. Another replica starts after
+// startFailed stops a replica after its start has failed with err. Another replica starts after
 // a pause, unless the deployment stops, or becomes unavailable after too many failed starts.
 func (l *life) startFailed(err error) {
 	s := l.set

@@ -47,8 +47,8 @@ type router struct {
 type waiter struct {
 	model string    // id of the multiplexed model, or ""
 	since time.Time // arrival of the request, which determines its place in the queue
-	// granted receives one value: the member whose slot the request gets, or nil if the wait
-	// has failed. It is buffered, so that the sender never blocks.
+	// granted receives one value: the member that has a slot for the request, or nil if the
+	// wait has failed. It is buffered, so that the sender never blocks.
 	granted chan *member
 	err     error // reason for which the wait has failed; set before nil is sent to granted
 }
@@ -275,8 +275,8 @@ const (
 )
 
 // nextLocked returns the waiter that gets a free slot of m. This is usually the first
-// waiter. But if m does not hold the model of the first waiter, a later waiter whose model m
-// holds may overtake it, as in Ray. This saves the load of a model, and often the unloading
+// waiter. But if m does not hold the model of the first waiter, a later waiter may
+// overtake it if m holds the model of that waiter, as in Ray. This saves the load of a model, and often the unloading
 // of another model. A request that has waited for matchWindow is not overtaken, and neither
 // is a request without a model.
 func (r *router) nextLocked(m *member) *list.Element {

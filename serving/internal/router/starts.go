@@ -6,9 +6,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// The bounds on failed starts, and on the pauses after them, as in Ray. A deployment whose
-// replicas have never run becomes unavailable after triesPerReplica failed starts for each
-// replica, at most mostTries.
+// The bounds on failed starts, and on the pauses after them, as in Ray. If
+// no replica of a deployment has ever run, the deployment becomes unavailable after
+// triesPerReplica failed starts for each replica, at most mostTries.
 const (
 	triesPerReplica = 3
 	mostTries       = 20
