@@ -23,7 +23,7 @@ func Conformance(t *testing.T, target Target, opts ...Option) {
 	defer running.Wait()
 	defer cancel() // the flag -run of go test may have left out rules, which still run
 	running.Go(func() { c.run(ctx) })
-	for _, v := range c.verdicts {
+	for _, v := range c.outcomes {
 		t.Run(v.rule.id, func(t *testing.T) {
 			<-v.done
 			switch v.result.Status {
@@ -49,7 +49,7 @@ func Check(ctx context.Context, target Target, opts ...Option) (*Report, error) 
 	}
 	c.run(ctx)
 	report := &Report{Target: target.String()}
-	for _, v := range c.verdicts {
+	for _, v := range c.outcomes {
 		report.Results = append(report.Results, v.result)
 	}
 	return report, nil
@@ -59,7 +59,7 @@ func Check(ctx context.Context, target Target, opts ...Option) (*Report, error) 
 type checker struct {
 	settings *settings
 	target   Target
-	verdicts []*verdict // in the order of the rules in the table
+	outcomes []*outcome // in the order of the rules in the table
 	numbers  *numbering
 	seen     observations
 	// state is locked while a rule runs: for reading by most rules, and for writing by a
@@ -70,7 +70,8 @@ type checker struct {
 	about about     // the answer to Describe; the rule describe.answered writes it, and later rules read it
 }
 
-type verdict struct {
+// outcome is a rule, and the result of trying it.
+type outcome struct {
 	rule   rule
 	done   chan struct{} // closed when result is complete
 	result Result
@@ -87,7 +88,7 @@ func newChecker(target Target, opts []Option) (*checker, error) {
 	}
 	c := &checker{settings: s, target: target, numbers: newNumbering()}
 	for _, r := range selected {
-		c.verdicts = append(c.verdicts, &verdict{
+		c.outcomes = append(c.outcomes, &outcome{
 			rule:   r,
 			done:   make(chan struct{}),
 			result: Result{Rule: r.id, Title: r.title},
@@ -101,7 +102,7 @@ func (c *checker) run(ctx context.Context) {
 	slots := make(chan struct{}, c.settings.parallel)
 	var running sync.WaitGroup
 	var ended atomic.Int64
-	for _, v := range c.verdicts {
+	for _, v := range c.outcomes {
 		running.Go(func() {
 			defer close(v.done)
 			defer ended.Add(1)
@@ -110,7 +111,7 @@ func (c *checker) run(ctx context.Context) {
 			}
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			c.settings.progress(v.rule.id, int(ended.Load()), len(c.verdicts))
+			c.settings.progress(v.rule.id, int(ended.Load()), len(c.outcomes))
 			t := &trial{ctx: ctx, suite: c, rule: v.rule}
 			t.run(&v.result)
 		})
@@ -121,8 +122,8 @@ func (c *checker) run(ctx context.Context) {
 // awaitPrerequisites waits for the rules that the rule of v builds upon. If the plugin
 // breaks one of them, it marks v as skipped and returns false. If the rule judges the
 // answers to other rules, it also waits for these.
-func (c *checker) awaitPrerequisites(v *verdict) bool {
-	for _, other := range c.verdicts {
+func (c *checker) awaitPrerequisites(v *outcome) bool {
+	for _, other := range c.outcomes {
 		// A rule builds only upon earlier rules of the table, so two rules never wait for each
 		// other.
 		needed := slices.Contains(v.rule.after, other.rule.id)

@@ -181,10 +181,10 @@ func (s *session) configure(ctx context.Context, request *pluginv1.ConfigureRequ
 	return reply, err
 }
 
-// configureWell calls Configure with the author's options. It returns an error if the
-// plugin refuses them. patterns are the variables that the plugin declares.
-func (s *session) configureWell(ctx context.Context, patterns []string) error {
-	reply, err := s.configure(ctx, s.settings.request(patterns))
+// configureWell calls Configure. It returns an error if the plugin refuses the request, which
+// has the author's options.
+func (s *session) configureWell(ctx context.Context, request *pluginv1.ConfigureRequest) error {
+	reply, err := s.configure(ctx, request)
 	if err != nil {
 		return fmt.Errorf("call Configure: %w", err)
 	}

@@ -40,7 +40,7 @@ func (p *subject) request() *pluginv1.ConfigureRequest {
 }
 
 func (p *subject) configure() {
-	p.t.must(p.session.configureWell(p.t.ctx, p.t.suite.about.response.GetEnvPatterns()))
+	p.t.must(p.session.configureWell(p.t.ctx, p.request()))
 }
 
 // export sends a batch and returns the plugin's answer, with any code.

@@ -22,7 +22,7 @@ import (
 type bridge struct {
 	otel         trace.Tracer
 	serviceNames serviceNames
-	verdicts     *verdicts
+	priorities   *priorities
 	// shared caches the tags that all spans with the same resource and scope have.
 	shared map[origin]shared
 	// scratch is a buffer for the attributes of a span. It is reused for the next span,
@@ -58,7 +58,7 @@ type openSpan struct {
 // all started spans of a trace have ended. So replay first starts all spans, each parent
 // before its children, and then ends them.
 func (b *bridge) replay(u unit) (priority int) {
-	outer := b.verdicts.context(u)
+	outer := b.priorities.context(u)
 	contexts := make([]context.Context, 0, len(u.spans))
 	open := make([]openSpan, 0, len(u.spans))
 	for _, one := range u.spans {
@@ -84,7 +84,7 @@ func (b *bridge) replay(u unit) (priority int) {
 	}
 	first, _ := tracer.SpanFromContext(contexts[0])
 	priority, _ = first.Context().SamplingPriority()
-	b.verdicts.remember(u.outer.trace, priority)
+	b.priorities.remember(u.outer.trace, priority)
 	return priority
 }
 

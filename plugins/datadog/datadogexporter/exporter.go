@@ -33,7 +33,7 @@
 // a single tracer, so several exporters in one process use it one after another.
 //
 // Open this file first. settings.go reads the variables. encoder.go and tracer.go use the
-// tracer. unit.go, bridge.go and verdict.go pass spans to it, and capture.go and
+// tracer. unit.go, bridge.go and priority.go pass spans to it, and capture.go and
 // payload.go take its output. agent.go sends the output. otlp.go is the mode "otlp".
 package datadogexporter
 
@@ -85,9 +85,9 @@ type native struct {
 	settings settings
 	log      *tracerLog
 	rates    atomic.Pointer[[]byte] // the sampling rates in the agent's last answer, as JSON
-	// The mutex encoder.busy guards statistics and verdicts.
+	// The mutex encoder.busy guards statistics and priorities.
 	statistics bool // the tracer computes statistics, and not the agent
-	verdicts   verdicts
+	priorities priorities
 	// away is true if the last delivery has failed, because the agent did not answer or
 	// refused a request temporarily.
 	away atomic.Bool

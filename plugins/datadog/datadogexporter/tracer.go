@@ -41,7 +41,7 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	prepareEnvironment()
 	provider := ddotel.NewTracerProvider(append(n.options(),
 		tracer.WithService(first.service), tracer.WithEnv(env), tracer.WithServiceVersion(cmp.Or(first.version, n.settings.version)))...)
-	b.otel, b.verdicts = provider.Tracer(""), &n.verdicts
+	b.otel, b.priorities = provider.Tracer(""), &n.priorities
 	e.owner, e.bridge, e.env = n, b, env
 	return nil
 }

@@ -9,27 +9,27 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// verdicts remembers the sampling priorities of traces, so that all spans of a trace get
+// priorities remembers the sampling priorities of traces, so that all spans of a trace get
 // the same priority, even if they come in several batches. It is not safe for concurrent
 // use.
-type verdicts struct {
+type priorities struct {
 	recent, older map[trace.TraceID]int8 // priorities by trace id; when recent is full, it becomes older
 }
 
-// maxRecent is the largest number of traces in each map of verdicts.
+// maxRecent is the largest number of traces in each map of priorities.
 const maxRecent = 16_384
 
-func (v *verdicts) remember(id trace.TraceID, priority int) {
-	if len(v.recent) >= maxRecent || v.recent == nil {
-		v.recent, v.older = map[trace.TraceID]int8{}, v.recent
+func (p *priorities) remember(id trace.TraceID, priority int) {
+	if len(p.recent) >= maxRecent || p.recent == nil {
+		p.recent, p.older = map[trace.TraceID]int8{}, p.recent
 	}
-	v.recent[id] = int8(priority)
+	p.recent[id] = int8(priority)
 }
 
-func (v *verdicts) recall(id trace.TraceID) (priority int, ok bool) {
-	known, ok := v.recent[id]
+func (p *priorities) recall(id trace.TraceID) (priority int, ok bool) {
+	known, ok := p.recent[id]
 	if !ok {
-		known, ok = v.older[id]
+		known, ok = p.older[id]
 	}
 	return int(known), ok
 }
@@ -38,8 +38,8 @@ func (v *verdicts) recall(id trace.TraceID) (priority int, ok bool) {
 // parent carries the sampling decision for an earlier batch of the trace. If there is
 // none, it carries the decision of the calling service, as in the span's tracestate. If
 // there is none either, the tracer decides.
-func (v *verdicts) context(u unit) *tracer.SpanContext {
-	if priority, ok := v.recall(u.outer.trace); ok {
+func (p *priorities) context(u unit) *tracer.SpanContext {
+	if priority, ok := p.recall(u.outer.trace); ok {
 		return tracer.FromGenericCtx(outerContext{u.outer, &priority})
 	}
 	if from := inherited(u); from != nil {
