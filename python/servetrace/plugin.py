@@ -192,11 +192,11 @@ class Setup:
         self._diagnostics: list[Any] = []
 
     def warn(self, path: str, text: str) -> None:
-        """Reports a doubt to the operator. The host uses the plugin."""
+        """Reports to the operator that a setting is probably a mistake. The host still uses the plugin."""
         self._add(_WARNING, path, text)
 
     def error(self, path: str, text: str) -> None:
-        """Reports a fault to the operator, and may be called for several faults."""
+        """Reports an error in a setting to the operator. The host does not use the plugin. Call it for each error."""
         self._add(_ERROR, path, text)
 
     def _add(self, severity: int, path: str, text: str) -> None:
@@ -337,7 +337,7 @@ class Output:
 
 # --------------------------------------------------------------- the contract
 
-# The parts of the contract besides the messages.
+# The parts of the contract between host and plugin that are not in plugin.proto.
 _COOKIE = ("SERVETRACE_PLUGIN_MAGIC_COOKIE", "6f1d0a52c7b84c1e9d3b0c6a54e2f97a")
 _PROTOCOL = 1
 _MAX_MESSAGE = 64 << 20
@@ -417,7 +417,7 @@ class _Spec:
     limits: Limits
 
     def faults(self) -> list[str]:
-        """Returns all faults."""
+        """Returns a text for each mistake in the arguments of main."""
         faults = []
         if not _NAME.fullmatch(self.name):
             faults.append("name: want lower-case letters, digits and dashes, beginning with a letter")
@@ -479,7 +479,7 @@ def _utf8(value: str | bytes) -> str:
 
 
 class _State(enum.Enum):
-    """The state of a plugin. It only moves down this list."""
+    """The state of a plugin. It never returns to an earlier state of this list."""
 
     DESCRIBED = "not configured"
     CONFIGURING = "being configured"
@@ -488,7 +488,7 @@ class _State(enum.Enum):
     STOPPING = "stopping"
 
 
-# Exceptions that show a bug, for which another attempt would fail too.
+# Exceptions that show a bug in the plugin. The batch is not sent again, because it would fail again.
 _BUGS = (
     TypeError,
     AttributeError,
@@ -627,7 +627,7 @@ class _Plugin:
 
     @contextlib.contextmanager
     def _admit(self, context: grpc.ServicerContext, want: _State, then: _State) -> Iterator[None]:
-        """Admits a call in state want, and sets the state then."""
+        """Admits a call if the state is want, and changes the state to then. Otherwise it ends the call."""
         with self._changed:
             state = self._state
             if state is want:
@@ -648,7 +648,7 @@ class _Plugin:
     def _waits(
         self, among: set[threading.Event], event: threading.Event, context: grpc.ServicerContext
     ) -> Iterator[None]:
-        """Sets event when the call is cancelled, or at the drain of a stream."""
+        """Sets event when the call is cancelled, or, for a stream, when the plugin begins to end."""
         with self._changed:
             among.add(event)
             if self._draining and among is self._streams:
@@ -715,7 +715,7 @@ class _Plugin:
         return self._left
 
     def _stop(self, seconds: float) -> None:
-        """Calls in progress have two thirds of the time until given_up is set. The rest is for flush and shutdown."""
+        """Gives calls in progress two thirds of the time, and then cancels them. The rest is for flush and shutdown."""
         deadline = time.monotonic() + seconds
         with self._changed:
             if not self._changed.wait_for(lambda: self._inside == 0, seconds * 2 / 3):
@@ -803,15 +803,15 @@ def _seconds(timeout: Any, context: grpc.ServicerContext) -> float:
 
 # ---------------------------------------------------------------- the process
 
-# Bounds of the end, in seconds. A host with less time kills the process.
-_DRAIN = 10.0  # after SIGTERM: fits one call with the host's default deadline
-_ORPHAN = 1.0  # without a host: a plugin must end two seconds after its host
+# Bounds of the time for the end of the plugin, in seconds. A host may kill the process earlier.
+_DRAIN = 10.0  # after SIGTERM: enough for one call with the host's default deadline
+_ORPHAN = 1.0  # after the end of the host: the plugin must have ended two seconds after it
 _PARENT_POLL = 0.5
-_PARENT_GRACE = 0.2  # for which a dying host may still be the parent
+_PARENT_GRACE = 0.2  # the time for which a dying host may still be the parent
 
 
 class _Ending(enum.Enum):
-    """The reason of the end."""
+    """The reason for which the plugin ends."""
 
     SIGNALLED = "asked to end"
     RELEASED = "released by the host"
@@ -821,7 +821,7 @@ class _Ending(enum.Enum):
 
 
 class _Reasons:
-    """The reasons to end, from threads and signals, in a pipe.
+    """A pipe by which threads and signals report reasons to end the plugin.
 
     A signal handler in Python runs only when the main thread executes code. That thread may
     sleep on if the signal came to another thread, or just before it slept. The interpreter's
@@ -994,7 +994,7 @@ def _watch_parent(parent: int, orphaned: threading.Event, gone: Callable[[], Non
 
 
 class _Ended(enum.Enum):
-    """The result of the end."""
+    """The result of _end, the end of the plugin."""
 
     CLEAN = "clean"
     FAULT = "the shutdown was not clean"
@@ -1003,7 +1003,7 @@ class _Ended(enum.Enum):
 
 def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading.Event) -> _Ended:
     """Refuses new calls, lets calls in progress finish, shuts the plugin down and closes
-    the server. The bound is shorter without a host."""
+    the server. There is less time if the host has ended."""
     bound = _ORPHAN if why in (_Ending.HOST_GONE, _Ending.ORPHANED) else _DRAIN
     clean = threading.Event()
 
@@ -1026,7 +1026,7 @@ def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading
             hurried, deadline = True, min(deadline, time.monotonic() + _ORPHAN)
     if not stopped.is_set():
         logging.error("the plugin's shutdown did not end in time")
-    # Answers may be on their way. A call that hangs is cut.
+    # The server may still be sending answers. A call that hangs is cancelled.
     grace = max(0.1, min(1.0, deadline - time.monotonic()))
     server.stop(grace).wait(grace + 0.1)
     if not stopped.is_set() or plugin.is_busy:
@@ -1231,7 +1231,7 @@ def _escaped(path: str) -> str:
 
 
 def _greeting(spec: _Spec) -> str:
-    # A wrapper puts its own path there.
+    # A program that wraps this plugin sets the variable to its own path.
     program = _escaped(os.path.abspath(os.environ.get("SERVETRACE_PLUGIN_PROGRAM") or sys.argv[0]))
     about = f": {spec.description}" if spec.description else ""
     return f"""{spec.name} {spec.version}{about}

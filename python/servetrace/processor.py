@@ -260,7 +260,7 @@ class RelayProcessor(SpanProcessor):
         return answer
 
     def _untold(self):
-        """Returns the lost spans by reason that the relay does not know of."""
+        """Returns the numbers of lost spans, by reason, that were not reported to the relay yet."""
         with self._lock:
             return self._lost - self._told
 
