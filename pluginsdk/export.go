@@ -88,10 +88,13 @@ func (p *plugin) call(ctx context.Context, encoded []byte, answer func(*Batch, e
 	return out, nil
 }
 
+// debugging reports whether the plugin runs with --debug, so that calls have no deadlines.
+func (p *plugin) debugging() bool { return p.listening != nil && p.listening.debug }
+
 // callContext returns the context for the work of a call. With --debug it has no deadline
 // and is never cancelled, so that a breakpoint does not end the call.
 func (p *plugin) callContext(ctx context.Context) context.Context {
-	if p.listening != nil && p.listening.debug {
+	if p.debugging() {
 		return context.WithoutCancel(ctx)
 	}
 	return ctx
@@ -115,10 +118,10 @@ func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 // within returns a context for a call of Flush or Shutdown: ctx with the timeout of the
 // request, if there is one. With --debug the context never ends.
 func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
-	if p.callContext(ctx) != ctx || timeout.AsDuration() <= 0 {
-		return context.WithCancel(p.callContext(ctx))
+	if limit := timeout.AsDuration(); limit > 0 && !p.debugging() {
+		return context.WithTimeout(ctx, limit)
 	}
-	return context.WithTimeout(ctx, timeout.AsDuration())
+	return context.WithCancel(p.callContext(ctx))
 }
 
 // mostForAnswer bounds the time before a call's deadline that is reserved for sending the

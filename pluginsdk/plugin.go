@@ -108,7 +108,7 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 // not return in time, end returns without it and leaves its goroutines running.
 func (p *plugin) end(server *grpc.Server, why ending) error {
 	bound := cmp.Or(p.env.drainTimeout, drainTimeout)
-	if p.listening != nil && p.listening.debug {
+	if p.debugging() {
 		bound = debugDrainTimeout
 	}
 	if why == hostGone || why == orphaned {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"iter"
 	"strings"
 	"time"
 
@@ -93,12 +94,8 @@ func (b *bridge) replay(u unit) (priority int) {
 func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	s := one.span
 	list := append(b.scratch[:0], of.attributes...)
-	if kind := spanType(s); kind != "" {
-		list = append(list, attribute.String(ext.SpanType, kind))
-	}
-	if state := s.TraceState().String(); state != "" {
-		list = append(list, attribute.String(tracestateTag, state))
-	}
+	list = appendText(list, ext.SpanType, spanType(s))
+	list = appendText(list, tracestateTag, s.TraceState().String())
 	if rate, ok := sampledAt(s.TraceState().Get("ot")); ok {
 		list = append(list, attribute.Float64(sampleRate, rate))
 	}
@@ -121,11 +118,7 @@ func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	b.scratch = list
 	to.SetStatus(code, description)
 	for e := range s.Events() {
-		var attributes []attribute.KeyValue
-		for kv := range e.Attributes() {
-			attributes = append(attributes, plain(kv))
-		}
-		to.AddEvent(e.Name(), trace.WithTimestamp(e.Time()), trace.WithAttributes(attributes...))
+		to.AddEvent(e.Name(), trace.WithTimestamp(e.Time()), trace.WithAttributes(appendPlain(nil, e.Attributes())...))
 	}
 }
 
@@ -173,27 +166,29 @@ func (b *bridge) sharedBy(s pluginsdk.Span) shared {
 		}
 		r.attributes = append(r.attributes, plain(kv))
 	}
-	for key, value := range map[string]string{ext.Environment: r.env, ext.Version: r.version} {
-		if value != "" {
-			r.attributes = append(r.attributes, attribute.String(key, value))
-		}
-	}
+	r.attributes = appendText(r.attributes, ext.Environment, r.env)
+	r.attributes = appendText(r.attributes, ext.Version, r.version)
+	r.attributes = appendText(r.attributes, "otel.scope.name", from.scope.Name())
+	r.attributes = appendText(r.attributes, "otel.scope.version", from.scope.Version())
+	r.attributes = appendPlain(r.attributes, from.scope.Attributes())
 	// DD_SERVICE_MAPPING is applied here, because dd-trace-go does not apply it to spans of
 	// its OpenTelemetry tracer.
 	r.service = cmp.Or(b.serviceNames.renamed[r.service], r.service)
-	r.attributes = appendScope(r.attributes, from.scope)
 	b.shared[from] = r
 	return r
 }
 
-func appendScope(list []attribute.KeyValue, scope pluginsdk.Scope) []attribute.KeyValue {
-	if name := scope.Name(); name != "" {
-		list = append(list, attribute.String("otel.scope.name", name))
+// appendText appends an attribute with a text as its value, unless the text is empty.
+func appendText(list []attribute.KeyValue, key attribute.Key, text string) []attribute.KeyValue {
+	if text == "" {
+		return list
 	}
-	if version := scope.Version(); version != "" {
-		list = append(list, attribute.String("otel.scope.version", version))
-	}
-	for kv := range scope.Attributes() {
+	return append(list, key.String(text))
+}
+
+// appendPlain appends all attributes of seq, converted by plain.
+func appendPlain(list []attribute.KeyValue, seq iter.Seq[attribute.KeyValue]) []attribute.KeyValue {
+	for kv := range seq {
 		list = append(list, plain(kv))
 	}
 	return list
@@ -244,24 +239,19 @@ func failure(s pluginsdk.Span, description string) []attribute.KeyValue {
 		kind, stack = text("exception.type"), text("exception.stacktrace")
 	}
 	list := []attribute.KeyValue{attribute.String(ext.ErrorMsg, message)}
-	for key, value := range map[string]string{ext.ErrorType: kind, ext.ErrorStack: stack} {
-		if value != "" {
-			list = append(list, attribute.String(key, value))
-		}
-	}
-	return list
+	list = appendText(list, ext.ErrorType, kind)
+	return appendText(list, ext.ErrorStack, stack)
 }
 
 func links(s pluginsdk.Span) []trace.Link {
 	var list []trace.Link
 	for l := range s.Links() {
-		link := trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: l.TraceID(), SpanID: l.SpanID(), TraceFlags: l.TraceFlags(), TraceState: l.TraceState(),
-		})}
-		for kv := range l.Attributes() {
-			link.Attributes = append(link.Attributes, plain(kv))
-		}
-		list = append(list, link)
+		list = append(list, trace.Link{
+			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+				TraceID: l.TraceID(), SpanID: l.SpanID(), TraceFlags: l.TraceFlags(), TraceState: l.TraceState(),
+			}),
+			Attributes: appendPlain(nil, l.Attributes()),
+		})
 	}
 	return list
 }

@@ -25,7 +25,7 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	again := e.owner != n
 	for _, u := range units {
 		own := cmp.Or(b.sharedBy(u.spans[0].span).env, n.settings.env)
-		if n.statistics && own != env || e.owner == n && n.statistics && own != e.env {
+		if n.statistics && (own != env || e.owner == n && own != e.env) {
 			n.statistics, again = false, true
 			n.settings.log.Info("spans of several environments arrive: the Datadog agent computes their statistics", "environment", own)
 		}
