@@ -108,5 +108,5 @@
 //	host/internal/pipeline      pipeline.go memory.go ledger.go
 //	host/internal/supervise     plugin.go life.go health.go crash.go upgrade.go
 //	internal/launch             launch.go
-//	pluginsdk                   main.go run.go server.go
+//	pluginsdk                   main.go run.go plugin.go server.go
 package servetrace

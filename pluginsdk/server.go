@@ -47,8 +47,8 @@ func newServer(p *plugin) *grpc.Server {
 	return server
 }
 
-// checkOnly is a health server without the method Watch, because a graceful stop of the
-// server would wait for the streams of Watch. Hosts call only Check.
+// checkOnly is a health server that refuses calls of Watch, because a graceful stop of
+// the gRPC server would wait for their streams. Hosts call only Check.
 type checkOnly struct{ *health.Server }
 
 // Watch returns UNIMPLEMENTED. A gRPC client then uses the connection without health

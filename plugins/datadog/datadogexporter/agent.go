@@ -206,8 +206,9 @@ func (a *agent) unreachable(err error) error {
 var defaultSocket = "/var/run/datadog/apm.socket"
 
 // agentAddress returns the address of the agent, by the same rules as dd-trace-go: the
-// URL in a variable, or else the default socket if it exists, or else host and port in
-// variables. exists reports whether a file exists.
+// URL in a variable, or else host and port in variables. If none is set, it returns the
+// default socket if that exists, and otherwise localhost:8126. exists reports whether a
+// file exists.
 func agentAddress(getenv func(string) string, exists func(path string) bool) (*url.URL, error) {
 	if value := getenv(envAgentURL); value != "" {
 		return parseAgentURL(value)
