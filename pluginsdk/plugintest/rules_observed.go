@@ -25,8 +25,8 @@ func checkDiagnostics(t *trial) {
 	}
 }
 
-// checkFaults returns a check that fails for each answer that has a fault in one of its
-// parts. part selects the part.
+// checkFaults returns a check that fails if a part of any answer of the plugin has a
+// fault. part selects that part.
 func checkFaults(part func(answerFaults) string) func(*trial) {
 	return func(t *trial) {
 		for _, seen := range t.suite.seen.exports.all() {

@@ -56,8 +56,8 @@ type AttributeAction struct {
 	// "*", and no other wildcard. The "*" in To stands for the text that the "*" in Key has
 	// matched: "http.*" to "web.*".
 	To string `yaml:"to"`
-	// On selects the attributes to edit: those of the "span", the "resource", each "event"
-	// or each "link". Empty means "span".
+	// On selects the attributes to edit: "span" for attributes of spans, and "resource",
+	// "event" or "link" for attributes of resources, events or links. Empty means "span".
 	On string `yaml:"on"`
 }
 

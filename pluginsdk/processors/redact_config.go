@@ -48,7 +48,7 @@ func BlockedKeys() []string {
 
 const ruleKeys = "keys" // the name of the rule for blocked keys
 
-// removedRules lists names for Without that only earlier versions accept, each with an
+// removedRules lists names for Without that only earlier versions accept, each with
 // advice for operators.
 var removedRules = map[string]string{
 	"jwt":     `it is part of "token"`,
@@ -57,7 +57,7 @@ var removedRules = map[string]string{
 }
 
 // removedKeys lists keys in the configuration of redact that only earlier versions
-// accept, each with an advice for operators.
+// accept, each with advice for operators.
 var removedKeys = map[string]string{
 	"max_value_bytes":     "was removed: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it",
 	"max_depth":           "was removed: arrays and maps are searched at every depth. Remove it",

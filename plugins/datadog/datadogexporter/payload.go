@@ -80,8 +80,9 @@ func (c *chunk) read(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// spanFacts has facts about a span: its priority says that Datadog drops it, a rule for
-// single spans keeps it, or it is the barrier.
+// spanFacts has facts about an encoded span. dropped reports that Datadog drops it
+// because of its sampling priority. single reports that a rule for single spans keeps it
+// nevertheless. barrier reports that it is the span of startBarrier.
 type spanFacts struct{ dropped, single, barrier bool }
 
 func (s *spanFacts) read(b []byte) ([]byte, error) {
