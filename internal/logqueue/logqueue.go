@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// maxBytes bounds the bytes of waiting lines. The current write may contain as many bytes
-	// again.
+	// maxBytes is the largest number of bytes of the lines in the queue. The lines that are
+	// being written do not count, and may have as many bytes again.
 	maxBytes = 1 << 20
-	// closeTimeout bounds how long Close waits until all lines are written.
+	// closeTimeout is the longest time for which Close waits until all lines are written.
 	closeTimeout = 3 * time.Second
-	// seldomTimeout bounds a wait of WaitWrittenSeldom. After a timeout there are no
-	// waits for seldomPause.
+	// seldomTimeout is the longest time for which WaitWrittenSeldom waits. If this time was
+	// not enough, WaitWrittenSeldom does not wait at all for the time seldomPause.
 	seldomTimeout = 100 * time.Millisecond
 	seldomPause   = time.Minute
 )
@@ -32,25 +32,26 @@ const (
 // Queue passes lines to a writer that may be slow, without waiting for it. It is safe for
 // concurrent use.
 type Queue struct {
-	to io.Writer
-	// notice returns the line with the number of dropped lines.
-	notice func(dropped uint64) []byte
-	wake   chan struct{} // holds a value if there is work
-	done   chan struct{} // closed when the goroutine has ended
+	to     io.Writer
+	notice func(dropped uint64) []byte // returns a line that reports the number of dropped lines
+	wake   chan struct{}               // holds a value if the goroutine has work
+	done   chan struct{}               // closed when the goroutine has ended
 
 	mu      sync.Mutex
-	waiting []byte
-	dropped uint64 // lines dropped so far
-	told    uint64 // dropped lines that notices have reported
-	// writing is closed when the lines that the goroutine has taken are written. next is
-	// closed when the lines of its next turn are written.
+	waiting []byte // the lines in the queue
+	dropped uint64 // number of lines that were dropped
+	told    uint64 // number of dropped lines that notices have reported
+	// writing is closed when the lines that the goroutine has taken from the queue are
+	// written. It is nil if there are none. next is closed when the lines that it takes next
+	// are written.
 	writing, next chan struct{}
-	closed, ended bool
-	noWaitBefore  time.Time // time before which WaitWrittenSeldom does not wait
+	closed        bool      // Close was called
+	ended         bool      // the goroutine has ended, or is about to end
+	noWaitBefore  time.Time // WaitWrittenSeldom does not wait before this time
 }
 
-// New returns a Queue for a writer. notice returns the line that reports a number of dropped
-// lines. The caller must call Close.
+// New returns a Queue that writes to the writer to. notice must return a line that reports
+// the number of dropped lines. The caller must call Close.
 func New(to io.Writer, notice func(dropped uint64) []byte) *Queue {
 	q := &Queue{
 		to: to, notice: notice,
@@ -61,9 +62,10 @@ func New(to io.Writer, notice func(dropped uint64) []byte) *Queue {
 	return q
 }
 
-// Write appends a line. It never fails, and does not block before Close. After a dropped
-// line, further lines are dropped until the notice is written, so that the notice comes
-// before later lines.
+// Write puts a line into the queue, or drops it if the queue is full. After a dropped line,
+// it drops all lines until the notice is written, so that the notice stands in their place.
+// Write does not block and never fails. But when the goroutine has ended after Close, it
+// writes the line directly.
 func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	if q.ended {
@@ -80,6 +82,7 @@ func (q *Queue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// wakeWriter makes the goroutine check the queue.
 func (q *Queue) wakeWriter() {
 	select {
 	case q.wake <- struct{}{}:
@@ -108,7 +111,8 @@ func (q *Queue) run() {
 	}
 }
 
-// take returns the waiting lines. It reuses the memory of the previous lines.
+// take removes all lines from the queue and returns them, with the numbers of dropped and of
+// reported lines. The queue reuses the memory of before, the lines of the previous call.
 func (q *Queue) take(before []byte) (lines []byte, dropped, told uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,8 +121,10 @@ func (q *Queue) take(before []byte) (lines []byte, dropped, told uint64) {
 	return lines, q.dropped, q.told
 }
 
-// wrote records the result of a write. It returns true if the goroutine must end: the queue
-// is closed and empty, and the dropped lines are reported, or cannot be reported.
+// wrote records the result of a write: the number of lines that were lost, the number of
+// dropped lines that notices have reported so far, and the error of the write. It returns
+// true if the goroutine must end, because the queue is closed and empty, and all dropped
+// lines are reported or cannot be reported.
 func (q *Queue) wrote(lost, told uint64, err error) (ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -130,8 +136,8 @@ func (q *Queue) wrote(lost, told uint64, err error) (ended bool) {
 	return q.ended
 }
 
-// WaitWritten blocks until the queued lines are written, at most for limit. It returns
-// false if they are not.
+// WaitWritten blocks until all lines that are in the queue now are written, at most for
+// limit. It returns false if they are not written by then.
 func (q *Queue) WaitWritten(limit time.Duration) bool {
 	q.mu.Lock()
 	written := q.writing // nil if no write is in progress
@@ -173,9 +179,9 @@ func (q *Queue) Lost() uint64 {
 	return q.dropped
 }
 
-// Close blocks until all lines are written, at most for closeTimeout. If a write hangs, the
-// goroutine continues until the write returns. Until then, lines are still accepted and
-// written.
+// Close ends the goroutine when all lines are written, and waits for its end, at most for
+// closeTimeout. If a write blocks for longer, the goroutine ends later. Until it has ended,
+// Write still puts lines into the queue.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true

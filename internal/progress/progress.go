@@ -1,15 +1,15 @@
-// Package progress reports what a long command does, how far it is, and how long it still
-// takes.
+// Package progress reports the progress of a long command: its current step, the number of
+// finished steps, and the remaining time.
 //
-//  1. Start begins a report on a writer. After five seconds, and every five seconds from
-//     then on, the writer gets a line. A terminal has one line that changes twice a
-//     second, from the first second on.
-//  2. At sets the step in progress, and the number of finished steps.
-//  3. Write passes other lines of the command on, such as its log.
-//  4. End ends the report, and clears the line of a terminal.
+//  1. Start begins a report on a writer. Every five seconds, it writes a line. If the writer
+//     is a terminal, the report has a single line, which it updates twice a second from the
+//     second second on.
+//  2. At sets the current step and the number of finished steps.
+//  3. Write passes other output of the command on, such as its log.
+//  4. End ends the report, and removes its line from a terminal.
 //
-// The estimate of the remaining time assumes that all steps take equally long. The package
-// has no bars and no colours. Open this file first: there is no other.
+// The estimate of the remaining time assumes that all steps take equally long. The report has
+// no bars and no colours. The package has only this file.
 package progress
 
 import (
@@ -21,39 +21,38 @@ import (
 	"time"
 )
 
-// Pauses between two lines, and between two updates of the line in a terminal.
 const (
-	linePause     = 5 * time.Second
-	terminalPause = 500 * time.Millisecond
-	terminalFirst = 2 // number of ticks before the first update
+	linePause     = 5 * time.Second        // time between two lines, if the writer is no terminal
+	terminalPause = 500 * time.Millisecond // time between two updates of the line in a terminal
+	terminalFirst = 2                      // number of updates that are skipped, so that a short command shows no line
 )
 
 // Report is the progress of one run. Its methods are safe for concurrent use.
 type Report struct {
 	w        io.Writer
-	terminal bool
-	what     string
-	limit    time.Duration
-	began    time.Time
-	ended    chan struct{}
-	reported sync.WaitGroup
+	terminal bool           // w is a terminal
+	what     string         // the beginning of each line
+	limit    time.Duration  // longest duration of the run; zero if it is not known
+	began    time.Time      // time of Start
+	ended    chan struct{}  // closed by End
+	reported sync.WaitGroup // counts the goroutine that writes the lines
 
 	mu          sync.Mutex
-	step        string
-	done, total int
-	shown       bool // the line is on the terminal's screen
+	step        string // the current step; empty if it has no name
+	done, total int    // numbers of finished steps and of all steps; a total of zero is not known
+	shown       bool   // the terminal shows the line of the report
 }
 
-// Start begins a report about a run. Each line begins with the text what. limit is the
-// longest duration of the run, or zero. The caller must call End.
+// Start begins a report on w about a run. Each line begins with the text what. limit is the
+// longest duration of the run, or zero if it is not known. The caller must call End.
 func Start(w io.Writer, what string, limit time.Duration) *Report {
 	r := &Report{w: w, terminal: IsTerminal(w), what: what, limit: limit, began: time.Now(), ended: make(chan struct{})}
 	r.reported.Go(r.run) // ends with End
 	return r
 }
 
-// At sets the step in progress, which may be empty, and the number of finished steps. A
-// total of zero means that it is not known.
+// At sets the current step, which may be empty, the number of finished steps, done, and the
+// number of all steps, total. If total is not known, it must be zero.
 func (r *Report) At(step string, done, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,6 +65,7 @@ func (r *Report) End() {
 	r.reported.Wait()
 }
 
+// run writes the lines of the report until End is called.
 func (r *Report) run() {
 	pause := linePause
 	if r.terminal {
@@ -89,7 +89,8 @@ func (r *Report) run() {
 // clearLine moves to the beginning of the terminal's line and clears it.
 const clearLine = "\r\x1b[K"
 
-// show writes the state. It ignores errors, because the command works without the report.
+// show writes a line with the progress after the time passed. It ignores errors, because the
+// command works without the report.
 func (r *Report) show(passed time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +103,8 @@ func (r *Report) show(passed time.Duration) {
 	_, _ = io.WriteString(r.w, text+"\n")
 }
 
-// Write writes other lines of the command, such as its log, in place of the report's line
-// in a terminal.
+// Write writes other output of the command, such as its log. In a terminal, it first removes
+// the line of the report.
 func (r *Report) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +117,7 @@ func (r *Report) Write(p []byte) (int, error) {
 	return r.w.Write(p)
 }
 
-// textLocked returns the state as one line without a line break.
+// textLocked returns the line about the progress after the time passed, without a line break.
 func (r *Report) textLocked(passed time.Duration) string {
 	var parts []string
 	if r.total > 0 {

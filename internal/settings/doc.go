@@ -4,7 +4,7 @@
 // variables that look like settings of the runtime although no code reads them. Most of
 // them are misspelt.
 //
-// Unread gets an environment and the function that reads the settings. The variables
-// that this function asks for are the known ones. The package reads no environment
-// itself and logs nothing. Open unread.go first.
+// Unread gets an environment and a function that reads all settings. The variables that this
+// function asks for are the known variables. The package itself reads no environment and logs
+// nothing. Open reader.go first, then unread.go.
 package settings

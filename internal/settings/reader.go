@@ -52,8 +52,8 @@ func (r *Reader) Bool(name string) bool {
 	return is
 }
 
-// Choice reads a variable with one of two words, in any case. It returns true for the
-// second word.
+// Choice reads a variable that must be one of two words, in upper or lower case. It returns
+// true for the word second.
 func (r *Reader) Choice(name, first, second string) bool {
 	switch text := r.Text(name); {
 	case strings.EqualFold(text, second):

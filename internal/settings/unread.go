@@ -9,13 +9,13 @@ import (
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
-// stockPlugins lists variables of plugins in this repository that have the same prefix as
-// settings of the runtime.
+// stockPlugins has the variables that plugins of this repository read and that begin with
+// SERVE_, like the settings of the runtime.
 var stockPlugins = []string{"SERVE_CONSOLE_FORMAT", "SERVE_CONSOLE_OUTPUT", "SERVE_DATADOG_MODE", "SERVE_RAY_CONTEXT"}
 
-// rayVariables maps the variables that configure tracing in Ray Serve and on Anyscale to
-// their counterparts here, with the form of the value if it differs. The other variables
-// of Ray and Anyscale have no counterpart.
+// rayVariables maps variables that configure tracing in Ray Serve and on Anyscale to the
+// variables that have the same effect here. If the form of the value differs, it follows the
+// name. Other variables of Ray and Anyscale have no counterpart.
 var rayVariables = map[string]string{
 	"ANYSCALE_TRACING_EXPORTER_IMPORT_PATH":  "SERVE_TRACING_EXPORTER_PLUGIN=python:MODULE:FUNCTION",
 	"ANYSCALE_TRACING_SAMPLING_RATIO":        "SERVE_TRACING_SAMPLING_RATIO",
@@ -23,21 +23,22 @@ var rayVariables = map[string]string{
 	"RAY_SERVE_TRACING_SAMPLING_RATIO":       "SERVE_TRACING_SAMPLING_RATIO",
 }
 
+// maxSuggestions is the largest number of variables that a warning suggests.
 const maxSuggestions = 3
 
 // Variable is an environment variable that has a value although no code reads it.
 type Variable struct {
 	Name string
-	// Instead lists the variables that may have been meant, at most three, in the order in
-	// which the runtime reads them. It may be nil.
+	// Instead has the variables that may have been meant, at most three, in the order in which
+	// the runtime reads them. It may be nil.
 	Instead []string
-	ofRay   bool
+	ofRay   bool // the variable is a setting of Ray Serve or Anyscale
 }
 
-// Warnings returns sentences about the variables for operators: first one about all
-// variables of Ray, if there are any, then one about each other variable. reason is a
-// clause such as "no plugin reads this variable". The sentences omit the values, which
-// may be secrets.
+// Warnings returns warnings about the variables, for operators. The first is about all
+// variables of Ray together, if there are any. Then each other variable has a warning.
+// reason is a clause such as "no plugin reads this variable". The warnings do not contain
+// the values of the variables, because the values may be secrets.
 func Warnings(variables []Variable, reason string) []string {
 	var list, ofRay, instead []string
 	for _, v := range variables {
@@ -63,8 +64,8 @@ func Warnings(variables []Variable, reason string) []string {
 }
 
 // Unread returns the variables of environ ("KEY=value") that look like settings of the
-// runtime although no code reads them, sorted by name. load reads the settings of the
-// runtime through getenv. granted holds the variables of each plugin; an entry is a
+// runtime although no code reads them, sorted by name. load must read all settings of the
+// runtime through getenv. granted has the variables that each plugin reads: each entry is a
 // name, or a prefix and a star.
 //
 // Unread omits empty variables, the variables of stock plugins, and the variables that
@@ -96,8 +97,8 @@ func Unread(environ []string, load func(getenv func(string) string), granted map
 	return unread
 }
 
-// names returns the variables that load asks for, each once, in the order of the first
-// call. load gets only empty values.
+// names returns the variables for which load calls getenv, each once, in the order of the
+// calls. getenv returns "" for each.
 func names(load func(getenv func(string) string)) []string {
 	var asked []string
 	load(func(name string) string {
@@ -109,11 +110,13 @@ func names(load func(getenv func(string) string)) []string {
 	return asked
 }
 
+// matches reports whether a pattern, a name or a prefix and a star, includes the name.
 func matches(pattern, name string) bool {
 	prefix, family := strings.CutSuffix(pattern, "*")
 	return pattern == name || family && strings.HasPrefix(name, prefix)
 }
 
+// isRayVariable reports whether the variable configures tracing in Ray Serve or on Anyscale.
 func isRayVariable(name string) bool {
 	return strings.HasPrefix(name, "RAY_SERVE_TRACING_") || strings.HasPrefix(name, "ANYSCALE_TRACING_")
 }
@@ -122,8 +125,8 @@ func isRayVariable(name string) bool {
 // Service, in the form of Docker links.
 var kubernetesPort = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
-// isKubernetes reports whether Kubernetes has set the variable for a Service. For a
-// Service "serve-x", Kubernetes always sets SERVE_X_SERVICE_HOST, too.
+// isKubernetes reports whether Kubernetes has set the variable for a Service. If the variable
+// is for a Service "serve-x", values also has SERVE_X_SERVICE_HOST.
 func isKubernetes(name, value string, values map[string]string) bool {
 	const host = "_SERVICE_HOST"
 	service, isHost := strings.CutSuffix(name, host)
@@ -135,9 +138,10 @@ func isKubernetes(name, value string, values map[string]string) bool {
 	return isHost || values[service+host] != ""
 }
 
-// nearest returns the known names that may have been meant by name. It prefers the known
-// name that differs by a few letters. If there is none, it returns the names that contain
-// all words of name and the fewest other words, or none if there are too many.
+// nearest returns the known names that the unknown name may stand for. If a known name differs
+// by a few letters, it returns this name. Otherwise it returns the known names that contain
+// all words of name, and among them those with the fewest words. If they are more than
+// maxSuggestions, it returns none.
 func nearest(name string, known []string) []string {
 	if one := spelling.Nearest(name, known); one != "" {
 		return []string{one}

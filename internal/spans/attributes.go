@@ -11,13 +11,15 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes collects a span's attributes, under Ray's names, the current names or both.
+// attributes collects attributes of a span, under Ray's names, OpenTelemetry's current names,
+// or both.
 type attributes struct {
-	naming naming
+	naming naming // the names in use
 	list   []attribute.KeyValue
 }
 
-// Typical numbers of attributes at the start and the end of a span.
+// Typical numbers of attributes that are set at the start and at the end of a span. They are
+// the initial capacities of attributes.list.
 const (
 	usualAtStart = 12
 	usualAtEnd   = 5
@@ -56,6 +58,7 @@ func (a *attributes) serveText(ray, stable, value string) {
 	}
 }
 
+// serveFlag is serveText for a bool.
 func (a *attributes) serveFlag(ray, stable string, value bool) {
 	if a.naming.serve.ray() {
 		a.flag(ray, value)
@@ -73,21 +76,22 @@ func (a *attributes) request(r *identity.Request) {
 	}
 }
 
-// owner adds the called deployment and application.
+// owner adds the names of the deployment and of its application.
 func (a *attributes) owner(deployment, app string) {
 	a.serveText(semconv.Deployment, semconv.ServeDeployment, deployment)
 	a.serveText(semconv.App, semconv.ServeApp, app)
 }
 
-// replica adds the unique id of c, which may be nil.
+// replica adds Ray's attribute for the unique id of the replica c, if Ray's names are in use.
+// c may be nil.
 func (a *attributes) replica(c *identity.Component) {
 	if c != nil && a.naming.serve.ray() { // in every mode, serve.replica_id ends with the unique id
 		a.text(semconv.ReplicaID, c.UniqueID())
 	}
 }
 
-// httpMethod adds the verb. For a web socket, Ray's attribute is "WS" and the current
-// attribute is the verb of the handshake.
+// httpMethod adds the HTTP verb of the request. For a web socket, Ray's attribute has the
+// value "WS", and OpenTelemetry's current attribute has the verb of the handshake.
 func (a *attributes) httpMethod(p Protocol, verb string) {
 	method := semconv.Method(verb)
 	if a.naming.http.stable() {
@@ -107,8 +111,9 @@ func (a *attributes) httpMethod(p Protocol, verb string) {
 // Source: https://www.rfc-editor.org/rfc/rfc6455#section-7.4
 const minCloseCode = 1000
 
-// httpEnd adds the status of a response. For a web socket, the current names have a
-// separate key for the close code, and the status is the status of the handshake.
+// httpEnd adds the status of a response. For a web socket, Ray's attribute has the close
+// code. OpenTelemetry's current attribute has the status of the handshake, and the close code
+// has an attribute of its own.
 func (a *attributes) httpEnd(p Protocol, status int) {
 	if a.naming.http.ray() {
 		a.number(semconv.HTTPStatusCode, status)
@@ -123,7 +128,7 @@ func (a *attributes) httpEnd(p Protocol, status int) {
 	a.number(semconv.HTTPResponseStatusCode, status)
 }
 
-// rpcCall adds the final attributes of a gRPC call or a call by handle.
+// rpcCall adds the attributes that name the method of a gRPC call or of a call by handle.
 func (a *attributes) rpcCall(c call) {
 	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
 	if c.protocol == GRPC {
@@ -145,8 +150,8 @@ func (a *attributes) rpcCall(c call) {
 	}
 }
 
-// failure adds the error type if the group uses the current names: the type of err, or
-// the status if err is nil.
+// failure adds the attribute error.type, if the names of the group include OpenTelemetry's
+// current names. Its value is the type of err, or the status if err is nil.
 func (a *attributes) failure(group names, err error, status int) {
 	switch {
 	case !group.stable():

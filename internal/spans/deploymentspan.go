@@ -14,8 +14,9 @@ import (
 
 // RouterStart describes a call of a deployment that begins.
 type RouterStart struct {
-	// App and Deployment are the called application and deployment. For a call by handle they
-	// differ from the fields of the Request in the context.
+	// App and Deployment are the called application and deployment. If a handler makes the
+	// call by handle, the Request in the context has the application and deployment of the
+	// handler.
 	App, Deployment string
 	// CallMethod is the called method; empty means "__call__".
 	CallMethod string
@@ -25,15 +26,15 @@ type RouterStart struct {
 	Streaming bool
 	// ModelID is the multiplexed model's id, or "".
 	ModelID string
-	// Unsampled reports that the proxy span does not record, because its trace is not
-	// sampled or tracing is off. Then no router span is started.
+	// Unsampled reports that the proxy span does not record, because its trace is not sampled
+	// or tracing is off. If so, no router span is started.
 	Unsampled bool
 }
 
 // RouterOutcome is the outcome of the choice of a replica.
 type RouterOutcome uint8
 
-// The outcomes.
+// The outcomes of the choice of a replica.
 const (
 	// RouterAccepted means that a replica accepted the request.
 	RouterAccepted RouterOutcome = iota
@@ -41,7 +42,8 @@ const (
 	// replica was chosen. As in Ray, the span then has no http.* and rpc.* attributes. It
 	// has no serve.queue_wait_ms either.
 	RouterRefused
-	// RouterCanceled means that the caller left or a timeout passed while waiting.
+	// RouterCanceled means that the caller left, or a timeout passed, while the request waited
+	// for a replica.
 	RouterCanceled
 )
 
@@ -50,8 +52,8 @@ type RouterResult struct {
 	Outcome RouterOutcome
 	// QueueWait is the time that the request waited for a slot.
 	QueueWait time.Duration
-	// Err is the reason for which no replica accepted the request. As in Ray, it becomes
-	// an event only for RouterCanceled. Not used for RouterAccepted.
+	// Err is the reason for which no replica accepted the request. Not used for
+	// RouterAccepted. As in Ray, the span has an exception event only for RouterCanceled.
 	Err error
 }
 
@@ -79,7 +81,8 @@ func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Contex
 	return t.start(ctx, name, a.list, c, kindServer)
 }
 
-// complete sets the call's default method, and the fields that come from the request.
+// complete sets the default of the call's method, and copies the route and gRPC's method from
+// the request.
 func (c *call) complete(r *identity.Request) {
 	if c.method == "" {
 		c.method = semconv.DefaultCallMethod
@@ -90,8 +93,8 @@ func (c *call) complete(r *identity.Request) {
 	}
 }
 
-// attributes adds the attributes at the start of router and replica spans, and returns
-// the span's name.
+// attributes adds the attributes that router and replica spans have at their start. It
+// returns the name of the span. family is the first word of the name.
 func (c call) attributes(a *attributes, family string, r *identity.Request) (name string) {
 	name = family + " " + c.deployment + " " + c.method
 	a.request(r)
@@ -118,6 +121,8 @@ func (s Span) EndRouter(r RouterResult) {
 	s.span.End()
 }
 
+// routerEnd returns the attributes at the end of a router span. failed reports that no
+// replica accepted the request.
 func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
@@ -155,11 +160,12 @@ type ReplicaStart struct {
 	Method string
 	// Streaming reports whether the answer is a stream. HTTP always counts as a stream.
 	Streaming bool
-	// Unsampled is as in RouterStart, for the router span.
+	// Unsampled reports that the router span of this process does not record. If so, no
+	// replica span is started.
 	Unsampled bool
 }
 
-// ReplicaResult is the result of a handler.
+// ReplicaResult is the result of the user's handler, for the replica span.
 type ReplicaResult struct {
 	// StatusCode is the status of the response that the handler started, or that its
 	// error caused. 0 if no response was started, and for web sockets. Not used for
@@ -207,6 +213,7 @@ func (s Span) EndReplica(r ReplicaResult) {
 	s.span.End()
 }
 
+// replicaEnd returns the attributes at the end of a replica span.
 func (s Span) replicaEnd(r ReplicaResult) []attribute.KeyValue {
 	a, protocol := s.naming.atEnd(), s.call.protocol
 	if protocol.overHTTP() {
@@ -279,10 +286,10 @@ func batchLinks(members []context.Context) (first int, links []trace.Link) {
 	return first, links
 }
 
-// StartModelLoad starts the span for loading modelID, of kind INTERNAL, as a child of
-// the current span in ctx. That is the span of the first request for the model.
-// Deployment, request id and replica come from the Request in ctx. A load outside of a
-// request, as at a replica's start, has none of them and starts a new trace. The
+// StartModelLoad starts the span of a load of the model with the id modelID, of kind
+// INTERNAL. Its parent is the current span in ctx, which should be the span of the first
+// request for the model. Deployment, request id and replica come from the Request in ctx.
+// Without a Request, as at the start of a replica, the span lacks these attributes. The
 // returned context is for the load function.
 func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Context, Span) {
 	ctx, dropped := t.dropUnsampled(ctx, semconv.SpanModelLoad)
@@ -295,9 +302,9 @@ func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Co
 	return t.start(ctx, name, a.list, call{}, kindInternal)
 }
 
-// insideReplica adds the attributes that all spans of work inside a replica have, and
-// returns the span's name. If r is nil, the work is outside of a request, and the name
-// lacks the deployment.
+// insideReplica adds the common attributes of batch and model load spans, and returns the
+// name of the span. family is the first word of the name, and last is its last word. If r is
+// nil, there is no request, and the name lacks the deployment.
 func (a *attributes) insideReplica(r *identity.Request, family, last string) (name string) {
 	name = family + " " + last
 	if r != nil {

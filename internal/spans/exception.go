@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// recordException adds an exception event. Span.RecordError would use the type of the
-// outermost wrapper and would not record whether the error escaped.
+// recordException adds an exception event for err to the span. The SDK's Span.RecordError
+// would record the type of the outermost wrapper of err, and not whether the error escaped.
 func recordException(span trace.Span, err error, escaped string) {
 	attrs := make([]attribute.KeyValue, 0, 4)
 	attrs = append(attrs,
@@ -58,8 +58,8 @@ func ExceptionType(err error) string {
 	}
 }
 
-// description returns the status text for err. It is empty for timeout and
-// cancellation, as in Ray, whose exceptions for them have no text.
+// description returns the text of the span's status for err. The text is empty for a timeout
+// and a cancellation, because Ray's exceptions for them have no text.
 func description(err error) string {
 	//nolint:errorlint // a wrapped error comes from a handler and has a text
 	if err == nil || err == context.Canceled || err == context.DeadlineExceeded {

@@ -10,8 +10,9 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// inbound adds the attributes of the connection and the inbound request, in the current
-// names. Addresses come from the connection, never from headers.
+// inbound adds attributes of the client's connection and request that exist only under
+// OpenTelemetry's current names. The client's address comes from the connection and never
+// from headers, which a client can forge.
 func (a *attributes) inbound(ctx context.Context, s ProxyStart) {
 	switch {
 	case s.Protocol.overHTTP() && a.naming.http.stable() && s.HTTPRequest != nil:
@@ -29,6 +30,7 @@ func (a *attributes) inbound(ctx context.Context, s ProxyStart) {
 	}
 }
 
+// httpRequest adds the attributes of an HTTP request and its connection.
 func (a *attributes) httpRequest(r *http.Request) {
 	if verb := r.Method; verb != semconv.Method(verb) && verb != "" { // net/http uses an empty verb for GET
 		a.text(semconv.HTTPRequestMethodOriginal, verb)
@@ -66,7 +68,8 @@ func (a *attributes) server(host string) {
 	}
 }
 
-// client adds the address of the peer. For a Unix socket the address is not an IP address.
+// client adds the address of the client without its port. The address of a Unix socket has no
+// port.
 func (a *attributes) client(remote string) {
 	if address, _, err := net.SplitHostPort(remote); err == nil {
 		remote = address
@@ -76,8 +79,7 @@ func (a *attributes) client(remote string) {
 	}
 }
 
-// rpcRequest adds the final attributes of a gRPC call to its proxy span, except the
-// status.
+// rpcRequest adds the attributes that name the method of a gRPC call, for the proxy span.
 func (a *attributes) rpcRequest(method string) {
 	if a.naming.rpc.ray() {
 		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
@@ -90,6 +92,7 @@ func (a *attributes) rpcRequest(method string) {
 	a.text(semconv.RPCMethod, strings.TrimPrefix(method, "/"))
 }
 
+// rpcStatus adds the name of the gRPC status code.
 func (a *attributes) rpcStatus(code string) {
 	if a.naming.rpc.ray() {
 		a.text(semconv.RPCGRPCStatusCode, code)

@@ -4,6 +4,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
+// names is a set of the two kinds of attribute names: Ray's names and OpenTelemetry's current
+// (stable) names.
 type names uint8
 
 const (
@@ -14,7 +16,8 @@ const (
 func (n names) ray() bool    { return n&rayNames != 0 }
 func (n names) stable() bool { return n&stableNames != 0 }
 
-// namesOf returns the names of a mode, which must be valid.
+// namesOf returns the kinds of names that a mode of SERVE_TRACING_SEMCONV uses. The mode must
+// be valid.
 func namesOf(mode string) names {
 	switch mode {
 	case tracing.SemconvStable:
@@ -25,10 +28,12 @@ func namesOf(mode string) names {
 	return rayNames
 }
 
-// naming holds the names of the three groups: Serve's own attributes, HTTP and RPC.
+// naming has the kinds of names in use for three groups of attributes: Serve's own
+// attributes, HTTP and RPC.
 type naming struct{ serve, http, rpc names }
 
-// newNaming resolves the modes of c, which must be valid.
+// newNaming returns the naming for the modes in c, which must be valid. The mode of Serve's
+// attributes is the default for HTTP and RPC.
 func newNaming(c tracing.Config) naming {
 	n := naming{serve: namesOf(c.Semconv)}
 	n.http, n.rpc = n.serve, n.serve
@@ -45,7 +50,7 @@ func newNaming(c tracing.Config) naming {
 // then has a schema URL.
 func (n naming) current() bool { return (n.serve | n.http | n.rpc).stable() }
 
-// of returns the names of the group for a protocol.
+// of returns the kinds of names for the group of a protocol, which is HTTP or RPC.
 func (n naming) of(p Protocol) names {
 	if p.overHTTP() {
 		return n.http

@@ -98,9 +98,10 @@ func (r ProxyResult) Failed(p Protocol) bool {
 	}
 }
 
-// StartProxy starts the proxy span as a child of the span in ctx (see
-// tracing.Provider.Extract), or as the root of a new trace. The returned context
-// carries the Request and the sampling decision, even if the span does not record.
+// StartProxy starts the proxy span. Its parent is the span in ctx, which
+// tracing.Provider.Extract has read from the request. If there is none, the span is the root
+// of a new trace. The returned context carries the Request and the sampling decision, even if
+// the span does not record.
 func (t *Tracer) StartProxy(ctx context.Context, s ProxyStart) (context.Context, Span) {
 	r := s.Request
 	r.Inbound = ctx
@@ -118,7 +119,7 @@ func (t *Tracer) StartProxy(ctx context.Context, s ProxyStart) (context.Context,
 	return t.start(ctx, name, a.list, call{protocol: s.Protocol, verb: s.Method, route: r.Route, rpcMethod: r.RPCMethod}, kindServer)
 }
 
-// family returns the first word of the span's name.
+// family returns the first word of the proxy span's name, which depends on the protocol.
 func (s ProxyStart) family() string {
 	switch s.Protocol {
 	case WebSocket:
@@ -130,7 +131,8 @@ func (s ProxyStart) family() string {
 	}
 }
 
-// attributes adds the attributes at the start, and returns the span's name.
+// attributes adds the attributes that a proxy span has at its start, and returns the name of
+// the span.
 func (s ProxyStart) attributes(ctx context.Context, a *attributes, family string) (name string) {
 	r, method := s.Request, s.Method
 	switch s.Protocol {
@@ -178,6 +180,7 @@ func (s Span) EndProxy(r ProxyResult) {
 	s.span.End()
 }
 
+// proxyEnd returns the attributes at the end of a proxy span.
 func (s Span) proxyEnd(r ProxyResult, failed bool) []attribute.KeyValue {
 	a, c := s.naming.atEnd(), s.call
 	if c.protocol == GRPC {

@@ -53,10 +53,10 @@ type Span struct {
 	call   call
 }
 
-// call has data of a span's start that its end needs.
+// call has the data about a request that its span needs at the start and at the end.
 type call struct {
-	deployment, app        string
-	method, route, modelID string
+	deployment, app        string // the called deployment and its application
+	method, route, modelID string // the called method, the route, and the multiplexed model's id
 	verb                   string // HTTP verb, as the client sent it
 	rpcMethod              string // full name of the method; for gRPC only
 	protocol               Protocol
@@ -98,11 +98,13 @@ var (
 	kindInternal = trace.WithSpanKind(trace.SpanKindInternal)
 )
 
-// dropUnsampled reports whether a child of the span in ctx is certainly not sampled, so
-// that its name and attributes are not needed. It also reports true if tracing is off. It
-// returns the context to continue with. In an unsampled trace, the first span of this
-// process is started without recording, so that outgoing calls carry a span id of this
-// process. Further spans are not started.
+// dropUnsampled reports whether a new child of the span in ctx need not be started, because
+// the child is certainly not sampled, or because tracing is off. It returns the context to
+// use for the request.
+//
+// In an unsampled trace, dropUnsampled starts the first span of this process itself, without
+// a name and attributes, so that outgoing calls carry a span id of this process. family is
+// the first word of the name of the span. Further spans are not started.
 func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Context, bool) {
 	if t.tracer == nil {
 		return ctx, true
@@ -121,8 +123,8 @@ func (t *Tracer) dropUnsampled(ctx context.Context, family string) (context.Cont
 	return ctx, true
 }
 
-// start starts a span with the SDK. The returned context carries the sampling decision,
-// even if the span does not record.
+// start starts a span with the SDK. The returned context carries the sampling decision. If
+// the span does not record, the returned Span is zero.
 func (t *Tracer) start(
 	ctx context.Context, name string, attrs []attribute.KeyValue, c call, kind trace.SpanStartOption, more ...trace.SpanStartOption,
 ) (context.Context, Span) {

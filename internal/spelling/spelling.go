@@ -1,12 +1,13 @@
-// Package spelling finds the word that a misspelt word may stand for, for messages to
-// operators. It knows no words of its own.
+// Package spelling finds the known word that is most similar to an unknown word, for messages
+// such as "did you mean port?". Its callers pass the known words.
 package spelling
 
 import "strings"
 
-// Nearest returns the word of list that differs from word by the fewest letters. It
-// returns "" if all differ by more than two letters or by more than half of the letters of
-// word. If word has 24 letters or more, it may differ by less than a sixth of them.
+// Nearest returns the word of list that differs from word by the fewest letters, ignoring
+// case. It returns "" if no word of list is similar: a word is similar if it differs by at
+// most two letters, and by at most half of the letters of word. If word has more than 23
+// letters, more than two letters may differ, but less than a sixth of its letters.
 func Nearest(word string, list []string) string {
 	letters := len([]rune(word))
 	best, least := "", min(max(3, letters/6), letters/2+1)

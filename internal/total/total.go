@@ -1,4 +1,4 @@
-// Package total adds up counts that are kept by name, such as the reasons of dropped spans.
+// Package total adds up counts by name, such as the numbers of dropped spans by reason.
 package total
 
 // Of returns the sum of all counts. It returns 0 for a nil map.

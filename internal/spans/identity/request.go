@@ -1,9 +1,11 @@
-// Package identity holds the identity of a span's work: its request, and the proxy or
-// replica that handles it. Ids have Ray's formats, so that back ends recognise them.
+// Package identity holds the ids that connect a span with its request, and with the proxy or
+// replica that handled it. The ids have Ray's formats, so that back ends recognise them.
 //
-//  1. A proxy and each replica create a Component at their start.
-//  2. Each call of a request in a Component has a Request, carried by the context.
-//  3. Package tracing stamps every recording span of the call with Request.Stamp.
+//  1. Each proxy and each replica creates a Component at its start, with its own ids.
+//  2. Whenever a Component handles a request or a call, it makes a Request, which the context
+//     carries.
+//  3. Package tracing sets the attributes of Request.Stamp on every recording span that
+//     starts in this context.
 //
 // The package makes no spans and reads no headers. It has a single file, request.go.
 package identity
@@ -19,8 +21,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Lengths of Ray's ids, in bytes. A task id ends in its actor id, and an actor id ends
-// in its job id.
+// Lengths of the parts of Ray's ids, in bytes. An actor id consists of its own bytes and the
+// job id. A task id consists of its own bytes and the actor id.
 const (
 	jobIDBytes      = 4
 	actorOwnBytes   = 12
@@ -72,12 +74,12 @@ func (c *Component) ActorID() string { return c.actorID }
 // last 32 digits are the actor id.
 func (c *Component) NewTask() string { return randomHex(taskOwnBytes) + c.actorID }
 
-// Request is the identity of a call in a component. A proxy makes a Request for each
-// request, and the replica that handles it makes another Request with the same ID.
+// Request is the identity of a request in one Component. A proxy makes a Request for each
+// request. The replica that handles the request makes another Request with the same ID.
 //
-// Set the fields up to Component and pass the Request to StartProxy or StartReplica of
-// package spans, which set the other exported fields. After that the Request must not
-// change, and is safe for concurrent use. It must not be copied.
+// The caller must set the fields up to Component, and pass the Request to StartProxy or
+// StartReplica of package spans, which set the other exported fields. After that the Request
+// must not change, and is safe for concurrent use. It must not be copied.
 type Request struct {
 	// ID is the request id, as in X-Request-ID. It is the same in every component.
 	ID string
@@ -89,7 +91,8 @@ type Request struct {
 	Route string
 	// ModelID is the multiplexed model's id, or "".
 	ModelID string
-	// Component handles the call. If it is nil, spans have only the request id.
+	// Component is the proxy or replica that handles the request. If it is nil, spans have
+	// only the request id.
 	Component *Component
 
 	// Inbound is the context with the trace context and baggage that arrived with the
@@ -100,10 +103,9 @@ type Request struct {
 	// of the proxy span sets it.
 	RPCMethod string
 
-	// once guards stamp. Only a recording span needs the stamp, so the first such span
-	// computes it.
+	// once computes stamp at the first call of Stamp, because only recording spans need it.
 	once  sync.Once
-	stamp []attribute.KeyValue
+	stamp []attribute.KeyValue // the result of Stamp
 }
 
 // Continue makes r, a new Request, the request of another component for the same call as
@@ -113,14 +115,15 @@ func (r *Request) Continue(outer *Request) {
 	r.Inbound, r.RPCMethod = outer.Inbound, outer.RPCMethod
 }
 
-// Stamp returns the attributes for every recording span of this call: serve.request_id;
-// with a Component also serve.task_id; and in a replica also serve.replica_id. The
-// first call computes them. The caller must not change the slice.
+// Stamp returns the attributes that every recording span of this request gets. These are
+// serve.request_id, and serve.task_id if there is a Component, and serve.replica_id if the
+// Component is a replica. The caller must not change the slice.
 func (r *Request) Stamp() []attribute.KeyValue {
 	r.once.Do(r.identify)
 	return r.stamp
 }
 
+// identify sets stamp.
 func (r *Request) identify() {
 	r.stamp = append(make([]attribute.KeyValue, 0, 3), attribute.String(semconv.ServeRequestID, r.ID))
 	c := r.Component
@@ -156,10 +159,10 @@ func ModelID(ctx context.Context) string {
 
 type replicaKey struct{}
 
-// ContextWithReplica returns a context for user code that a replica runs outside of any
-// request: its start, its health checks, its end. The log handler of package tracing
-// adds the replica to lines that are logged with it. A [Request] in ctx, or in a
-// context derived from it, takes precedence. If c is nil, it returns ctx.
+// ContextWithReplica returns a context for user code that the replica c runs outside of any
+// request: at its start, in health checks, and at its end. The log handler of package tracing
+// adds the names of the replica to lines that are logged with this context. A [Request] in
+// the context takes precedence. If c is nil, ContextWithReplica returns ctx.
 func ContextWithReplica(ctx context.Context, c *Component) context.Context {
 	if c == nil {
 		return ctx
@@ -183,6 +186,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(raw[:n])
 }
 
+// randomReplicaID returns a random unique id of a replica.
 func randomReplicaID() string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	var id [replicaIDLength]byte
