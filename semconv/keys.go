@@ -1,44 +1,46 @@
 package semconv
 
-// Ray Serve's own attributes, in the modes "ray" and "dup". The last words of each
-// comment are the spans that have the attribute, such as "Proxy".
+// Ray Serve's own attributes, in the modes "ray" and "dup". Each comment ends with the spans
+// that have the attribute.
 const (
-	// RequestID is a string: the X-Request-ID header or the gRPC metadata key
-	// request_id of the request, or else a UUID (version 4). On all families. On a
-	// batch it is the id of the request with the parent span.
+	// RequestID is a string: the X-Request-ID header or the gRPC metadata key request_id
+	// of the request, or else a UUID (version 4). All spans of the runtime have it. On a
+	// batch span it is the id of the request with the parent span.
 	RequestID = "request_id"
-	// Deployment is a string: the name of the called deployment. On all families.
+	// Deployment is a string: the name of the called deployment. All spans of the runtime
+	// have it.
 	Deployment = "deployment"
-	// App is a string: the application's name. On all families.
+	// App is a string: the application's name. All spans of the runtime have it.
 	App = "app"
-	// RequestType is a string: "http", "websocket" or "grpc". Proxy only.
+	// RequestType is a string: "http", "websocket" or "grpc". Proxy spans have it.
 	RequestType = "request_type"
-	// RequestMethod is a string: the upper-case verb, "_OTHER" or "WS". Proxy, not
-	// gRPC.
+	// RequestMethod is a string: the upper-case verb, "_OTHER" or "WS". Proxy spans have
+	// it, except for gRPC.
 	RequestMethod = "request_method"
 	// RequestRoutePath is a string: the raw path after the matched route prefix; may be
-	// empty. Proxy, not gRPC.
+	// empty. Proxy spans have it, except for gRPC.
 	RequestRoutePath = "request_route_path"
-	// ResourceName is a string, always the span's own name. Datadog displays it. On all
-	// families, in every mode.
+	// ResourceName is a string, always the span's own name. Datadog displays it. All spans
+	// of the runtime have it, in every mode.
 	ResourceName = "resource.name"
-	// CallMethod is a string: "__call__" for HTTP, the last part of the method for
-	// gRPC, the method's name for a call by handle. Router and replica.
+	// CallMethod is a string: "__call__" for HTTP, the last part of the method for gRPC,
+	// the method's name for a call by handle. Router and replica spans have it.
 	CallMethod = "call_method"
-	// Route is a string: the matched route pattern if the application reports it, else
-	// the route prefix. For gRPC it is the application's name. Router and replica.
+	// Route is a string: the matched route pattern if the application reports it, else the
+	// route prefix. For gRPC it is the application's name. Router and replica spans have
+	// it.
 	Route = "route"
-	// MultiplexedModelID is a string, empty if the request names no model. Router,
-	// replica and batch. On a model load it is the id of the loaded model.
+	// MultiplexedModelID is a string, empty if the request names no model. Router, replica
+	// and batch spans have it. On a model load span it is the id of the loaded model.
 	MultiplexedModelID = "multiplexed_model_id"
-	// IsStreaming is a bool, always true for HTTP. Router and replica.
+	// IsStreaming is a bool, always true for HTTP. Router and replica spans have it.
 	IsStreaming = "is_streaming"
-	// IsHTTPRequest is a bool. Router only.
+	// IsHTTPRequest is a bool. Router spans have it.
 	IsHTTPRequest = "is_http_request"
-	// IsGRPCRequest is a bool. Router only.
+	// IsGRPCRequest is a bool. Router spans have it.
 	IsGRPCRequest = "is_grpc_request"
 	// ReplicaID is a string: the replica's unique id, eight characters, without
-	// application and deployment. Replica, batch and model load.
+	// application and deployment. Replica, batch and model load spans have it.
 	ReplicaID = "replica_id"
 )
 
@@ -53,27 +55,29 @@ const (
 // OpenTelemetry's names from before 2023. Each comment ends with the spans that have the
 // attribute.
 const (
-	// HTTPMethod is a string: the upper-case verb, "_OTHER" or "WS". On the router span
-	// it is the call method, as in Ray. HTTP only.
+	// HTTPMethod is a string: the upper-case verb, "_OTHER" or "WS". On the router span it
+	// is the call method, as in Ray. Only spans of HTTP requests have it.
 	HTTPMethod = "http.method"
-	// HTTPStatusCode is an int: the status that the client received, or 499 if the
-	// client left first. For a web socket it is the close code, on the proxy. Proxy and
-	// replica. Absent on a replica that started no response.
+	// HTTPStatusCode is an int: the status that the client received, or 499 if the client
+	// left first. For a web socket it is the close code, on the proxy span. Proxy and
+	// replica spans have it, except a replica span without a response.
 	HTTPStatusCode = "http.status_code"
 	// HTTPRoute is a string: the route pattern if the application reports it, else the
-	// route prefix. All three families, HTTP only, in every mode.
+	// route prefix. Proxy, router and replica spans of HTTP requests have it, in every
+	// mode.
 	HTTPRoute = "http.route"
 	// RPCSystem is a string: "grpc" on the proxy, "gRPC" on the router and the
 	// replica of a gRPC request, "UNDEFINED" for a call by handle.
 	RPCSystem = "rpc.system"
-	// RPCMethod is a string: the full method with its leading slash on the proxy, the
-	// call method on router and replica. Not HTTP. In the modes "stable" and "dup" it
-	// has today's meaning, see stable.go.
+	// RPCMethod is a string: the full method with its leading slash on a proxy span, and the
+	// call method on router and replica spans. Spans of HTTP requests lack it. In the modes
+	// "stable" and "dup" it has OpenTelemetry's current meaning, see stable.go.
 	RPCMethod = "rpc.method"
-	// RPCService is a string: the deployment. Router and replica, not HTTP.
+	// RPCService is a string: the deployment. Router and replica spans have it, except for
+	// HTTP.
 	RPCService = "rpc.service"
-	// RPCGRPCStatusCode is a string: the code's name ("OK", "INTERNAL"), or "UNKNOWN"
-	// if there is none. Proxy of gRPC.
+	// RPCGRPCStatusCode is a string: the code's name ("OK", "INTERNAL"), or "UNKNOWN" if
+	// there is none. Proxy spans of gRPC have it.
 	RPCGRPCStatusCode = "rpc.grpc.status_code"
 )
 
@@ -92,8 +96,8 @@ const (
 	ExceptionMessage = "exception.message"
 	// ExceptionStacktrace is a string, present for panics only.
 	ExceptionStacktrace = "exception.stacktrace"
-	// ExceptionEscaped is a string, as in Ray: "True" if the error ended the span's
-	// work (proxy, router), "False" on the replica, which answered the error.
+	// ExceptionEscaped is a string, as in Ray: "True" if the error ended the work of the span
+	// (proxy and router), and "False" if the span's component answered the error (replica).
 	ExceptionEscaped = "exception.escaped"
 )
 
@@ -103,25 +107,26 @@ const (
 	EscapedFalse = "False"
 )
 
-// Our own attributes, without a counterpart in Ray Serve; in every mode.
+// The attributes of this runtime that have no counterpart in Ray Serve. They do not depend on
+// the mode.
 const (
-	// ServeRequestID is a string, the value of RequestID. On every recording span
-	// inside a request, including the user's spans.
+	// ServeRequestID is a string, the value of RequestID. Every recording span inside a
+	// request has it, including the user's spans.
 	ServeRequestID = "serve.request_id"
 	// ServeTaskID is a string of 48 lower-case hexadecimal digits, unique per handled
 	// call. It consists of 8 random bytes and the actor id of the proxy or replica. The
-	// actor id is 12 random bytes and the job id of 4. On every recording span inside a
-	// request.
+	// actor id consists of 12 random bytes and the job id of 4 bytes. Every recording span
+	// inside a request has it.
 	ServeTaskID = "serve.task_id"
-	// ServeReplicaID is a string "APP#DEPLOYMENT#UNIQUEID". On every recording span
-	// inside a replica; absent in a proxy.
+	// ServeReplicaID is a string "APP#DEPLOYMENT#UNIQUEID". Every recording span inside a
+	// replica has it, and no span of a proxy.
 	ServeReplicaID = "serve.replica_id"
-	// ServeQueueWaitMS is a float64: how long the request waited for a slot in a
-	// replica, in milliseconds, with a resolution of a microsecond. 0 if it did not
-	// wait. Router.
+	// ServeQueueWaitMS is a float64: how long the request waited for a slot in a replica,
+	// in milliseconds, with a resolution of a microsecond. 0 if it did not wait. Router
+	// spans have it.
 	ServeQueueWaitMS = "serve.queue_wait_ms"
-	// ServeBatchSize is an int, 1 or more: the number of requests in the batch,
-	// including unsampled requests. Batch.
+	// ServeBatchSize is an int, 1 or more: the number of requests in the batch, including
+	// unsampled requests. Batch spans have it.
 	ServeBatchSize = "serve.batch_size"
 )
 

@@ -12,7 +12,7 @@ const MethodOther = "_OTHER"
 // Method returns the name of an HTTP request's method in spans and logs: the verb in
 // upper case if RFC 9110 defines it or it is PATCH, else MethodOther.
 func Method(verb string) string {
-	const longest = len("CONNECT") // and of OPTIONS
+	const longest = len("CONNECT") // no known verb is longer
 	switch {
 	case isMethod(verb): // the usual case
 		return verb

@@ -1,11 +1,11 @@
-// Package semconv holds every span name and attribute key that servetrace and its
-// processors emit, as untyped string constants. A plugin can map a key to a vendor's
-// tag without linking the runtime or an OpenTelemetry SDK.
+// Package semconv has every span name and attribute key that the runtime and its processors
+// use, as untyped string constants. So a plugin can map a key to a vendor's tag without
+// linking the runtime or an OpenTelemetry SDK.
 //
-// Span names are Ray Serve's in every mode. SERVE_TRACING_SEMCONV sets the mode of the
-// keys. The default mode "ray" has Ray's keys (keys.go). The mode "stable" has
-// OpenTelemetry's current keys, and Serve's own below "serve." (stable.go). The mode
-// "dup" has both. Keys marked "in every mode", and ResourceName, do not depend on it.
+// Span names are Ray Serve's. The keys depend on a mode, which SERVE_TRACING_SEMCONV sets. The
+// default mode "ray" has Ray's keys (keys.go). The mode "stable" has OpenTelemetry's current
+// keys, and Serve's own keys with the prefix "serve." (stable.go). The mode "dup" has both.
+// Keys marked "in every mode", and ResourceName, do not depend on the mode.
 //
 // The comment of each constant gives its type, its unit if it has one, its allowed
 // values, and its spans. "Proxy", "router", "replica", "batch" and "model load" are the

@@ -17,11 +17,12 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Sampler names the rule for the first span of a trace, in the words of
-// OTEL_TRACES_SAMPLER.
+// Sampler is the rule by which the sampling decision of a trace is made. Its values are the
+// values of OTEL_TRACES_SAMPLER.
 type Sampler string
 
-// The samplers. Samplers without "parentbased" decide at every span. But they decide by the
+// The samplers. A sampler with "parentbased" decides at the first span of a trace, and the
+// other spans inherit the decision. A sampler without it decides at every span, but by the
 // trace id only, so the decision is the same for all spans of a trace.
 const (
 	AlwaysOn                Sampler = "always_on"
@@ -32,7 +33,7 @@ const (
 	ParentBasedTraceIDRatio Sampler = "parentbased_traceidratio"
 )
 
-// jobIDBytes is the length of Ray's job id.
+// jobIDBytes is the length of Ray's job id, in bytes.
 const jobIDBytes = 4
 
 var samplers = []Sampler{
@@ -50,43 +51,44 @@ type Config struct {
 	// Sampler decides whether the first span of a trace is sampled. Default:
 	// ParentBasedTraceIDRatio.
 	Sampler Sampler
-	// Ratio is the share of traces that the two ratio samplers sample, from 0 (none,
-	// the zero value) to 1 (all, the default). They follow OpenTelemetry's rule of
-	// consistent probability. At ratios between 0 and 1 they write the threshold into
-	// the trace state ("ot=th:…").
+	// Ratio is the share of traces that the samplers TraceIDRatio and ParentBasedTraceIDRatio
+	// sample, from 0 (none, the zero value) to 1 (all, the default). They follow
+	// OpenTelemetry's rule of consistent probability. At a ratio between 0 and 1 they write the
+	// threshold into the trace state ("ot=th:…").
 	Ratio float64
-	// TrustInbound makes the sampler follow the sampled flag of an inbound context. If
-	// false, the sampler decides by the inbound trace id, or its explicit randomness.
-	// The caller chooses these, too, so this protects against careless callers but not
-	// against hostile callers. Default: true.
+	// TrustInbound makes the sampler follow the sampled flag of the trace context that a client
+	// sends. If false, the sampler decides by the client's trace id, or by the explicit
+	// randomness in its trace state. A client chooses these, too, so false protects against a
+	// careless client and not against a hostile client. Default: true.
 	TrustInbound bool
 	// Semconv is the mode of attribute names: SemconvRay (the default), SemconvStable
 	// or SemconvDup.
 	Semconv string
-	// SemconvHTTP and SemconvRPC are the modes for attributes of HTTP, and of RPC (gRPC
-	// and calls by handle). Default and zero: empty, which means the value of Semconv.
+	// SemconvHTTP is the mode for attributes of HTTP, and SemconvRPC the mode for attributes
+	// of gRPC and of calls by handle. Default and zero: empty, which means the value of
+	// Semconv.
 	SemconvHTTP, SemconvRPC string
-	// Propagators are the formats read and written at the edge, in order, in the words
-	// of OTEL_PROPAGATORS. If "none" is in the list, there is no format at all.
-	// Default: tracecontext, baggage. Empty means none.
+	// Propagators are the formats of trace context and baggage that are read from requests and
+	// written into outgoing calls, in this order. The values are those of OTEL_PROPAGATORS. If
+	// "none" is in the list, no format is used. Default: tracecontext, baggage. Empty: none.
 	Propagators []string
-	// Limits bounds the contents of a span. A negative limit means no limit; a zero
-	// limit allows nothing. Default: the specification's (128 attributes, events and
-	// links).
+	// Limits bounds the number and the length of a span's attributes, events and links. A
+	// negative limit means no limit; a limit of zero allows nothing. Default: the limits of the
+	// specification (128 attributes, events and links).
 	Limits sdktrace.SpanLimits
-	// Resource adds attributes of the process. They override detected attributes
-	// (service.name, service.instance.id, host.name, process.pid); the last value of a
-	// key wins. Default: none.
+	// Resource has attributes that describe the process. They override the detected attributes
+	// service.name, service.instance.id, host.name and process.pid. If a key occurs several
+	// times, its last value counts. Default: none.
 	Resource []attribute.KeyValue
 	// JobID is Ray's job id, 8 lower-case hexadecimal digits, part of every
 	// serve.task_id. Default: random.
 	JobID string
-	// Warnings describe settings that were set but not used, in a sentence each, for
-	// the log. ConfigFromEnv sets it.
+	// Warnings has a sentence for the log about each setting that was set but is not used.
+	// ConfigFromEnv sets it.
 	Warnings []string
 }
 
-// DefaultConfig returns the settings of an empty environment, with a random job id.
+// DefaultConfig returns the default settings, with a random job id.
 func DefaultConfig() Config {
 	return Config{
 		Sampler:      ParentBasedTraceIDRatio,
@@ -152,8 +154,9 @@ func (c Config) RootRatio() float64 {
 	return c.Ratio
 }
 
-// newSampler returns the sampler. AlwaysOn and AlwaysOff have the shares 1 and 0, because
-// they must also remove an inbound threshold, which no longer applies.
+// newSampler returns the sampler for c.Sampler. AlwaysOn and AlwaysOff are ratio samplers with
+// the ratios 1 and 0, too, because they must remove the threshold of another sampler from the
+// trace state.
 func (c Config) newSampler() *consistentSampler {
 	s := newConsistentSampler(c.RootRatio())
 	s.parentBased = strings.HasPrefix(string(c.Sampler), "parentbased_")

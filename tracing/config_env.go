@@ -33,28 +33,29 @@ const (
 	// EnvTracesExporter disables tracing if it is "none". Other values are ignored,
 	// because exporters are plugins.
 	EnvTracesExporter = "OTEL_TRACES_EXPORTER"
-	// EnvConfigFile names a declarative configuration of an OpenTelemetry SDK. It must be
-	// unset. Such a file would replace all variables of OpenTelemetry, and this package does
-	// not read it.
+	// EnvConfigFile is the variable with the path of a declarative configuration of an
+	// OpenTelemetry SDK. It must be unset, because such a file would replace all variables of
+	// OpenTelemetry, and this package does not read the file.
 	EnvConfigFile = "OTEL_CONFIG_FILE"
 	// EnvTracesSampler and EnvTracesSamplerArg name a sampler and its ratio.
 	EnvTracesSampler    = "OTEL_TRACES_SAMPLER"
 	EnvTracesSamplerArg = "OTEL_TRACES_SAMPLER_ARG"
-	// EnvPropagators lists the formats at the edge, comma separated.
+	// EnvPropagators is a comma-separated list of formats, see Config.Propagators.
 	EnvPropagators = "OTEL_PROPAGATORS"
 	// EnvServiceName is the resource's service.name.
 	EnvServiceName = "OTEL_SERVICE_NAME"
 	// EnvResourceAttributes lists resource attributes, "key=value" comma
 	// separated, values percent-encoded.
 	EnvResourceAttributes = "OTEL_RESOURCE_ATTRIBUTES"
-	// EnvSemconvOptIn is OpenTelemetry's switch between old and new names, a list of
-	// words. "http" and "rpc" set Config.SemconvHTTP and Config.SemconvRPC to
-	// SemconvStable; "http/dup" and "rpc/dup" set them to SemconvDup. They override
-	// EnvSemconv.
+	// EnvSemconvOptIn is OpenTelemetry's variable for old and new attribute names, a list of
+	// words. The word "http" sets Config.SemconvHTTP to SemconvStable, and "http/dup" sets it
+	// to SemconvDup. The words "rpc" and "rpc/dup" do the same for Config.SemconvRPC. Other
+	// words are ignored.
 	EnvSemconvOptIn = "OTEL_SEMCONV_STABILITY_OPT_IN"
 )
 
-// Variables of the span limits, whole numbers, as in the specification.
+// The variables of the span limits, which are whole numbers, as in OpenTelemetry's
+// specification.
 const (
 	EnvAttributeCountLimit      = "OTEL_ATTRIBUTE_COUNT_LIMIT"
 	EnvAttributeLengthLimit     = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
@@ -219,7 +220,8 @@ func (r *envReader) limits() {
 	r.limit(&l.AttributePerLinkCountLimit, EnvLinkAttributeCountLimit, EnvAttributeCountLimit)
 }
 
-// limit sets dst to the value of the first variable in keys that is set.
+// limit sets *dst to the value of the first variable in keys that has a valid value. If there
+// is none, *dst stays unchanged.
 func (r *envReader) limit(dst *int, keys ...string) {
 	for _, key := range keys {
 		v := r.get(key)

@@ -14,9 +14,9 @@ import (
 const (
 	// randomBits is the number of random bits at the end of a trace id.
 	randomBits = 56
-	// otKey is OpenTelemetry's member of a trace state.
+	// otKey is the key of OpenTelemetry's member of a trace state.
 	otKey = "ot"
-	// maxOTLength is the longest value of that member.
+	// maxOTLength is the largest length of the value of OpenTelemetry's member.
 	maxOTLength = 256
 )
 
@@ -35,14 +35,13 @@ const (
 // Source:
 // https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 type consistentSampler struct {
-	// parentBased is set if a span inherits the decision of its parent. trustInbound is set
-	// if it also inherits the decision of a remote parent.
-	parentBased, trustInbound bool
+	parentBased  bool // a span inherits the decision of its parent
+	trustInbound bool // a span also inherits the decision of a parent in another process
 
-	threshold   uint64
+	threshold   uint64           // a trace is sampled if its randomness is not below this number
 	th          string           // "th:" with the threshold; empty at shares 0 and 1
-	alone       trace.TraceState // a trace state with only th
-	description string
+	alone       trace.TraceState // the trace state of a trace that has no other members and is sampled
+	description string           // the result of Description
 }
 
 var _ sdktrace.Sampler = (*consistentSampler)(nil)
@@ -65,7 +64,8 @@ func (s *consistentSampler) inherits(parent trace.SpanContext) bool {
 	return s.parentBased && parent.IsValid() && (s.trustInbound || !parent.IsRemote())
 }
 
-// never reports whether no span is sampled, except a span that inherits the decision.
+// never reports whether the share is 0, so that a span is sampled only if it inherits the
+// decision.
 func (s *consistentSampler) never() bool { return s.threshold == 1<<randomBits }
 
 // ShouldSample implements [sdktrace.Sampler].
@@ -95,7 +95,8 @@ func (s *consistentSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace
 // Description implements [sdktrace.Sampler].
 func (s *consistentSampler) Description() string { return s.description }
 
-// explicitRandomness parses "rv:" and 14 lower-case hexadecimal digits.
+// explicitRandomness returns the randomness in ot, the value of OpenTelemetry's member of a
+// trace state. ok is false if ot has no part "rv:" with 14 lower-case hexadecimal digits.
 func explicitRandomness(ot string) (random uint64, ok bool) {
 	for part := range strings.SplitSeq(ot, ";") {
 		if digits, is := strings.CutPrefix(part, "rv:"); is {
@@ -109,9 +110,10 @@ func explicitRandomness(ot string) (random uint64, ok bool) {
 	return 0, false
 }
 
-// withThreshold returns state with the threshold in its member ot replaced by th, or
-// removed if th is empty. th is omitted if the member would become too long. If the
-// state is full, its last member is dropped.
+// withThreshold returns the trace state with th as the threshold of the sampler. ot is the
+// value of OpenTelemetry's member of state. A threshold in ot is removed, and th is added
+// unless it is empty or the value would become too long. If the state is full, its last
+// member is dropped.
 func withThreshold(state trace.TraceState, ot, th string) trace.TraceState {
 	var kept []string
 	for part := range strings.SplitSeq(ot, ";") {

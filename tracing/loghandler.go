@@ -33,13 +33,13 @@ const (
 func NewLogHandler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
 
 type logHandler struct {
-	next slog.Handler // with all groups and attributes
-	// ungrouped is next before the first group was opened. replay has the later groups and
-	// attributes. Both are nil if no group is open, because the attributes of a record are
-	// then at the top level in any case.
+	next slog.Handler // has all groups and attributes of the logger
+	// ungrouped is the handler before the first group was opened. replay adds the groups and
+	// attributes that were added after that. With both, Handle can put the ids in front of the
+	// groups. If no group is open, both are nil, because Handle then adds the ids to the record.
 	ungrouped slog.Handler
 	replay    []func(slog.Handler) slog.Handler
-	// keys are the keys that the logger has at the top level.
+	// keys are the keys of the attributes that the logger has at the top level.
 	keys []string
 }
 
@@ -75,7 +75,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return group.apply(func(n slog.Handler) slog.Handler { return n.WithGroup(name) })
 }
 
-// apply returns a copy of h with f applied to its handlers.
+// apply returns a copy of h with the group or the attributes that f adds to a handler.
 func (h *logHandler) apply(f func(slog.Handler) slog.Handler) *logHandler {
 	c := *h
 	c.next = f(h.next)
@@ -104,7 +104,8 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	return next.Handle(ctx, r)
 }
 
-// ids appends the ids of ctx, except ids that the record or the logger has already.
+// ids appends the ids of the request and the trace in ctx to ids. It omits an id if the record
+// or the logger has its key already.
 func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []slog.Attr {
 	add := func(key, value string) {
 		if value != "" && !slices.Contains(h.keys, key) {

@@ -21,6 +21,7 @@ const (
 
 var modes = []string{SemconvRay, SemconvStable, SemconvDup}
 
+// semconvErrors returns an error for each mode in c that is unknown.
 func (c Config) semconvErrors() []error {
 	var faults []error
 	for _, m := range []struct{ name, mode string }{

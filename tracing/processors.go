@@ -32,13 +32,13 @@ func (stamp) ForceFlush(context.Context) error { return nil }
 // Shutdown implements [sdktrace.SpanProcessor].
 func (stamp) Shutdown(context.Context) error { return nil }
 
-// ownedProcessor is a processor that Provider.Shutdown shuts down itself. If the context
-// has ended, the SDK does not shut processors down, but a host must stop its plugins
-// especially then. After its shutdown a processor gets no more spans.
+// ownedProcessor is a processor that Provider.Shutdown shuts down, and not the SDK. If the
+// context has already ended, the SDK would not shut the processor down, and a host would not
+// stop its plugins. After its shutdown, the processor gets no more spans.
 type ownedProcessor struct {
 	sdktrace.SpanProcessor
 
-	stopped atomic.Bool
+	stopped atomic.Bool // the processor was shut down
 }
 
 // OnStart implements [sdktrace.SpanProcessor].
@@ -55,9 +55,10 @@ func (o *ownedProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// Shutdown does nothing, because the method shutdown does the work.
+// Shutdown does nothing, because Provider.Shutdown calls the method shutdown.
 func (o *ownedProcessor) Shutdown(context.Context) error { return nil }
 
+// shutdown shuts the processor down, even if ctx has ended.
 func (o *ownedProcessor) shutdown(ctx context.Context) error {
 	err := o.SpanProcessor.Shutdown(ctx)
 	o.stopped.Store(true)

@@ -15,11 +15,11 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// Extract returns ctx with the trace context and baggage of a request. Malformed parts
-// are ignored, as W3C Trace Context requires: a bad traceparent starts a new trace, a
-// bad tracestate is dropped without its traceparent, and a bad baggage member is
-// dropped alone. Several traceparent lines count as none, several tracestate lines as a
-// single list. Baggage is limited to 64 members and 8,192 bytes.
+// Extract returns ctx with the trace context and the baggage of a request. It ignores
+// malformed parts, as W3C Trace Context requires. If traceparent is malformed or occurs several
+// times, the request starts a new trace. A malformed tracestate is ignored, but its traceparent
+// is used. A malformed member of baggage is ignored, but the other members are used. Several
+// tracestate lines count as one list. Baggage is limited to 64 members and 8,192 bytes.
 //
 // Sources: https://www.w3.org/TR/trace-context/ and https://www.w3.org/TR/baggage/.
 func (p *Provider) Extract(ctx context.Context, header http.Header) context.Context {
@@ -29,16 +29,16 @@ func (p *Provider) Extract(ctx context.Context, header http.Header) context.Cont
 	return p.propagator.Extract(ctx, edgeHeader(header))
 }
 
-// readsW3C reports whether the propagator reads only W3C headers, so that it finds
-// nothing without a traceparent or baggage.
+// readsW3C reports whether the propagator reads only the headers of W3C. If so, it finds
+// nothing in a request without traceparent and baggage.
 func readsW3C(propagator propagation.TextMapPropagator) bool {
 	return !slices.ContainsFunc(propagator.Fields(), func(field string) bool {
 		return field != "traceparent" && field != "tracestate" && field != "baggage"
 	})
 }
 
-// ExtractMetadata is Extract for the metadata of a gRPC call, such as a metadata.MD.
-// Its keys must be in lower case.
+// ExtractMetadata is Extract for the metadata of a gRPC call, such as a metadata.MD. The keys
+// of md must be in lower case.
 func (p *Provider) ExtractMetadata(ctx context.Context, md map[string][]string) context.Context {
 	if p.w3c && len(md["traceparent"]) == 0 && len(md["baggage"]) == 0 {
 		return ctx
@@ -76,8 +76,8 @@ func TraceContext(ctx context.Context) context.Context {
 	return out
 }
 
-// edgeHeader is a carrier for HTTP headers. It handles repeated lines as W3C Trace Context
-// requires. OpenTelemetry's carrier uses only the first line.
+// edgeHeader is a carrier for HTTP headers. If a header occurs several times, it returns the
+// value that W3C Trace Context requires. OpenTelemetry's carrier returns only the first value.
 type edgeHeader http.Header
 
 var (
@@ -87,7 +87,7 @@ var (
 
 func (h edgeHeader) Get(key string) string { return edgeValue(key, h.Values(key)) }
 
-// edgeValue returns the effective value of the lines of a key.
+// edgeValue returns the value to use for a header that occurs with all these values.
 func edgeValue(key string, values []string) string {
 	switch {
 	case len(values) == 0:
@@ -96,16 +96,16 @@ func edgeValue(key string, values []string) string {
 		return strings.Join(values, ",")
 	case key == "traceparent":
 		if len(values) > 1 {
-			return "" // ambiguous
+			return "" // it is unknown which value is right, so the request starts a new trace
 		}
 		return edgeParent(values[0])
 	}
 	return values[0]
 }
 
-// edgeParent corrects a traceparent for OpenTelemetry's parser, which deviates from the
-// recommendation for version 00. A hyphen after the flags makes the value malformed.
-// Unknown flags are cleared.
+// edgeParent changes a traceparent of version 00, so that OpenTelemetry's parser treats it as
+// W3C Trace Context requires. It clears unknown flags. It returns "" for a value of the wrong
+// length, because a value with a hyphen after the flags is malformed.
 //
 // Source: https://www.w3.org/TR/trace-context-2/#trace-flags
 func edgeParent(parent string) string {
@@ -127,8 +127,8 @@ func edgeParent(parent string) string {
 }
 
 func (h edgeHeader) Values(key string) []string {
-	// Literal keys for the three headers of every request. Otherwise net/http would allocate
-	// their canonical form each time.
+	// These three headers are read for every request. With literal keys, net/http need not
+	// allocate their canonical form each time.
 	switch key {
 	case "traceparent":
 		return h["Traceparent"]
@@ -144,7 +144,7 @@ func (h edgeHeader) Set(key, value string) { http.Header(h).Set(key, value) }
 
 func (h edgeHeader) Keys() []string { return slices.Collect(maps.Keys(h)) }
 
-// edgeMetadata is edgeHeader for gRPC's metadata.
+// edgeMetadata is the same as edgeHeader for the metadata of a gRPC call.
 type edgeMetadata map[string][]string
 
 var (

@@ -12,22 +12,22 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// ScopeName is the instrumentation scope of all spans that the runtime makes: the
-// import path of this package.
+// ScopeName is the name of the instrumentation scope of all spans that the runtime makes. It
+// is the import path of this package.
 const ScopeName = "github.com/servetrace/servetrace/tracing"
 
 // Provider makes spans with the OpenTelemetry SDK and propagates their context. It is
 // safe for concurrent use.
 type Provider struct {
 	cfg        Config
-	sdk        *sdktrace.TracerProvider // nil when off
-	sampler    *consistentSampler       // nil if the provider is off
-	processors []*ownedProcessor
-	propagator propagation.TextMapPropagator
-	w3c        bool // the result of readsW3C
+	sdk        *sdktrace.TracerProvider      // nil if the provider is off
+	sampler    *consistentSampler            // nil if the provider is off
+	processors []*ownedProcessor             // none if the provider is off
+	propagator propagation.TextMapPropagator // of the formats in cfg
+	w3c        bool                          // the propagator reads only the headers of W3C
 
-	shut    sync.Once
-	shutErr error // written while shut runs
+	shut    sync.Once // shuts the processors down
+	shutErr error     // result of Shutdown; written before shut.Do returns
 }
 
 // NewProvider returns a provider that passes ended spans to the processors, in the
@@ -35,9 +35,9 @@ type Provider struct {
 // NewProvider starts nothing and does not block. The provider owns the processors:
 // Shutdown shuts them down.
 //
-// The provider is off if cfg is disabled or there is no processor: then it makes no
-// spans and still propagates context. A disabled provider neither uses nor owns the
-// given processors. The error is the error of Config.Validate.
+// The provider is off if tracing is disabled in cfg, or if there is no processor. A provider
+// that is off makes no spans, but propagates context. It neither uses nor owns the given
+// processors. NewProvider returns the error of Config.Validate.
 func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
@@ -79,8 +79,8 @@ func (p *Provider) Enabled() bool { return p.sdk != nil }
 // Config returns the settings of the provider.
 func (p *Provider) Config() Config { return p.cfg }
 
-// Drops reports whether a span with this parent is certainly not sampled, so that its
-// attributes are not needed. It reports false if the provider is off.
+// Drops reports whether a span with this parent is certainly not sampled, so that its caller
+// need not compute attributes. It returns false if the provider is off.
 func (p *Provider) Drops(parent trace.SpanContext) bool {
 	if p.sampler == nil {
 		return false
@@ -91,8 +91,8 @@ func (p *Provider) Drops(parent trace.SpanContext) bool {
 	return p.sampler.never()
 }
 
-// TracerProvider returns the tracer provider for user code; never nil. If the provider
-// is off, the spans do nothing and keep the span context of their parent.
+// TracerProvider returns the tracer provider for user code. It is never nil. If the provider
+// is off, its spans record nothing, and have the span context of their parent.
 func (p *Provider) TracerProvider() trace.TracerProvider {
 	if p.sdk == nil {
 		return noop.NewTracerProvider()
@@ -100,17 +100,16 @@ func (p *Provider) TracerProvider() trace.TracerProvider {
 	return p.sdk
 }
 
-// Propagator returns the propagator for user code, in the formats of
-// Config.Propagators; never nil. It injects like Inject. It extracts like any
-// propagator, with an exception: inside a request, a carrier with the request's own
-// inbound context does not change the span in ctx. So otelhttp and otelgrpc around a
-// handler, which extract from the request's headers, make children of the replica span.
-// In that case ctx also keeps its baggage, plus the carrier's members that differ from
-// the inbound baggage.
+// Propagator returns the propagator for user code, in the formats of Config.Propagators. It
+// is never nil. It injects as Inject does, and extracts as any propagator does, with one
+// exception. If user code, inside a request, extracts from headers with the span context that
+// arrived with this request, the current span stays. So the spans of otelhttp and otelgrpc
+// around a handler are children of the replica span. In this case the context also keeps its
+// baggage, and gets the members in the headers that differ from the baggage of the request.
 //
-// The carrier is compared by its remote span context: trace id, span id, flags and
-// tracestate, in any format. A carrier without a span context does not change the span
-// in ctx, either. A carrier with another span context replaces it.
+// The headers have the span context of the request if trace id, span id, flags and tracestate
+// are equal, in any format. Headers without a span context do not change the current span,
+// either. Headers with another span context replace it.
 func (p *Provider) Propagator() propagation.TextMapPropagator { return userPropagator{p.propagator} }
 
 // ForceFlush makes all processors deliver their spans, until ctx ends, and joins their
@@ -136,7 +135,7 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 		for _, o := range p.processors {
 			errs = append(errs, o.shutdown(ctx))
 		}
-		_ = p.sdk.Shutdown(ctx) // the error comes from the ended ctx, or from a user's processor
+		_ = p.sdk.Shutdown(ctx) // the owned processors are shut down, so this error does not matter
 		p.shutErr = errors.Join(errs...)
 	})
 	return p.shutErr

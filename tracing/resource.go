@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// newResource describes the process by detected attributes. The user's attributes override
-// them.
+// newResource returns a resource that describes this process. Attributes of the user override
+// detected attributes.
 func newResource(user []attribute.KeyValue) *resource.Resource {
 	attrs := []attribute.KeyValue{
 		attribute.String(semconv.TelemetrySDKLanguage, "go"),
@@ -26,11 +26,12 @@ func newResource(user []attribute.KeyValue) *resource.Resource {
 	if name, err := os.Hostname(); err == nil {
 		attrs = append(attrs, attribute.String(semconv.HostName, name))
 	}
-	// The last value of a key counts.
+	// NewSchemaless uses the last value of a key, so the user's attributes come last.
 	return resource.NewSchemaless(append(attrs, user...)...)
 }
 
-// defaultServiceName returns the specification's default for a service without a name.
+// defaultServiceName returns the value of service.name for a service without a name, as
+// OpenTelemetry's specification requires.
 func defaultServiceName() string {
 	path, err := os.Executable()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// userPropagator is the propagator for user code. Inside a request it recognises the
-// request's inbound context: if a library extracts it again, as otelhttp and otelgrpc
-// do around a handler, the current span stays. The library's spans are then children of
-// the replica span, and not of the caller's span, which is already the parent of the
-// proxy span.
+// userPropagator is the propagator for user code. A library such as otelhttp or otelgrpc
+// around a handler extracts the trace context of the request again, which the proxy has
+// extracted before. userPropagator recognises this trace context and leaves the current span
+// in place. So the spans of the library are children of the replica span, and not of the
+// client's span, which is the parent of the proxy span.
 type userPropagator struct{ propagation.TextMapPropagator }
 
 // Extract implements [propagation.TextMapPropagator].
@@ -24,7 +24,7 @@ func (p userPropagator) Extract(ctx context.Context, carrier propagation.TextMap
 		return p.TextMapPropagator.Extract(ctx, carrier)
 	}
 	if header, ok := carrier.(propagation.HeaderCarrier); ok {
-		carrier = edgeHeader(header) // parsed in the same way as in the proxy
+		carrier = edgeHeader(header) // so that it is parsed as in the proxy, and can be compared
 	}
 	out := p.TextMapPropagator.Extract(ctx, carrier)
 	here, found := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(out)
@@ -39,9 +39,9 @@ func (p userPropagator) Extract(ctx context.Context, carrier propagation.TextMap
 	return p.keepBaggage(ctx, out, r.Inbound)
 }
 
-// keepBaggage returns out with two kinds of baggage. It has the baggage of ctx, which user
-// code may have changed. It also has the members of out that differ from the inbound
-// baggage.
+// keepBaggage returns out with the baggage of ctx, which user code may have changed, and with
+// the members of out's baggage that differ from the baggage of the request. inbound is the
+// context with the baggage of the request.
 func (userPropagator) keepBaggage(ctx, out, inbound context.Context) context.Context {
 	here, found, in := baggage.FromContext(ctx), baggage.FromContext(out), baggage.FromContext(inbound)
 	merged := here
