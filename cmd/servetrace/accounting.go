@@ -44,7 +44,8 @@ func newAccounting(is host.Inspection, requests []request) *accounting {
 	return b
 }
 
-// partialSuccess is the code under which the host counts spans that an OK answer rejected.
+// partialSuccess is the code under which a host counts the spans that a plugin rejects in an
+// answer without an error.
 const partialSuccess = "PARTIAL_SUCCESS"
 
 // settle counts the spans of a batch by the plugin's answer. If the answer has larger

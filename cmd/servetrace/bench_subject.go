@@ -32,7 +32,7 @@ type benchSubject struct {
 	spans     int             // number of spans that the plugin accepted
 	lost      int             // number of spans in calls with an error
 	failed    error           // error of the first call with an error
-	latencies []time.Duration // of the calls without an error
+	latencies []time.Duration // latencies of the calls without an error
 	took, cpu time.Duration   // time of all turns, and the CPU time of the plugin's process in it
 }
 
@@ -121,8 +121,8 @@ func (x *benchSubject) call(ctx context.Context) bool {
 	return true
 }
 
-// cpuOf returns the CPU time that a process has used, or zero if the system does not tell it.
-// Linux has it in hundredths of a second: proc_pid_stat(5).
+// cpuOf returns the CPU time that a process has used, or zero if it is not known. The
+// file /proc/PID/stat has it in hundredths of a second: proc_pid_stat(5).
 func cpuOf(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -122,7 +122,7 @@ func openRecording(ctx context.Context, at, plugin string, duration time.Duratio
 	query := url.Values{
 		"plugin": {plugin}, "seconds": {strconv.FormatFloat(duration.Seconds(), 'f', -1, 64)}, "bytes": {strconv.FormatInt(limit, 10)},
 	}
-	resp, err := ask(ctx, strings.TrimSuffix(at, "/-/tracing.json")+"/-/capture?"+query.Encode()) //nolint:bodyclose // by recording.close
+	resp, err := ask(ctx, strings.TrimSuffix(at, "/-/tracing.json")+"/-/capture?"+query.Encode()) //nolint:bodyclose // recording.close closes it
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func setCompletions(cmd *cobra.Command) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		switch placeholder, _ := pflag.UnquoteUsage(f); placeholder {
-		case "", "FILE": // the default of cobra is right; "" belongs to a flag without a value
+		case "", "FILE": // cobra completes paths by default, and a flag with "" has no value to complete
 		case "folder":
 			_ = cmd.MarkFlagDirname(f.Name) // cannot fail, because the command has the flag
 		default:

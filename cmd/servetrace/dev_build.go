@@ -22,7 +22,6 @@ type goBuild struct {
 
 	watched []string // folders and files to watch, which watch sets after each build
 	seen    prints   // prints of the watched files at the beginning of the last build
-	built   bool     // this command has built the file at least once
 }
 
 // prints has the size and the time of the last change of each file, by path.
@@ -52,14 +51,11 @@ func (b *goBuild) run(ctx context.Context) error {
 	return b.replace(partial)
 }
 
-// replace puts a new build in the place of the file, and keeps the previous build. One
-// rename does so, and a service always finds a complete file.
+// replace replaces the built file by a new build, and keeps the previous build. A single
+// rename replaces the file, so that a service always finds a complete file.
 func (b *goBuild) replace(partial string) error {
-	if b.built {
-		_ = os.Remove(b.before())
-		_ = os.Link(b.file, b.before()) // after a failure, the whole output is printed instead of a difference
-	}
-	b.built = true
+	_ = os.Remove(b.before())
+	_ = os.Link(b.file, b.before()) // after a failure, plugin dev prints the whole output and no difference
 	return os.Rename(partial, b.file)
 }
 
@@ -85,8 +81,8 @@ const localPackages = `{{if not .Standard}}{{with .Module}}{{if or .Main (and .R
 {{$module}}/go.sum
 {{end}}{{end}}{{end}}`
 
-// watch sets b.watched by the packages that the built package imports now. A file in a
-// folder that was not watched at the last build counts as unchanged since then.
+// watch sets b.watched to the folders and files of the package and of all packages that it
+// imports now. A file counts as unchanged if it was not watched at the last build.
 func (b *goBuild) watch(ctx context.Context) {
 	text, err := b.command(ctx, "list", "-deps", "-f", localPackages, ".")
 	if err != nil {
@@ -102,8 +98,8 @@ func (b *goBuild) watch(ctx context.Context) {
 	}
 }
 
-// look returns the prints of the watched files. Of a watched folder, only Go files that
-// belong to the build count.
+// look returns the prints of the watched files. In a watched folder it looks only at Go files
+// that are no tests.
 func (b *goBuild) look() prints {
 	found := prints{}
 	add := func(path string, info fs.FileInfo, err error) {

@@ -20,12 +20,11 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// devService is the program that "plugin dev" starts as a service, and the goroutines of the
-// loop.
+// devService is the program that "plugin dev" starts as a service. It also waits for the
+// goroutines of the loop.
 type devService struct {
 	running sync.WaitGroup
 	program *exec.Cmd // nil if no program was started
-	end     func()    // ends the goroutines; nil if there are none
 }
 
 // serviceGrace is the time between SIGTERM and SIGKILL for the program.
@@ -33,10 +32,10 @@ const serviceGrace = 30 * time.Second
 
 // start starts a program as a service with the plugin of the loop, and sets l.at. When the
 // program ends, start's goroutine calls ended with the exit status as an error.
-func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) (started bool, err error) {
+func (d *devService) start(l *devLoop, program, environ []string, processor bool, ended func(error)) error {
 	item, err := itemOf(l.build.file)
 	if err != nil {
-		return false, err
+		return err
 	}
 	port := cmp.Or(l.s.getenv(admin.EnvPort), strconv.Itoa(admin.DefaultPort))
 	list := host.EnvPlugins
@@ -65,19 +64,17 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 		}
 	})
 	if err := <-starts; err != nil {
-		return false, usagef("start %s: %w", program[0], err)
+		return usagef("start %s: %w", program[0], err)
 	}
 	l.say("started %s, pid %d, status page http://%s", program[0], cmd.Process.Pid, net.JoinHostPort(admin.DefaultHost, port))
-	d.program, d.end = cmd, func() { ended(nil) }
+	d.program = cmd
 	l.at, err = statusURL(net.JoinHostPort(cmp.Or(l.s.getenv(admin.EnvHost), admin.DefaultHost), port))
-	return true, err
+	return err
 }
 
-// stop ends the program and the goroutines, and waits for their end.
+// stop ends the program, and waits for its end and for the end of the goroutines. The context
+// of the loop must have ended.
 func (d *devService) stop() {
-	if d.end != nil {
-		d.end()
-	}
 	if d.program != nil {
 		_ = d.program.Process.Signal(syscall.SIGTERM) // an error means that the program has ended already
 		kill := time.AfterFunc(serviceGrace, func() { _ = d.program.Process.Kill() })
@@ -89,8 +86,6 @@ func (d *devService) stop() {
 // lastBatch has the last batch that the plugin got in the service. Its goroutine captures
 // batches.
 type lastBatch struct {
-	begun bool // the loop has started the goroutine of follow
-
 	mu    sync.Mutex
 	batch []byte
 }

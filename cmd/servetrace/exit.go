@@ -58,7 +58,8 @@ func exitCode(ctx context.Context, err error) int {
 	return exitNo
 }
 
-// args returns check with its errors as usage errors, which name the command's --help.
+// args returns a check that turns the errors of another check into usage errors, and names
+// the command's --help.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, list []string) error {
 		if err := check(cmd, list); err != nil {

@@ -138,7 +138,7 @@ func withoutProcessors(configs map[string]host.PluginConfig) (without map[string
 	for name, config := range configs {
 		var document map[string]any
 		if err := yaml.Unmarshal(config.Document, &document); err != nil || document["processors"] == nil {
-			continue // no processors; or invalid; or in another file, so that Document is empty
+			continue // it has no processors, or it is invalid or empty
 		}
 		delete(document, "processors")
 		text, err := yaml.Marshal(document)
@@ -160,7 +160,7 @@ func nothing() {
 }
 
 // benchResult is the result of a plugin's measurement. CPU and CPUPerSpan are zero if the
-// operating system does not tell the CPU time.
+// CPU time is not known.
 type benchResult struct {
 	Plugin         string        `json:"plugin"`
 	Spans          int           `json:"spans"`

@@ -152,8 +152,12 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 	}
 	defer l.build.clean()
 	var service devService
-	defer service.stop()
-	var changed time.Time // zero before the first build
+	defer func() {
+		cancel(nil)
+		service.stop()
+	}()
+	following := false    // the goroutine of follow was started
+	var changed time.Time // time of the last change; zero before the first one
 	for {
 		processor, err := l.step(ctx)
 		switch {
@@ -162,18 +166,14 @@ func (l *devLoop) run(ctx context.Context, program, environ []string) error {
 		case err != nil:
 			l.say("%s", printable.Lines(err.Error()))
 		case len(program) > 0:
-			started, err := service.start(l, program, environ, processor, cancel)
-			if err != nil {
+			if err := service.start(l, program, environ, processor, cancel); err != nil {
 				return err
 			}
-			if started {
-				program = nil
-			}
+			program = nil
 		}
-		if l.at != "" && !l.last.begun && l.fixed == nil {
-			l.last.begun = true
+		if l.at != "" && !following && l.fixed == nil {
+			following = true
 			service.running.Go(func() { l.last.follow(ctx, l) }) // ends with ctx
-			service.end = func() { cancel(nil) }
 		}
 		wait, endWait := context.WithCancel(ctx)
 		if build := changed; err == nil && l.at != "" && !build.IsZero() {

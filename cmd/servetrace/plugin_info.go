@@ -110,7 +110,8 @@ type limits struct {
 	MaxConcurrency int `json:"max_concurrency"`
 }
 
-// String returns the limits as text.
+// String returns the limits as text, such as "512 spans and 65536 bytes a batch, 4 batches at a
+// time".
 func (l limits) String() string {
 	return fmt.Sprintf("%s and %s a batch, %s at a time", counted(l.MaxBatchSpans, "span"),
 		counted(l.MaxBatchBytes, "byte"), countedAs(l.MaxConcurrency, "batch", "batches"))

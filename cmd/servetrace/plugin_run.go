@@ -29,7 +29,8 @@ processor.`
 
 const pluginRunExample = `  cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
 
-// runSpan is the name of the built-in span and of its service.
+// runSpan is the name of the span that plugin run sends without --spans, and the name of the
+// span's service.
 const runSpan = "servetrace plugin run"
 
 type runFlags struct {

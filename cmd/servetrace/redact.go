@@ -39,9 +39,8 @@ func redactDocument(document []byte) string {
 	return string(text)
 }
 
-// documentFault returns an error if a plugin's configuration is neither YAML nor JSON. The
-// host itself reports no error, because only the plugin knows the form of its
-// configuration.
+// documentFault returns an error if a plugin's configuration is neither YAML nor JSON. A
+// host gives such a document to the plugin without an error, unless it has references.
 func documentFault(is host.Inspection) error {
 	if len(is.Document()) == 0 || json.Valid(is.Config) {
 		return nil

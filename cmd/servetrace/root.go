@@ -72,7 +72,7 @@ func meantFlag(cmd *cobra.Command, err error) string {
 
 // newGroup adds commands to parent. Without a subcommand, parent prints its help.
 func newGroup(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
-	parent.SuggestionsMinimumDistance = 2 // cobra's default
+	parent.SuggestionsMinimumDistance = 2 // cobra sets its default too late for onlyCommands
 	parent.Args = onlyCommands
 	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	parent.AddCommand(commands...)

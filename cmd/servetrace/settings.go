@@ -87,14 +87,15 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 // --plugins, or empty.
 func (s settings) off(plugins string) string {
 	file := strings.TrimSpace(s.getenv(servetrace.EnvConfig))
+	listed := plugins != "" || strings.TrimSpace(s.getenv(host.EnvPlugins)) != ""
 	switch {
-	case plugins == "" && file == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
+	case file == "" && !listed:
 		return host.EnvPlugins + " is not set, so tracing is off"
 	case plugins == "" && strings.EqualFold(s.getenv(envSDKDisabled), "true"):
 		return envSDKDisabled + "=" + s.getenv(envSDKDisabled) + ", so tracing is off"
 	case plugins == "" && strings.EqualFold(s.getenv(envTracesExporter), "none"):
 		return envTracesExporter + "=" + s.getenv(envTracesExporter) + ", so tracing is off"
-	case plugins == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
+	case !listed:
 		if cfg, err := read(s.getenv); err == nil && cfg.Plugins == "" {
 			return host.EnvPlugins + " is not set, and tracing_config.enabled is not true in " + printable.Text(file) + ", so tracing is off"
 		}

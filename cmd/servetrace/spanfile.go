@@ -22,7 +22,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Formats of a file of spans.
+// Values of --format, the form of a file of spans.
 const (
 	formatJSON  = "json"
 	formatProto = "proto"
