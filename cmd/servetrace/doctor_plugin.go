@@ -103,7 +103,7 @@ func (p *pluginCheck) file(context.Context) finding {
 		err := hint(p.static)
 		return finding{Result: failed, Text: err.Error(), Next: cmp.Or(p.nextOfMissing(), nextOfFile(err.Error()), p.nextOfFolder())}
 	case failing && !slices.Contains(ofHandshake, misfit.Reason) && misfit.Reason != launch.ReasonVersion:
-		return finding{Result: failed, Text: misfit.Error(), Next: p.nextOfFile(misfit)}
+		return finding{Result: failed, Text: misfit.Error(), Next: p.nextOfBadFile(misfit)}
 	}
 	text := whereText(p.static)
 	switch {
@@ -115,8 +115,8 @@ func (p *pluginCheck) file(context.Context) finding {
 	return finding{Result: passed, Text: text}
 }
 
-// nextOfFile returns the next command for a file that cannot be used.
-func (p *pluginCheck) nextOfFile(misfit *launch.Error) string {
+// nextOfBadFile returns the command for a plugin's file that cannot be used.
+func (p *pluginCheck) nextOfBadFile(misfit *launch.Error) string {
 	path := shellWord(p.static.Path)
 	switch {
 	case misfit.Reason == launch.ReasonUntrusted && p.static.Pin != "":

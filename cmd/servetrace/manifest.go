@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -74,13 +75,11 @@ func readManifest(path string, getenv func(string) string) (*manifest, error) {
 	if m.written, err = writtenPaths(cfg, data); err != nil {
 		return nil, err
 	}
-	if m.httpPort, err = portOf(cmp.Or(cfg.Serving.HTTPAddr, serving.DefaultHTTPAddr), 8000); err != nil {
-		return nil, err
-	}
-	if m.adminPort, err = portOf(cfg.Admin.Addr, 8001); err != nil {
-		return nil, err
-	}
-	if m.grpcPort, err = portOf(cfg.Serving.GRPC.Addr, 0); err != nil {
+	var errs [3]error
+	m.httpPort, errs[0] = portOf(cmp.Or(cfg.Serving.HTTPAddr, serving.DefaultHTTPAddr), 8000)
+	m.adminPort, errs[1] = portOf(cfg.Admin.Addr, 8001)
+	m.grpcPort, errs[2] = portOf(cfg.Serving.GRPC.Addr, 0)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	stop := cfg.Serving.MinDrainingPeriod + cmp.Or(cfg.Serving.ShutdownTimeout, serving.DefaultShutdownTimeout) + cmp.Or(cfg.Host.StopTimeout, host.DefaultStopTimeout)
