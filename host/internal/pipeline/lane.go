@@ -41,10 +41,10 @@ type Answer struct {
 	Lost bool
 }
 
-// Lane is the access of one connection to a queue. A sender takes items (batches or
-// parts of batches) from it, and settles each item with the plugin's answer. At the
-// end, Judge decides about the items without an answer. The pipeline's mutex guards the
-// fields that change.
+// Lane is the access of one connection to a queue. A sender takes the queue's items
+// (batches or parts of batches) through the lane, and settles each item with the plugin's
+// answer. When the connection has ended, Judge decides about the items without an answer.
+// The pipeline's mutex guards the lane's fields that change.
 type Lane struct {
 	q      *Queue
 	limits Limits

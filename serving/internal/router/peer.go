@@ -146,7 +146,7 @@ func (m *Membership) Leave() (idle <-chan struct{}) {
 	return m.member.idle
 }
 
-// Ongoing returns the number of requests that the process runs for this router.
+// Ongoing returns the number of this router's requests that the other process is handling.
 func (m *Membership) Ongoing() int {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
