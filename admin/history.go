@@ -30,7 +30,8 @@ type history []moment
 // samples that are older than historyFor.
 func (h *history) add(at time.Time, stats host.Stats) {
 	list := *h
-	// A ticker may fire a little early.
+	// The last sample must be nine tenths of an interval old, because a ticker may fire a
+	// little early.
 	if n := len(list); n > 0 && at.Sub(list[n-1].at) < sampleEvery*9/10 {
 		return
 	}

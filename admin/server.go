@@ -135,9 +135,10 @@ func (s *Server) ShowDeployments(deployments func() []Deployment) {
 	s.additions.deployments.Store(&deployments)
 }
 
-// ShowTraces adds the last traces to the page, without values of attributes, error
-// messages and events. recent returns encoded requests of OTLP, oldest first, as the
-// method Batches of a [host.Recent] does. It is called for each page, possibly concurrently.
+// ShowTraces adds the last traces to the page. It leaves out events, error messages and
+// the values of attributes. recent returns encoded requests of OTLP, oldest first, as the
+// method Batches of a [host.Recent] does. recent is called for each view of the page,
+// possibly concurrently.
 func (s *Server) ShowTraces(recent func() [][]byte) {
 	s.additions.traces.Store(&recent)
 }

@@ -164,7 +164,7 @@ type Context struct {
 }
 
 // The defaults of Config. DefaultBatchBytes is large because each call has a fixed cost.
-// With 1 MiB, the encoder's buffers would be larger than the buffers that it keeps for
+// It is smaller than 1 MiB, because the encoder keeps no buffers of more than 1 MiB for
 // reuse.
 const (
 	DefaultQueueBytes    = 32 << 20

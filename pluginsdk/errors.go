@@ -113,8 +113,9 @@ func Final(err error) bool {
 	return err != nil && asPartial(err) == nil && wire.FromStatus(wire.ToStatus(err)).Final
 }
 
-// Rejected returns the arguments of the [Partial] that err is or wraps. If err is no
-// Partial, or also joins another error, ok is false and the other results are zero.
+// Rejected returns the arguments of the [Partial] that err is or wraps. If err neither is
+// nor wraps a Partial, or joins a Partial with another error, ok is false and the other
+// results are zero.
 func Rejected(err error) (spans int, message string, ok bool) {
 	partial := asPartial(err)
 	if partial == nil {

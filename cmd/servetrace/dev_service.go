@@ -68,7 +68,7 @@ func (d *devService) start(l *devLoop, program, environ []string, processor bool
 	}
 	l.say("started %s, pid %d, status page http://%s", program[0], cmd.Process.Pid, net.JoinHostPort(admin.DefaultHost, port))
 	d.program = cmd
-	l.at, err = statusURL(net.JoinHostPort(cmp.Or(l.s.getenv(admin.EnvHost), admin.DefaultHost), port))
+	l.at, err = statusURL("--admin", net.JoinHostPort(cmp.Or(l.s.getenv(admin.EnvHost), admin.DefaultHost), port))
 	return err
 }
 
@@ -83,8 +83,8 @@ func (d *devService) stop() {
 	d.running.Wait()
 }
 
-// lastBatch has the last batch that the plugin got in the service. Its goroutine captures
-// batches.
+// lastBatch has the last batch that the running service sent to the plugin. Its goroutine
+// captures the batches of the service.
 type lastBatch struct {
 	mu    sync.Mutex
 	batch []byte

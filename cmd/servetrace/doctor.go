@@ -52,8 +52,8 @@ func (f doctorFlags) run(cmd *cobra.Command, s settings, environ []string) error
 	at := ""
 	if f.admin != "" {
 		var err error
-		if at, err = statusURL(f.admin); err != nil {
-			return usagef("%s", strings.Replace(err.Error(), "--addr", "--admin", 1))
+		if at, err = statusURL("--admin", f.admin); err != nil {
+			return err
 		}
 	}
 	path := cmp.Or(f.config, strings.TrimSpace(s.getenv(servetrace.EnvConfig)))

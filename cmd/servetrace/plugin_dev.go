@@ -112,8 +112,8 @@ func (f devFlags) loop(cmd *cobra.Command, s settings, folder string) (*devLoop,
 	}
 	l.name = cmp.Or(f.plugin, item.name)
 	if f.admin != "" {
-		if l.at, err = statusURL(f.admin); err != nil {
-			return nil, usagef("%s", strings.Replace(err.Error(), "--addr", "--admin", 1))
+		if l.at, err = statusURL("--admin", f.admin); err != nil {
+			return nil, err
 		}
 	}
 	if f.spans != "" {

@@ -76,7 +76,7 @@ func newStatus(s settings) *cobra.Command {
 // port is not known otherwise, because the file may have changed since the service read it.
 func adminURL(s settings, addr string, given bool) (string, error) {
 	if given {
-		return statusURL(addr)
+		return statusURL("--addr", addr)
 	}
 	getenv, portOf := s.getenv, admin.EnvPort
 	if path := strings.TrimSpace(s.getenv(servetrace.EnvConfig)); path != "" {
@@ -101,12 +101,12 @@ func adminURL(s settings, addr string, given bool) (string, error) {
 		return "", usagef("%s is %q: want a port from 1 to 65535; for a service with port 0, take the port from its log and give it to --addr",
 			portOf, port)
 	}
-	return statusURL(net.JoinHostPort(name, port))
+	return statusURL("--addr", net.JoinHostPort(name, port))
 }
 
 // statusURL returns the address of the status in JSON. addr is host:port, :port, or a
-// URL with or without the path of the page.
-func statusURL(addr string) (string, error) {
+// URL with or without the path of the page. The error names flag.
+func statusURL(flag, addr string) (string, error) {
 	text := addr
 	if strings.HasPrefix(text, ":") && !strings.HasPrefix(text, "::") {
 		text = "127.0.0.1" + text // a port of this machine
@@ -116,7 +116,7 @@ func statusURL(addr string) (string, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
-		return "", usagef("--addr %q: want host:port, or a URL such as http://127.0.0.1:8001", addr)
+		return "", usagef("%s %q: want host:port, or a URL such as http://127.0.0.1:8001", flag, addr)
 	}
 	path := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), ".json"), "/-/tracing")
 	return u.Scheme + "://" + u.Host + path + "/-/tracing.json", nil

@@ -259,7 +259,7 @@ func TestWhereTheStatusIsAskedFor(t *testing.T) {
 		"h:1": "http://h:1/-/tracing.json", "http://h:1/-/tracing": "http://h:1/-/tracing.json", "https://h/ops/": "https://h/ops/-/tracing.json",
 		"http://h/-/tracing.json": "http://h/-/tracing.json", "[::1]:8001": "http://[::1]:8001/-/tracing.json", ":8132": "http://127.0.0.1:8132/-/tracing.json",
 	} {
-		if got, err := statusURL(addr); got != want || err != nil {
+		if got, err := statusURL("--addr", addr); got != want || err != nil {
 			t.Errorf("%s: %q, %v; want %q", addr, got, err, want)
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Cut cuts a piece out of a request: a request with the spans of req from index skip on. The
-// piece has at most maxSpans spans, and at most maxBytes bytes, but at least one span if there is
-// one. A limit of zero means no limit. spans is the number of spans in the piece. The caller
-// adds it to skip to get the next piece. Each piece repeats the resource and the scope of its
-// spans, and does not refer to req. The spans keep their order. A piece has no ResourceSpans and
-// no ScopeSpans without spans. Only the first piece has the unknown fields of the request. Cut
-// parses req in each call, and returns an error for malformed bytes.
+// Cut returns a piece of req, which is a request with the spans of req from index skip on.
+// The piece has at most maxSpans spans and at most maxBytes bytes, but at least one span if
+// req has one at skip. A limit of zero means no limit. The result spans is the number of
+// spans in the piece. The caller adds this number to skip for the next piece. Each piece
+// repeats the resource and the scope of its spans, and does not refer to req. The spans keep
+// their order. Empty ResourceSpans and ScopeSpans are left out. Only the first piece has the
+// unknown fields of the request. Cut parses req in each call, and returns an error for
+// malformed bytes.
 func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err error) {
 	r, err := Parse(req)
 	if err != nil {

@@ -222,7 +222,7 @@ func (w *Writer) take(n int) []byte {
 	return w.buf[w.pos:][:n]
 }
 
-// grow enlarges the buffer until pos is not negative. It is not a part of take, because the
+// grow enlarges the buffer so that pos is not negative. It is not a part of take, because the
 // compiler can inline only a small function.
 //
 //go:noinline

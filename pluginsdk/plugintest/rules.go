@@ -54,7 +54,8 @@ var (
 	released   = []string{"shutdown.answered", "end.released"}
 )
 
-// table lists the rules in the order of a plugin's life, except rules with last.
+// table lists the rules in the order of a plugin's life, but rules with the field last set
+// are checked at the end.
 var table = []rule{
 	{id: "handshake.line", title: "The first line on standard output is the handshake, 1|1|unix|PATH|grpc",
 		check: checkLine},

@@ -39,7 +39,7 @@ func (l *leases) buffer(b *batch) mem.BufferSlice {
 		b.Retain()
 		l.held[one] = struct{}{}
 	} else {
-		b.lost.Store(true) // the connection is closed: gRPC will not put it back
+		b.lost.Store(true) // the connection is closed, so gRPC will not return the buffer
 	}
 	return mem.BufferSlice{mem.NewBuffer(&data, one)}
 }

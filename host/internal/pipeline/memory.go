@@ -21,9 +21,9 @@ const (
 // It does not count constant amounts: the encoder's buffer, the arenas kept for reuse
 // (spareArenas), and gRPC's own buffers.
 type memory struct {
-	limit   int64 // bound of used when a span with error status is accepted
-	normal  int64 // bound of used when another span is accepted
-	backlog int64 // bound of encoded
+	limit   int64 // largest value of the field used at which a span with error status is accepted
+	normal  int64 // largest value of the field used at which any other span is accepted
+	backlog int64 // bound of the field encoded
 
 	used    atomic.Int64
 	encoded atomic.Int64 // part of used that belongs to sealed batches

@@ -143,7 +143,7 @@ func (a *adviser) explained(text string, at *url.URL) string {
 }
 
 // place returns the address of a request as text for messages. After a redirect it also
-// names the endpoint. at is as in explained.
+// names the endpoint. at is the URL of the request, or nil if it is the endpoint's URL.
 func (a *adviser) place(at *url.URL) string {
 	if at == nil || at == a.settings.endpoint.url {
 		return a.settings.endpoint.shown

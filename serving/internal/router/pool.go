@@ -11,7 +11,7 @@ type member struct {
 	limit   int           // largest number of requests that it may run at a time
 	at      int           // index in the pool of free members; -1 if it is not in the pool
 	idle    chan struct{} // nil until the member is removed; closed when it then runs no request
-	models  []string      // ids of the models that the member has announced; replaced and never changed
+	models  []string      // ids of the models that the member has announced; the slice is replaced as a whole
 	sent    []sent        // models of the running requests
 
 	trust // used only if the member is a process
