@@ -292,7 +292,7 @@ func (s PluginSpans) Done() uint64 {
 // Lost returns the number of rejected and dropped spans.
 func (s PluginSpans) Lost() uint64 { return total.Of(s.Rejected) + total.Of(s.Dropped) }
 
-// started is the time at which this package was initialized, soon after the process started.
+// started is the time at which this package was loaded, soon after the process started.
 var started = time.Now()
 
 func newStatus(s host.Stats, at time.Time) Status {

@@ -18,7 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// ociLayout is an OCI image layout: a folder with images or other artifacts, or a tar
+// ociLayout is an OCI image layout: a folder with images or other content, or a tar
 // archive of such a folder:
 // https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md
 type ociLayout struct{ path string }

@@ -176,7 +176,7 @@ func writeExplained(w io.Writer, list []explained) error {
 
 // writeTo writes the name of the plugin, and below it rows with a heading in the first
 // column and values in the second. Rows without a value are left out.
-func (e explained) writeTo(table io.Writer) {
+func (e explained) writeTo(table *tabwriter.Writer) {
 	add := func(heading string, lines ...string) {
 		if strings.Join(lines, "") == "" {
 			return
