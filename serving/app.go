@@ -69,6 +69,7 @@ func (a *App) overHTTP() bool {
 	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.Any()
 }
 
+// check returns all faults of the app, joined.
 func (a *App) check() error {
 	var faults faults
 	if !validName(a.name) {
@@ -93,6 +94,42 @@ func (a *App) check() error {
 			if err := d.check(d == a.ingress); err != nil {
 				faults.add("deployment %q: %w", d.name, err)
 			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// checkApps returns all faults of the apps, joined. prefixes has the route prefix of each
+// app, from the program or the operator.
+func checkApps(apps []*App, prefixes map[*App]string) error {
+	var faults faults
+	if len(apps) == 0 {
+		faults.add("no apps")
+	}
+	names, taken, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
+	for i, a := range apps {
+		if a == nil {
+			faults.add("app %d is nil", i)
+			continue
+		}
+		if err := a.check(); err != nil {
+			faults.add("app %q: %w", a.name, err)
+		}
+		if names[a.name] {
+			faults.add("app %q: name used twice", a.name)
+		}
+		names[a.name] = true
+		if prefix := prefixes[a]; a.overHTTP() {
+			if other, used := taken[prefix]; used {
+				faults.add("app %q: route prefix %q already belongs to app %q", a.name, prefix, other)
+			}
+			taken[prefix] = a.name
+		}
+		for _, d := range a.deployments() {
+			if other, owned := owners[d]; owned && d != nil && other != a.name {
+				faults.add("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other)
+			}
+			owners[d] = a.name
 		}
 	}
 	return errors.Join(faults...)

@@ -28,7 +28,7 @@ import (
 // Reconfigure is safe for concurrent use. Changes of a deployment are made one after the
 // other.
 func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config any) error {
-	a, err := findApp(s.all.apps, app)
+	a, err := findApp(s.deployments.apps, app)
 	if err != nil {
 		return fmt.Errorf("reconfigure: %w", err)
 	}
@@ -61,19 +61,19 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 //
 // [Reconfigure]: Server.Reconfigure
 func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
-	declared, prefixes, err := declare(s.all.apps, configs)
+	declared, prefixes, err := declare(s.deployments.apps, configs)
 	if err != nil {
 		return err
 	}
-	made := make([]error, len(s.all.order))
+	made := make([]error, len(s.deployments.order))
 	var changes sync.WaitGroup
-	for i, d := range s.all.order {
+	for i, d := range s.deployments.order {
 		changes.Go(func() { made[i] = d.replicas().Declare(ctx, declared[d]) })
 	}
 	changes.Wait()
 	errs := []error{errors.Join(made...)}
-	for _, a := range s.all.apps {
-		if held := s.all.prefixes[a]; prefixes[a] != held {
+	for _, a := range s.deployments.apps {
+		if held := s.deployments.prefixes[a]; prefixes[a] != held {
 			errs = append(errs, fmt.Errorf("app %q: the route prefix stays %q until the service is restarted, then it is %q", a.name, held, prefixes[a]))
 		}
 	}

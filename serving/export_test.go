@@ -31,10 +31,10 @@ func (s *Server) ServeMore(l net.Listener) { s.http.Serve(l, func(error) {}) }
 func (s *Server) Cut(why error) { s.cut(why) }
 
 // StartReplicas starts the replicas of a server that does not listen.
-func (s *Server) StartReplicas() { s.all.start() }
+func (s *Server) StartReplicas() { s.deployments.start() }
 
 // StopReplicas stops them.
-func (s *Server) StopReplicas(ctx context.Context) error { return s.all.stop(ctx) }
+func (s *Server) StopReplicas(ctx context.Context) error { return s.deployments.stop(ctx) }
 
 // Built returns the deployment in its server.
 func (d *Deployment) Built() *router.Deployment { return d.built.Load() }

@@ -108,8 +108,8 @@ type functionCall[In, Out any] struct {
 	out Out // the result, valid after the call has ended without an error
 }
 
-// Start implements [router.Call].
-func (c *functionCall[In, Out]) Start() spans.ReplicaStart { return c.h.replicaStart(false) }
+// Describe implements [router.Call].
+func (c *functionCall[In, Out]) Describe() spans.ReplicaStart { return c.h.replicaStart(false) }
 
 // Invoke implements [router.Call].
 func (c *functionCall[In, Out]) Invoke(ctx context.Context) (err error) {
@@ -146,8 +146,8 @@ type streamCall[In, Out any] struct {
 
 var _ router.CallerCode = (*streamCall[int, int])(nil)
 
-// Start implements [router.Call].
-func (c *streamCall[In, Out]) Start() spans.ReplicaStart { return c.h.replicaStart(true) }
+// Describe implements [router.Call].
+func (c *streamCall[In, Out]) Describe() spans.ReplicaStart { return c.h.replicaStart(true) }
 
 // InCaller implements [router.CallerCode].
 func (c *streamCall[In, Out]) InCaller() bool { return c.inCaller }

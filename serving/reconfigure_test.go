@@ -57,7 +57,7 @@ func (b *bench) capacity() (slots int, full *serving.QueueFullError) {
 // nothing is a call that does nothing.
 type nothing struct{}
 
-func (nothing) Start() spans.ReplicaStart    { return spans.ReplicaStart{} }
+func (nothing) Describe() spans.ReplicaStart { return spans.ReplicaStart{} }
 func (nothing) Invoke(context.Context) error { return nil }
 func (nothing) End(context.Context, error) (spans.ReplicaResult, error) {
 	return spans.ReplicaResult{}, nil

@@ -30,15 +30,16 @@ type Server struct {
 	cut    context.CancelCauseFunc // ends shared.Base
 	http   *httpproxy.Front
 	grpc   *grpcproxy.Front // nil if no app has gRPC services
-	calls  *calls
-	all    *deployments
+	calls  *calls           // the calls from and to other processes
+	// deployments has the apps with their deployments, in this process and elsewhere.
+	deployments *deployments
 
 	// over ends when the server accepts no more connections. Its cause is the error of a
 	// listener that failed, or context.Canceled after Shutdown.
 	over context.Context
 	end  context.CancelCauseFunc // ends over
 
-	stop    sync.Once // runs shutdown
+	stop    sync.Once // runs shutdown, see shutdown.go
 	stopErr error     // result of shutdown; written before stop.Do returns
 
 	mu   sync.Mutex
@@ -95,7 +96,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 			Tracer:  spans.New(o.tracing),
 			Log:     accesslog.Log{Logger: o.log, Quiet: cfg.QuietAccessLog},
 		},
-		all: &deployments{apps: apps, prefixes: prefixes},
+		deployments: &deployments{apps: apps, prefixes: prefixes},
 	}
 	s.over, s.end = context.WithCancelCause(context.Background())
 	for _, a := range apps {
@@ -104,8 +105,8 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		}
 	}
 	s.buildFronts()
-	s.calls.serve(s.shared, s.all.order, s.end)
-	for _, d := range s.all.order {
+	s.calls.serve(s.shared, s.deployments.order, s.end)
+	for _, d := range s.deployments.order { // replicas without a constructor are ready at once, others begin in Start
 		if len(d.locals) == 0 && !d.built.Load().Remote {
 			d.replicas().Start()
 		}
@@ -113,12 +114,13 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// deploy builds the router of the deployment d, and its replicas, unless other processes run
-// them. want are the settings of d. deploy builds nothing for a deployment that this process
-// neither runs nor calls.
+// deploy builds the router.Deployment of d, with replicas in this process or in others. want
+// has the settings of d. deploy builds nothing for a deployment that this process neither runs
+// nor calls.
 func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	at := s.calls.places[d]
-	if d.elsewhere.Store(at.absent); at.absent {
+	d.elsewhere.Store(at.absent)
+	if at.absent {
 		return
 	}
 	pressure := cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter})
@@ -135,29 +137,30 @@ func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	} else {
 		d.built.Store(s.calls.remote(s.shared, d, c))
 	}
-	s.all.order = append(s.all.order, d)
+	s.deployments.order = append(s.deployments.order, d)
 }
 
 // buildFronts builds the HTTP proxy, and the gRPC proxy if an app has gRPC services.
 func (s *Server) buildFronts() {
 	var routes []httpproxy.Route
 	var apps []grpcproxy.App
-	for _, a := range s.all.apps {
-		to := grpcproxy.App{Ingress: a.ingress.built.Load(), Services: &a.ingress.rpcs}
-		if to.Ingress == nil {
+	for _, a := range s.deployments.apps {
+		ingress := a.ingress.built.Load()
+		if ingress == nil {
 			continue // the app takes no requests in this process
 		}
+		app := grpcproxy.App{Ingress: ingress, Services: &a.ingress.rpcs}
 		for _, d := range a.deployments() {
 			if built := d.built.Load(); built != nil {
-				to.All = append(to.All, built)
+				app.All = append(app.All, built)
 			}
 		}
-		apps = append(apps, to)
+		apps = append(apps, app)
 		if a.ingress.handler != nil { // else it has gRPC services only
 			routes = append(routes, httpproxy.Route{
-				Deployment: to.Ingress,
+				Deployment: ingress,
 				Handler:    a.ingress.handler,
-				Prefix:     s.all.prefixes[a],
+				Prefix:     s.deployments.prefixes[a],
 				Timeout:    *cmp.Or(a.timeout, &s.cfg.RequestTimeout),
 			})
 		}
@@ -167,7 +170,7 @@ func (s *Server) buildFronts() {
 		Shared:            s.shared,
 		Component:         component,
 		Routes:            routes,
-		NotReady:          s.all.notReady,
+		NotReady:          s.deployments.notReady,
 		StallTimeout:      s.cfg.StallTimeout,
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
@@ -177,49 +180,13 @@ func (s *Server) buildFronts() {
 		Shared:    s.shared,
 		Component: component,
 		Apps:      apps,
-		NotReady:  s.all.notReady,
+		NotReady:  s.deployments.notReady,
 		Failed:    s.end,
 		Settings:  s.cfg.GRPC.settings(),
 	})
 	if s.grpc != nil {
 		s.shared.Changed = s.grpc.Refresh
 	}
-}
-
-// checkApps returns all faults of the apps, joined. prefixes has the route prefix of each
-// app, from the program or the operator.
-func checkApps(apps []*App, prefixes map[*App]string) error {
-	var faults faults
-	if len(apps) == 0 {
-		faults.add("no apps")
-	}
-	names, taken, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
-	for i, a := range apps {
-		if a == nil {
-			faults.add("app %d is nil", i)
-			continue
-		}
-		if err := a.check(); err != nil {
-			faults.add("app %q: %w", a.name, err)
-		}
-		if names[a.name] {
-			faults.add("app %q: name used twice", a.name)
-		}
-		names[a.name] = true
-		if prefix := prefixes[a]; a.overHTTP() {
-			if other, is := taken[prefix]; is {
-				faults.add("app %q: route prefix %q already belongs to app %q", a.name, prefix, other)
-			}
-			taken[prefix] = a.name
-		}
-		for _, d := range a.deployments() {
-			if other, taken := owners[d]; taken && d != nil && other != a.name {
-				faults.add("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other)
-			}
-			owners[d] = a.name
-		}
-	}
-	return errors.Join(faults...)
 }
 
 // Start opens the listeners, starts the replicas, and serves in the background. It uses ctx
@@ -251,11 +218,13 @@ func (s *Server) Start(ctx context.Context) error {
 // runLocked starts the replicas, and serves the connections of l in the background.
 func (s *Server) runLocked(l net.Listener) {
 	s.addr = l.Addr()
-	s.all.start()
+	s.deployments.start()
 	s.shared.Counter.Start()
 	s.http.Serve(l, s.end)
 }
 
+// startGRPC opens the listener of the gRPC proxy and serves it in the background. It does
+// nothing if no app has gRPC services.
 func (s *Server) startGRPC(ctx context.Context) error {
 	if s.grpc == nil {
 		return nil
@@ -333,4 +302,4 @@ func (s *Server) Err() error {
 
 // Status returns the status of each deployment, in the order of the apps, with the ingress
 // of each app first. It reads one deployment after another, and does not wait for replicas.
-func (s *Server) Status() []DeploymentStatus { return s.all.status() }
+func (s *Server) Status() []DeploymentStatus { return s.deployments.status() }

@@ -53,7 +53,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 		s.cut(ErrShuttingDown)
 		s.settle()
 	}
-	notEnded := s.all.stop(ctx)
+	notEnded := s.deployments.stop(ctx)
 	s.http.Stop(ctx)
 	if s.grpc != nil {
 		s.grpc.Stop(ctx)

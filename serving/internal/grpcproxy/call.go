@@ -38,8 +38,8 @@ type call struct {
 
 var _ router.Call = (*call)(nil)
 
-// Start implements [router.Call].
-func (c *call) Start() spans.ReplicaStart {
+// Describe implements [router.Call].
+func (c *call) Describe() spans.ReplicaStart {
 	return spans.ReplicaStart{
 		Protocol:   spans.GRPC,
 		CallMethod: c.method.name,

@@ -36,14 +36,14 @@ type exchange struct {
 	assigned *router.Assignment // nil until a replica has the request
 
 	// The fields below are facts for the access log.
-	arrived  time.Time
-	ctx      context.Context   // context with the proxy span; nil without a route
-	span     trace.SpanContext // context of the proxy span; zero if the span does not record
-	route    *route            // nil if no route matched
-	status   int               // status of the response, or the close code of a web socket; 499 if the client left before
-	err      error             // error that ended the request; nil for an ordinary response
-	protocol spans.Protocol    // spans.HTTP or spans.WebSocket
-	cut      bool              // the response is incomplete, so the connection or stream must be cut
+	arrived     time.Time
+	ctx         context.Context   // context with the proxy span; nil without a route
+	spanContext trace.SpanContext // context of the proxy span; zero if the span does not record
+	route       *route            // nil if no route matched
+	status      int               // status of the response, or the close code of a web socket; 499 if the client left before
+	err         error             // error that ended the request; nil for an ordinary response
+	protocol    spans.Protocol    // spans.HTTP or spans.WebSocket
+	cut         bool              // the response is incomplete, so the connection or stream must be cut
 }
 
 // prepare makes the response for the handler. r is the request as the app sees it, without

@@ -71,19 +71,19 @@ const finishGrace = time.Second
 // Stop closes the listener and the connections, and waits until Serve has called end. If ctx
 // ends, or the connections are not closed after finishGrace, it sets short deadlines on them.
 func (f *Front) Stop(ctx context.Context) {
-	f.conns.closeFresh()
-	if !f.closes(ctx, finishGrace) {
-		f.conns.hurry()
-		if !f.closes(context.WithoutCancel(ctx), inflight.CloseGrace) {
+	f.conns.closeFresh() // closes the connections on which no request has arrived
+	if !f.closeWithin(ctx, finishGrace) {
+		f.conns.hurry() // sets the deadlines
+		if !f.closeWithin(context.WithoutCancel(ctx), inflight.CloseGrace) {
 			_ = f.http.Close() // the deadlines of the remaining connections have passed
 		}
 	}
 	f.serving.Wait()
 }
 
-// closes closes the listener, and waits until the connections are closed. It returns false
+// closeWithin closes the listener, and waits until the connections are closed. It returns false
 // if ctx ends or the time grace passes before that.
-func (f *Front) closes(ctx context.Context, grace time.Duration) bool {
+func (f *Front) closeWithin(ctx context.Context, grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	return f.http.Shutdown(ctx) == nil

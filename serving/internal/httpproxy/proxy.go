@@ -91,9 +91,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer answers a request, unless its path is one of the proxy's own, such as /-/healthz.
+// answer answers a request to an app. It finds the route of the app, and passes the request to
+// serve. If the server is draining or no route matches, answer itself responds.
 func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{proxy: p, arrived: time.Now(), r: r}
+	x := &exchange{proxy: p, arrived: time.Now(), r: r} // the state of this request, see exchange.go
 	x.identity.ID = requestid.Fit(r.Header.Get(headerRequestID))
 	p.counts.Began()
 	defer p.recordAndCut(x)
@@ -104,7 +105,7 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.shared.Counter.RequestDone()
-	defer x.resp.pace.release()
+	defer x.resp.pace.release() // pace sets the deadlines of this request
 	if p.shared.Counter.Leaving() {
 		w.Header().Set("Connection", "close") // closes the connection after this response; over HTTP/2, net/http sends GOAWAY instead
 	}
@@ -118,6 +119,69 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x.route = rt
 	p.serve(w, x, withPath(r, path, rawPath))
 	x.limitRest()
+}
+
+// serve answers a request that matched a route, and sets the fields of x for the access log.
+// r is the request as the app sees it, without the route's prefix in its path.
+func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
+	x.identity.App, x.identity.Deployment = x.route.Deployment.App, x.route.Deployment.Name
+	x.identity.Route, x.identity.ModelID = x.route.name(r), modelIDOf(r.Header)
+	x.identity.Component = p.component
+	ctx, cancel := x.route.withTimeout(r.Context())
+	defer cancel()
+	up := upgradeOf(r) // nil, unless the request asks for another protocol, such as a web socket
+	x.protocol = up.protocol()
+	ctx = up.handlerContext(ctx)
+	defer up.cancel()
+	ctx, span := p.shared.Tracer.StartProxy(p.shared.Tracer.Provider.Extract(ctx, r.Header), spans.ProxyStart{
+		Request:     &x.identity,
+		Protocol:    x.protocol,
+		Method:      r.Method,
+		RoutePath:   x.route.remainder(x.r.URL.Path),
+		HTTPRequest: x.r,
+	})
+	x.ctx, x.spanContext = ctx, span.Context()
+	x.prepare(w, r, up)
+	x.err = p.dispatch(ctx, x)
+	x.status, x.cut = x.conclude()
+	defer p.recovered(ctx) // EndProxy runs the user's span processors, and their panic must not end the response
+	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
+}
+
+// dispatch assigns the request to a replica and waits for the answer. It returns the
+// error that ended the request, nil for an ordinary response.
+//
+// Assignment.Start runs x.call (call.go), and so the handler, on another goroutine. So a client
+// does not wait for a handler that runs longer than the request may take. Such a handler counts
+// as one of the replica's requests until it has returned.
+func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
+	assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
+		Protocol:  x.protocol,
+		ModelID:   x.identity.ModelID,
+		Unsampled: !x.spanContext.IsValid(),
+	})
+	if err != nil {
+		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // Assign returns the cause itself
+			return cause.Of(ctx) // if the client has left, err is only context.Canceled
+		}
+		return err
+	}
+	x.assigned = assigned
+	x.call.x = x
+	assigned.Start(&x.call)
+	returned, err := x.await(ctx)
+	if returned {
+		return err
+	}
+	return x.endEarly(err)
+}
+
+// recovered recovers from a panic of user code other than the handler, and logs it. It must
+// be deferred.
+func (p *proxy) recovered(ctx context.Context) {
+	if v := recover(); v != nil {
+		_ = p.shared.Log.Recovered(ctx, v)
+	}
 }
 
 // recordAndCut counts and logs the request after its response. It cuts the connection if
@@ -152,69 +216,6 @@ func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, f
 	}
 	w.Header().Set("Content-Type", contentType)
 	_, _ = w.Write(body) // fails only if the client has left
-}
-
-// serve answers a request that matched a route, and sets the fields of x for the access log.
-// r is the request as the app sees it, without the route's prefix in its path.
-func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
-	x.identity.App, x.identity.Deployment = x.route.Deployment.App, x.route.Deployment.Name
-	x.identity.Route, x.identity.ModelID = x.route.name(r), modelIDOf(r.Header)
-	x.identity.Component = p.component
-	ctx, cancel := x.route.withTimeout(r.Context())
-	defer cancel()
-	up := upgradeOf(r)
-	x.protocol = up.protocol()
-	ctx = up.handlerContext(ctx)
-	defer up.cancel()
-	ctx, span := p.shared.Tracer.StartProxy(p.shared.Tracer.Provider.Extract(ctx, r.Header), spans.ProxyStart{
-		Request:     &x.identity,
-		Protocol:    x.protocol,
-		Method:      r.Method,
-		RoutePath:   x.route.remainder(x.r.URL.Path),
-		HTTPRequest: x.r,
-	})
-	x.ctx, x.span = ctx, span.Context()
-	x.prepare(w, r, up)
-	x.err = p.dispatch(ctx, x)
-	x.status, x.cut = x.conclude()
-	defer p.recovered(ctx) // EndProxy runs the user's span processors, and their panic must not end the response
-	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
-}
-
-// dispatch assigns the request to a replica and waits for the answer. It returns the
-// error that ended the request, nil for an ordinary response.
-//
-// The handler has its own goroutine, so that a client does not wait for a handler that
-// runs longer than the request may take. Such a handler counts as one of the replica's
-// requests until it has returned.
-func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
-	assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
-		Protocol:  x.protocol,
-		ModelID:   x.identity.ModelID,
-		Unsampled: !x.span.IsValid(),
-	})
-	if err != nil {
-		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // Assign returns the cause itself
-			return cause.Of(ctx) // if the client has left, err is only context.Canceled
-		}
-		return err
-	}
-	x.assigned = assigned
-	x.call.x = x
-	assigned.Start(&x.call)
-	returned, err := x.await(ctx)
-	if returned {
-		return err
-	}
-	return x.endEarly(err)
-}
-
-// recovered recovers from a panic of user code other than the handler, and logs it. It must
-// be deferred.
-func (p *proxy) recovered(ctx context.Context) {
-	if v := recover(); v != nil {
-		_ = p.shared.Log.Recovered(ctx, v)
-	}
 }
 
 // withPath returns r if it has the path, otherwise a copy of r with path and rawPath.

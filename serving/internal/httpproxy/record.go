@@ -33,7 +33,7 @@ func (p *proxy) record(x *exchange) {
 		Status:  x.status,
 		Failed:  spans.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
-		Span:    x.span,
+		Span:    x.spanContext,
 	})
 	ctx, level := x.ctx, x.level()
 	if ctx == nil {

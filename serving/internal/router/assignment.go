@@ -21,6 +21,9 @@ import (
 // Assignment is a slot of a replica that is reserved for a call. It also holds the state of
 // the call while the replica runs it, so that slot and state need one allocation together. A
 // nil Assignment means that a call got no slot.
+//
+// A request by HTTP or gRPC goes through Start, started.Run, Run, runWithSpan and invoke. A call
+// by handle begins with Run.
 type Assignment struct {
 	deployment *Deployment
 	member     *member
@@ -47,18 +50,6 @@ func newAssignment(routed context.Context, unsampled bool, d *Deployment, m *mem
 	return a
 }
 
-// Run makes the replica run c, with the context that was passed to Assign. It returns when
-// the user's code has returned, even if the context has ended long before. At that time, the
-// slot is free.
-//
-// If the call ended without an ordinary response, the error has the reason: the error of the
-// user's code, a *tracing.PanicError, or the cause of the context's end.
-func (a *Assignment) Run(c Call) error {
-	// Deferred, because user code may end the goroutine with runtime.Goexit.
-	defer a.deployment.router.release(a.member, a.request.ModelID)
-	return a.run(c)
-}
-
 // Start makes the replica run c on another goroutine, and returns at once. Until c has
 // ended, the server counts it as a running handler.
 func (a *Assignment) Start(c Call) {
@@ -67,28 +58,8 @@ func (a *Assignment) Start(c Call) {
 	a.deployment.shared.Workers.Start((*started)(a))
 }
 
-// Done returns a channel that is closed when the call of Start has ended and its slot is
-// free.
-func (a *Assignment) Done() <-chan struct{} { return a.done }
-
-// Err returns the error of the call of Start, as Run would return it. It must not be called
-// before Done is closed.
-func (a *Assignment) Err() error { return a.err }
-
-// CutOff returns a context that ends when a proxy must end the request although the handler
-// still runs, because the replica or the server stops. The cause of the context is the
-// reason.
-func (a *Assignment) CutOff() context.Context { return a.member.replica.cutOff }
-
-// UniqueID returns the replica's unique id, or "" for a nil Assignment.
-func (a *Assignment) UniqueID() string {
-	if a == nil {
-		return ""
-	}
-	return a.member.replica.uniqueID()
-}
-
-// started is an Assignment after Start, as a job that a worker goroutine of the server runs.
+// started is an Assignment as an inflight.Job: a worker goroutine of the server runs it after
+// Start.
 type started Assignment
 
 // Run implements [inflight.Job].
@@ -105,13 +76,25 @@ func (s *started) Run() {
 	a.err = a.Run(a.call)
 }
 
-// run runs the user's code for c, with the replica span around it. The work after the call
-// is deferred, because user code may end the goroutine with runtime.Goexit.
-func (a *Assignment) run(c Call) (err error) {
+// Run makes the replica run c, with the context that was passed to Assign. It returns when
+// the user's code has returned, even if the context has ended long before. At that time, the
+// slot is free.
+//
+// If the call ended without an ordinary response, the error has the reason: the error of the
+// user's code, a *tracing.PanicError, or the cause of the context's end.
+func (a *Assignment) Run(c Call) error {
+	// Deferred, because user code may end the goroutine with runtime.Goexit.
+	defer a.deployment.router.release(a.member, a.request.ModelID)
+	return a.runWithSpan(c)
+}
+
+// runWithSpan runs the user's code for c, with the replica span around it. The work after
+// the call is deferred, because user code may end the goroutine with runtime.Goexit.
+func (a *Assignment) runWithSpan(c Call) (err error) {
 	r := a.member.replica
 	a.call, a.scope.Task = c, c
 	began := time.Now()
-	start := c.Start()
+	start := c.Describe()
 	start.Request, start.Unsampled = &a.request, a.unsampled
 	ctx, span := a.deployment.shared.Tracer.StartReplica(scope.ContextWithCall(a.routed, &a.scope), start)
 	a.user = ctx
@@ -150,7 +133,28 @@ func (a *Assignment) invoke() (err error) {
 			err = p
 		}
 	}()
-	return scope.Touch(a.call.Invoke(a.user))
+	return scope.Touch(a.call.Invoke(a.user)) // Touch makes a faulty method of the error panic here
+}
+
+// Done returns a channel that is closed when the call of Start has ended and its slot is
+// free.
+func (a *Assignment) Done() <-chan struct{} { return a.done }
+
+// Err returns the error of the call of Start, as Run would return it. It must not be called
+// before Done is closed.
+func (a *Assignment) Err() error { return a.err }
+
+// CutOff returns a context that ends when a proxy must end the request although the handler
+// still runs, because the replica or the server stops. The cause of the context is the
+// reason.
+func (a *Assignment) CutOff() context.Context { return a.member.replica.cutOff }
+
+// UniqueID returns the replica's unique id, or "" for a nil Assignment.
+func (a *Assignment) UniqueID() string {
+	if a == nil {
+		return ""
+	}
+	return a.member.replica.uniqueID()
 }
 
 // Recovered logs the panic v of user code that runs before or after Run, such as a codec. It

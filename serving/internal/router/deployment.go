@@ -103,20 +103,6 @@ func newDeployment(s *Shared, c Config) *Deployment {
 	}
 }
 
-// AdmitCall counts a call by handle with the context ctx as running. The caller must call
-// done when the call has ended. AdmitCall returns an error if the server shuts down, unless
-// ctx belongs to a request that still runs.
-func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
-	counter := d.shared.Counter
-	err = counter.AdmitCall(false)
-	if err != nil { // the server shuts down, and admits only a call that a running request makes
-		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
-			err = counter.AdmitCall(true)
-		}
-	}
-	return counter.HandlerDone, err
-}
-
 // Assign reserves a slot of a replica for a call. If no slot is free, it waits for one. The
 // caller must Run or Start the assignment, once. Assign starts and ends the router span. It
 // overwrites App and Deployment of s.
@@ -132,16 +118,28 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignme
 	if err == nil {
 		m, wait, err = d.router.acquire(ctx, s.ModelID)
 	}
-	d.routed(ctx, s.Protocol, span, wait, err)
+	d.endRouting(ctx, s.Protocol, span, wait, err)
 	if err != nil {
 		return nil, err
 	}
 	return newAssignment(routed, !span.Recording(), d, m, s.ModelID), nil
 }
 
-// routed ends the router span of a call and counts the call in the metrics. If err is nil,
+// endBefore returns the reason for which a call ends before a replica is chosen, or nil. A
+// call ends if its context has ended. But the context of an HTTP request may have ended
+// because the client has closed only the half on which it sends. This client may still read
+// an answer, so its request ends only if it must wait for a slot.
+func endBefore(ctx context.Context, p spans.Protocol) error {
+	why := context.Cause(ctx)
+	if p != spans.HTTP && p != spans.WebSocket || cause.IsCancellation(why) {
+		return why
+	}
+	return nil
+}
+
+// endRouting ends the router span of a call and counts the call in the metrics. If err is nil,
 // the call has got a slot of a replica, after it has waited for the time wait.
-func (d *Deployment) routed(ctx context.Context, p spans.Protocol, span spans.Span, wait time.Duration, err error) {
+func (d *Deployment) endRouting(ctx context.Context, p spans.Protocol, span spans.Span, wait time.Duration, err error) {
 	span.EndRouter(resultOf(ctx, wait, err))
 	d.metrics.Done(metrics.Choice{
 		Route:    routeOf(ctx),
@@ -168,22 +166,24 @@ func resultOf(ctx context.Context, wait time.Duration, err error) spans.RouterRe
 	return r
 }
 
-// endBefore returns the reason for which a call ends before a replica is chosen, or nil. A
-// call ends if its context has ended. But the context of an HTTP request may have ended
-// because the client has closed only the half on which it sends. This client may still read
-// an answer, so its request ends only if it must wait for a slot.
-func endBefore(ctx context.Context, p spans.Protocol) error {
-	why := context.Cause(ctx)
-	if p != spans.HTTP && p != spans.WebSocket || cause.IsCancellation(why) {
-		return why
-	}
-	return nil
-}
-
 // routeOf returns the route of the request in ctx, or "".
 func routeOf(ctx context.Context) string {
 	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.Route
 	}
 	return ""
+}
+
+// AdmitCall counts a call by handle with the context ctx as running. The caller must call
+// done when the call has ended. AdmitCall returns an error if the server shuts down, unless
+// ctx belongs to a request that still runs.
+func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
+	counter := d.shared.Counter
+	err = counter.AdmitCall(false)
+	if err != nil { // the server shuts down, and admits only a call that a running request makes
+		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
+			err = counter.AdmitCall(true)
+		}
+	}
+	return counter.HandlerDone, err
 }

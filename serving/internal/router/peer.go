@@ -226,7 +226,7 @@ func (d *Deployment) Forward(ctx context.Context, s spans.RouterStart, o Offer, 
 	if err == nil {
 		m, x, wait, err = d.place(routed, o)
 	}
-	d.routed(ctx, s.Protocol, span, wait, err)
+	d.endRouting(ctx, s.Protocol, span, wait, err)
 	if err != nil {
 		return err
 	}

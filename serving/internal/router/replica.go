@@ -11,11 +11,11 @@ import (
 )
 
 // Call is the work of a replica for one request by HTTP or gRPC, or one call by handle. A
-// replica runs it once: it calls Start, Invoke and End in that order, on one goroutine.
+// replica runs it once: it calls Describe, Invoke and End in that order, on one goroutine.
 type Call interface {
-	// Start describes the call for the replica span. The replica sets the fields Request
-	// and Unsampled of the result.
-	Start() spans.ReplicaStart
+	// Describe returns the data of the call for the replica span. The replica sets the fields
+	// Request and Unsampled of the result.
+	Describe() spans.ReplicaStart
 	// Invoke runs the user's code with the context ctx and returns its error. The
 	// replica handles panics and runtime.Goexit.
 	Invoke(ctx context.Context) error

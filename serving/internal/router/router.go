@@ -19,15 +19,10 @@ import (
 // same way. If no such replica has a free slot, the request goes to a replica with the fewest
 // models, which then loads the model.
 //
-// In Ray, a request for a model first waits 1 to 2 s for a replica that holds the model,
-// because Ray's routers learn late which replica holds it. This router knows it at once,
-// because it counts a model as held from the moment at which it sends the first request for
-// it. So no slot stays empty while a request waits. Ray's waiting time has a counterpart
-// only in the order of the queue, see nextLocked.
-//
-// The router counts the running requests of each member itself. For a replica, the number is
-// exact, because all its requests pass through this router. For another process it is not,
-// see trust.
+// The replicas are the members of the router. A process of other replicas is a member, too
+// (pool.go). The router counts the running requests of each member itself. For a replica, the
+// number is exact, because all its requests pass through this router. For another process it
+// is not, see trust in peer.go.
 type router struct {
 	base context.Context // ends, with a cause, when requests must not wait any longer
 
@@ -109,16 +104,6 @@ func (r *router) acquireSince(ctx context.Context, model string, since time.Time
 	return m, time.Since(began), err
 }
 
-// queueLocked inserts w into the queue, after all waiters that arrived before it.
-func (r *router) queueLocked(w *waiter) *list.Element {
-	for at := r.waiting.Back(); at != nil; at = at.Prev() {
-		if !at.Value.(*waiter).since.After(w.since) {
-			return r.waiting.InsertAfter(w, at)
-		}
-	}
-	return r.waiting.PushFront(w)
-}
-
 // takeFreeLocked takes a free slot for a request. If no slot is free and the request may
 // wait, both results are nil. isNew reports a request that has had no slot before. Only a
 // new request fails if the queue is full.
@@ -136,6 +121,25 @@ func (r *router) takeFreeLocked(model string, isNew bool) (*member, error) {
 		return nil, &full
 	}
 	return nil, nil
+}
+
+// takeLocked gives a slot of m to a request. m must have a free slot.
+func (r *router) takeLocked(m *member, model string) {
+	r.ongoing++
+	m.take(model)
+	if m.ongoing >= m.limit {
+		r.free.drop(m)
+	}
+}
+
+// queueLocked inserts w into the queue, after all waiters that arrived before it.
+func (r *router) queueLocked(w *waiter) *list.Element {
+	for at := r.waiting.Back(); at != nil; at = at.Prev() {
+		if !at.Value.(*waiter).since.After(w.since) {
+			return r.waiting.InsertAfter(w, at)
+		}
+	}
+	return r.waiting.PushFront(w)
 }
 
 // giveUp removes the waiter w from its place in the queue. If w has got a slot meanwhile,
@@ -159,6 +163,64 @@ func (r *router) release(m *member, model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.releaseLocked(m, model)
+}
+
+// releaseLocked frees a slot of m. If requests wait, one of them gets the slot.
+func (r *router) releaseLocked(m *member, model string) {
+	r.ongoing--
+	m.release(model)
+	switch {
+	case m.idle != nil:
+		m.checkIdle()
+	case !m.open(): // the limit was lowered, so that m still has no free slot
+	case r.waiting.Len() > 0:
+		r.grantLocked(m, r.nextLocked(m))
+	default:
+		r.free.add(m)
+	}
+}
+
+// The bounds for nextLocked. In Ray, a request for a model first waits 1 to 2 s for a replica
+// that holds the model, because Ray's routers learn late which replica holds it. This router
+// knows it at once, because it counts a model as held from the moment at which it sends the
+// first request for it. So no slot stays empty while a request waits. Ray's waiting time has a
+// counterpart only in the order of the queue.
+//
+// matchWindow is the time after which no other request may overtake a waiting request, as in
+// Ray. matchDepth is the largest number of waiters that nextLocked looks at.
+const (
+	matchWindow = time.Second
+	matchDepth  = 100
+)
+
+// nextLocked returns the waiter that gets a free slot of m. This is usually the first
+// waiter. But if m does not hold the model of the first waiter, a later waiter whose model m
+// holds may overtake it, as in Ray. This saves the load of a model, and often the unloading of
+// another model. A request that has waited for matchWindow is not overtaken, and neither is a
+// request without a model.
+func (r *router) nextLocked(m *member) *list.Element {
+	first := r.waiting.Front()
+	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
+		return first
+	}
+	at := first
+	for range matchDepth {
+		at = at.Next()
+		if at == nil || at.Value.(*waiter).model == "" {
+			return first
+		}
+		if m.holds(at.Value.(*waiter).model) {
+			return at
+		}
+	}
+	return first
+}
+
+// grantLocked removes the waiter at place from the queue, and gives it a slot of m.
+func (r *router) grantLocked(m *member, place *list.Element) {
+	w := r.waiting.Remove(place).(*waiter)
+	r.takeLocked(m, w.model)
+	w.granted <- m
 }
 
 // add adds a replica as a member. Waiting requests get its slots.
@@ -240,68 +302,6 @@ func (r *router) announce(replica *Replica) {
 		m.models = replica.models()
 		r.watchers.wake()
 	}
-}
-
-// takeLocked gives a slot of m to a request. m must have a free slot.
-func (r *router) takeLocked(m *member, model string) {
-	r.ongoing++
-	m.take(model)
-	if m.ongoing >= m.limit {
-		r.free.drop(m)
-	}
-}
-
-// releaseLocked frees a slot of m. If requests wait, one of them gets the slot.
-func (r *router) releaseLocked(m *member, model string) {
-	r.ongoing--
-	m.release(model)
-	switch {
-	case m.idle != nil:
-		m.checkIdle()
-	case !m.open(): // the limit was lowered, so that m still has no free slot
-	case r.waiting.Len() > 0:
-		r.grantLocked(m, r.nextLocked(m))
-	default:
-		r.free.add(m)
-	}
-}
-
-// The bounds for nextLocked. matchWindow is the time after which no other request may
-// overtake a waiting request, as in Ray. matchDepth is the largest number of waiters that
-// nextLocked looks at.
-const (
-	matchWindow = time.Second
-	matchDepth  = 100
-)
-
-// nextLocked returns the waiter that gets a free slot of m. This is usually the first
-// waiter. But if m does not hold the model of the first waiter, a later waiter may
-// overtake it if m holds the model of that waiter, as in Ray. This saves the load of a model, and often the unloading
-// of another model. A request that has waited for matchWindow is not overtaken, and neither
-// is a request without a model.
-func (r *router) nextLocked(m *member) *list.Element {
-	first := r.waiting.Front()
-	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
-		return first
-	}
-	at := first
-	for range matchDepth {
-		at = at.Next()
-		if at == nil || at.Value.(*waiter).model == "" {
-			return first
-		}
-		if m.holds(at.Value.(*waiter).model) {
-			return at
-		}
-	}
-	return first
-}
-
-// grantLocked removes the waiter at place from the queue, and gives it a slot of m.
-func (r *router) grantLocked(m *member, place *list.Element) {
-	w := r.waiting.Remove(place).(*waiter)
-	r.takeLocked(m, w.model)
-	w.granted <- m
 }
 
 // load returns the number of requests that wait for a slot, and the number of requests that
