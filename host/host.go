@@ -28,9 +28,9 @@ type Host struct {
 	log      *slog.Logger
 	enabled  bool // Config.Plugins is not empty, although a folder in it may have no plugin
 	pipeline *pipeline.Pipeline
-	sup      *supervise.Supervisor
+	sup      *supervise.Supervisor // makes the plugins
 	ends     ends
-	running  sync.WaitGroup
+	running  sync.WaitGroup // waits for the goroutines of Start
 	shutOnce sync.Once
 	shutErr  error // result of the first Shutdown, set by shutOnce
 
@@ -158,14 +158,14 @@ func (h *Host) Start(ctx context.Context) error {
 	if !h.Enabled() {
 		return nil
 	}
-	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
+	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) }) // encodes the spans
 	// Sweep removes the runtime folders that killed hosts have left behind.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.pluginSettings().RuntimeDirs(), h.log) })
 	plugins := h.plugins
 	h.running.Go(func() {
 		h.pipeline.Spool.Recover(h.ends.stop) // Recover ends before the plugins start, so that the oldest batches are sent first
 		for _, x := range plugins {
-			h.running.Go(x.Run)
+			h.running.Go(x.Run) // starts the plugin, and sends batches to it, see supervise/sender.go
 		}
 	})
 	return nil
@@ -180,7 +180,7 @@ func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 	if !h.enabled {
 		return
 	}
-	if g, ok := sdkspan.GistOf(s); ok {
+	if g, ok := sdkspan.GistOf(s); ok { // g has the span's size in memory; ok is false if it is not sampled
 		h.pipeline.Add(s, g)
 	}
 }

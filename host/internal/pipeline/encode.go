@@ -9,7 +9,7 @@ import (
 )
 
 // encoder encodes the spans in the lists of the intake to OTLP, and passes each full or
-// old batch to Pipeline.enqueue.
+// old batch to Pipeline.enqueue, in pipeline.go.
 type encoder struct {
 	p *Pipeline
 
@@ -70,7 +70,7 @@ func (e *encoder) cycleLocked(sealOpen bool) {
 	if sealOpen {
 		e.p.consumer.sealLocked(nil)
 	}
-	in.await(e.p.cfg.BatchSpans - e.enc.Spans())
+	in.setWake(e.p.cfg.BatchSpans - e.enc.Spans())
 }
 
 // encodeLocked adds a span to the open batch and seals the batch when it is full. It
@@ -88,22 +88,24 @@ func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// chargeLocked sets the memory account to the present size of the encoder, and changes
-// it by n in addition. A span in a list counts with its estimated size; when it is
-// encoded, the caller passes minus that size as n.
+// chargeLocked updates the memory account: it counts the present size of the encoder in place
+// of the size at the last call. It also adds n, which is negative for spans that have left
+// their list, because they counted with their estimated sizes.
 func (e *encoder) chargeLocked(n int64) {
 	size := int64(e.enc.Size())
 	e.p.mem.charge(size - e.charged + n)
 	e.charged = size
 }
 
-// sealLocked makes a batch of the encoded spans and puts it on the queues.
+// sealLocked makes a batch of the encoded spans and puts it on the queues, and into the spool
+// if there is one. The batch has the bytes. The origin has the id of the batch and its places
+// on disk.
 func (e *encoder) sealLocked() {
 	size, spans := e.enc.Size(), e.enc.Spans()
 	data := e.enc.AppendRequest(e.p.mem.arena(size))
 	e.enc.Reset()
 	o := e.newOriginLocked()
-	o.add(e.p.Spool.append(o, spans, data))
+	o.add(e.p.Spool.append(o, spans, data)) // does nothing without a spool
 	b := newBatch(e.p.mem, data)
 	e.chargeLocked(0)
 	e.p.enqueue(b, o, spans)

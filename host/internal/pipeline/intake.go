@@ -11,9 +11,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// These are numbers for all shards together. If there may be so many spans or bytes,
-// the encoder is woken before the timer fires. An early start is cheaper: encoding
-// costs twice as much after the spans have left the CPU's cache.
+// These are numbers for all shards together. If so many spans or bytes may be waiting, the
+// encoder is woken before the timer fires. An early start is cheaper: encoding costs twice as
+// much after the spans have left the CPU's cache.
 const (
 	wakeSpans = 512
 	wakeBytes = 512 << 10 // estimated heap size of the spans
@@ -26,8 +26,9 @@ const (
 	leastWakeSpans = 32
 )
 
-// intake accepts or refuses the spans that end. It has a few lists, each with its own
-// lock. Safe for concurrent use.
+// intake accepts or refuses the spans that end. It has a few lists, the shards, each with its
+// own lock. A goroutine that ends a span calls add. wake and tick wake the goroutine of the
+// encoder (encode.go), which takes the lists. Safe for concurrent use.
 type intake struct {
 	mem          *memory
 	maxSpanBytes int64
@@ -53,7 +54,7 @@ type shard struct {
 	mu       sync.Mutex
 	spans    []sdktrace.ReadOnlySpan
 	bytes    int64 // size of the spans in the memory account
-	wakeAt   int   // number of spans at which the shard wakes the encoder, see await
+	wakeAt   int   // number of spans at which the shard wakes the encoder, see setWake
 	woken    bool  // the shard has woken the encoder since its list was taken
 	closed   bool
 	ended    uint64
@@ -77,43 +78,8 @@ func newIntake(cfg *Settings, mem *memory) *intake {
 	in.near.New = func() any { return &in.shards[int(in.next.Add(1))%n] }
 	in.timer = time.AfterFunc(time.Hour, func() { signal(in.tick) })
 	in.timer.Stop()
-	in.await(cfg.BatchSpans)
+	in.setWake(cfg.BatchSpans)
 	return in
-}
-
-// await sets the number of spans at which a shard wakes the encoder. missing is the
-// number of spans that complete the open batch, at least 1. If no shard has enough
-// spans to wake the encoder, all shards together have fewer than missing.
-func (in *intake) await(missing int) {
-	at := min(in.shardWakeSpans, (missing-1)/len(in.shards)+1)
-	for i := range in.shards {
-		sh := &in.shards[i]
-		sh.mu.Lock()
-		sh.wakeAt = at
-		wake := in.wakesLocked(sh)
-		sh.mu.Unlock()
-		if wake {
-			signal(in.wake)
-		}
-	}
-}
-
-// wakesLocked reports whether a shard has enough spans or bytes to wake the encoder. It
-// returns true at most once until the list is taken.
-func (in *intake) wakesLocked(sh *shard) bool {
-	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes < in.shardWakeBytes {
-		return false
-	}
-	sh.woken = true
-	return true
-}
-
-// signal sends on c unless it is full. It never blocks.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // add accepts or refuses a span. It never blocks, and does not allocate once the lists
@@ -130,7 +96,7 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 		sh.refused[reasonShutdown]++
 	case size > in.maxSpanBytes:
 		sh.refused[reasonTooLarge]++
-	case !in.mem.admit(size, g.Failed):
+	case !in.mem.admit(size, g.Failed): // the memory account (memory.go) is full
 		sh.refused[reasonQueueFull]++
 	default:
 		sh.accepted++
@@ -145,6 +111,17 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	}
 }
 
+// wakesLocked reports whether the caller must wake the encoder, because a shard has enough
+// spans or bytes. It marks the shard as woken, so it returns true only once until the list is
+// taken.
+func (in *intake) wakesLocked(sh *shard) bool {
+	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes < in.shardWakeBytes {
+		return false
+	}
+	sh.woken = true
+	return true
+}
+
 // notify wakes the encoder at once if wake is true. If the timer that wakes the encoder
 // does not run, notify starts it.
 func (in *intake) notify(wake bool) {
@@ -153,6 +130,31 @@ func (in *intake) notify(wake bool) {
 	}
 	if !in.armed.Load() && in.armed.CompareAndSwap(false, true) {
 		in.timer.Reset(in.age)
+	}
+}
+
+// signal sends on c unless it is full. It never blocks.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// setWake sets the number of spans at which a shard wakes the encoder. missing is the
+// number of spans that complete the open batch, at least 1. If no shard has enough
+// spans to wake the encoder, all shards together have fewer than missing.
+func (in *intake) setWake(missing int) {
+	at := min(in.shardWakeSpans, (missing-1)/len(in.shards)+1)
+	for i := range in.shards {
+		sh := &in.shards[i]
+		sh.mu.Lock()
+		sh.wakeAt = at
+		wake := in.wakesLocked(sh)
+		sh.mu.Unlock()
+		if wake {
+			signal(in.wake)
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func TestWorkerIsWokenForEachFullBatch(t *testing.T) {
 		for first := 0; first <= missing; first++ {
 			in := newIntake(&Settings{BatchAge: time.Hour, BatchSpans: 9, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
 			in.shards = make([]shard, 2)
-			in.await(missing)
+			in.setWake(missing)
 			for n := range missing {
 				sh := &in.shards[0]
 				if n >= first {

@@ -9,12 +9,12 @@ import (
 // Item is one batch, or a part of a batch, in one queue. The pipeline's mutex guards an
 // item that waits. An item in flight belongs to its sender.
 type Item struct {
-	Batch    *batch // nil if the bytes are only on disk
-	delivery *delivery
-	spans    int    // number of spans, including spans that were moved to parts
-	seq      uint64 // sequence number of the batch, in the order of sealing
-	part     string // suffix of the id: "" for the whole batch, ".2" for its second part, ".2.1" for a part of that part
-	from     int    // number of spans of the sealed batch before the first span of the item
+	Batch    *batch    // the bytes of the batch or the part; nil if they are only on disk
+	delivery *delivery // progress of the whole batch in this queue; its parts share it
+	spans    int       // number of spans, including spans that were moved to parts
+	seq      uint64    // sequence number of the batch, in the order of sealing
+	part     string    // suffix of the id: "" for the whole batch, ".2" for its second part, ".2.1" for a part of that part
+	from     int       // number of spans of the sealed batch before the first span of the item
 	sealed   time.Time
 	arrived  time.Time // time at which the item came into this queue
 	Attempt  int       // number of calls so far that had a connection
@@ -63,6 +63,7 @@ func (it *Item) tooOld(maxAge, patience time.Duration) time.Time {
 	return end
 }
 
+// before reports whether the spans of it were sealed before the spans of other.
 func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }

@@ -82,60 +82,10 @@ func (l *Lane) Open(limits Limits) {
 	l.q.lanes = append(l.q.lanes, l)
 }
 
-// Close removes the lane from its queue. The caller must have closed the connection. Until
-// Close, the bytes that gRPC holds count against the memory bound.
-func (l *Lane) Close() {
-	l.leases.abandon()
-	l.q.p.mu.Lock()
-	defer l.q.p.mu.Unlock()
-	l.q.lanes = slices.DeleteFunc(l.q.lanes, func(other *Lane) bool { return other == l })
-}
-
-// SetMode changes the mode, which is TakesMany in a new lane.
-func (l *Lane) SetMode(mode Mode) {
-	l.q.p.mu.Lock()
-	defer l.q.p.mu.Unlock()
-	l.mode = mode
-	l.q.changed.Broadcast()
-}
-
-// Busy returns the number of items in flight.
-func (l *Lane) Busy() int {
-	l.q.p.mu.Lock()
-	defer l.q.p.mu.Unlock()
-	return l.inFlight
-}
-
-// AwaitIdle blocks until the lane has no item in flight, or ctx ends.
-func (l *Lane) AwaitIdle(ctx context.Context) {
-	defer wakeAtEnd(ctx, l.q)()
-	l.q.p.mu.Lock()
-	defer l.q.p.mu.Unlock()
-	for l.inFlight > 0 && ctx.Err() == nil {
-		l.q.changed.Wait()
-	}
-}
-
-// Buffers returns the bytes of an item for a gRPC call. They count against the memory
-// bound until gRPC puts the buffers back.
-func (l *Lane) Buffers(it *Item) mem.BufferSlice { return l.leases.buffer(it.Batch) }
-
-// Forget stops counting the buffers of an item that gRPC will not put back, because the
-// connection is broken.
-func (l *Lane) Forget(it *Item) { l.leases.forget(it.Batch) }
-
-// Leased returns the number of bytes that gRPC holds for this connection, also of calls
-// that have ended. share is the part of the memory that the plugin may use for that.
-func (l *Lane) Leased() (bytes, share int64) {
-	l.q.p.mu.Lock()
-	defer l.q.p.mu.Unlock()
-	return l.leases.bytes(), l.q.p.shareLocked()
-}
-
 // Take waits until an item is due, and returns it. The item is then in flight until
-// Settle. Take returns nil when ctx or the plugin has ended. An item beyond the
-// plugin's limits is sent in parts. So is the rest of an item if an earlier process got
-// parts of it.
+// Settle. Take returns nil when ctx or the plugin has ended. If an item exceeds the
+// plugin's limits, or if an earlier process got parts of it, Take returns the next part and
+// leaves the rest in the queue.
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
 	defer wakeAtEnd(ctx, q)()
@@ -149,7 +99,7 @@ func (l *Lane) Take(ctx context.Context) *Item {
 			q.changed.Wait()
 			continue
 		}
-		if it.Batch == nil {
+		if it.Batch == nil { // the bytes are only on disk
 			q.p.Spool.loadLocked(ctx, q, it)
 			continue
 		}
@@ -209,12 +159,9 @@ func (l *Lane) removeInFlightLocked(it *Item) {
 	l.q.changed.Broadcast()
 }
 
-// Count adds a call that has ended to the statistics.
-func (l *Lane) Count(ans Answer) {
-	l.q.p.mu.Lock()
-	defer l.q.p.mu.Unlock()
-	l.q.ledger.calls.count(ans)
-}
+// Buffers returns the bytes of an item for a gRPC call. They count against the memory
+// bound until gRPC puts the buffers back.
+func (l *Lane) Buffers(it *Item) mem.BufferSlice { return l.leases.buffer(it.Batch) }
 
 // Settle writes the answer to an item in flight into the ledger, or puts the item back
 // into the backlog. If the plugin received the item and ended without an answer, the
@@ -230,7 +177,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	}
 	l.removeInFlightLocked(it)
 	if ans.Said || !ans.Lost {
-		survived(it, ans.Said)
+		survived(it, ans.Said) // it does not crash the plugin, see poison.go
 	}
 	if ans.Said {
 		q.answered++
@@ -300,3 +247,56 @@ func retryPause(attempt int, asked time.Duration) time.Duration {
 	}
 	return Backoff{retryFirst, retryMost}.Pause(attempt - 1)
 }
+
+// Close removes the lane from its queue. The caller must have closed the connection. Until
+// Close, the bytes that gRPC holds count against the memory bound.
+func (l *Lane) Close() {
+	l.leases.abandon()
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.q.lanes = slices.DeleteFunc(l.q.lanes, func(other *Lane) bool { return other == l })
+}
+
+// SetMode changes the mode, which is TakesMany in a new lane.
+func (l *Lane) SetMode(mode Mode) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.mode = mode
+	l.q.changed.Broadcast()
+}
+
+// Busy returns the number of items in flight.
+func (l *Lane) Busy() int {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	return l.inFlight
+}
+
+// AwaitIdle blocks until the lane has no item in flight, or ctx ends.
+func (l *Lane) AwaitIdle(ctx context.Context) {
+	defer wakeAtEnd(ctx, l.q)()
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	for l.inFlight > 0 && ctx.Err() == nil {
+		l.q.changed.Wait()
+	}
+}
+
+// Count adds a call that has ended to the statistics.
+func (l *Lane) Count(ans Answer) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.q.ledger.calls.count(ans)
+}
+
+// Leased returns the number of bytes that gRPC holds for this connection, also of calls
+// that have ended. share is the part of the memory that the plugin may use for that.
+func (l *Lane) Leased() (bytes, share int64) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	return l.leases.bytes(), l.q.p.shareLocked()
+}
+
+// Forget stops counting the buffers of an item that gRPC will not put back, because the
+// connection is broken.
+func (l *Lane) Forget(it *Item) { l.leases.forget(it.Batch) }

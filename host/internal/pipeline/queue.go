@@ -15,11 +15,15 @@ import (
 
 // Queue has the batches of one exporter or processor that wait or are in flight, and their
 // ledger. The pipeline's mutex guards it, so that one snapshot covers all queues.
+//
+// putLocked adds an item. Lane.Take takes it with nextLocked, and Lane.Settle ends it, or puts
+// it back with againLocked. Some functions take the queue as an argument, because a type
+// has at most 20 methods.
 type Queue struct {
 	p        *Pipeline
 	name     string // name of the plugin
 	failures *failures.Log
-	stage    stage
+	stage    stage // place of the queue on the way of a batch, see chain.go
 
 	changed  *sync.Cond // signalled when an item is added or settled, or becomes due
 	items    backlog
@@ -28,11 +32,11 @@ type Queue struct {
 	timer    *time.Timer // fires when the next item becomes due or too old
 	// heldUntil is the end of a pause that the back end has asked for.
 	heldUntil time.Time
-	outage    outage
+	outage    outage  // the failures of the back end; during an outage, only probes are sent
 	answered  uint64  // number of calls that the plugin has answered, with success or an error
-	lanes     []*Lane // the lanes of connections that are not closed
+	lanes     []*Lane // the open connections of the plugin, see lane.go
 	ending    ending
-	taps      []*Tap // the open captures of this queue
+	taps      []*Tap // the open captures of this queue, which copy its batches for an operator
 }
 
 // ending has the reasons to give up batches sooner than usual.
@@ -70,151 +74,6 @@ func (q *Queue) putLocked(it *Item) {
 		q.armLocked(time.Now())
 	}
 	q.changed.Broadcast() // Signal might wake only Lane.AwaitIdle, which waits here, too
-}
-
-// due is called by the timer, when an item has become due or too old.
-func (q *Queue) due() {
-	defer q.failures.Write()
-	defer q.p.Spool.work()
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	now := time.Now()
-	q.expireLocked(now)
-	q.armLocked(now)
-	q.changed.Broadcast()
-}
-
-// armLocked sets the timer to the next moment at which an item becomes due or too old,
-// or at which a pause ends.
-func (q *Queue) armLocked(now time.Time) {
-	next := q.items.wake(now, q.p.cfg.MaxAge, q.stage.patience)
-	if next.IsZero() {
-		return
-	}
-	if until := q.pausedLocked(); until.After(now) && until.Before(next) {
-		next = until
-	}
-	q.timer.Reset(max(time.Millisecond, next.Sub(now)))
-}
-
-// pausedLocked returns the time until which nothing is sent, because the back end asked
-// for a pause or has an outage.
-func (q *Queue) pausedLocked() time.Time {
-	if q.heldUntil.After(q.outage.until) {
-		return q.heldUntil
-	}
-	return q.outage.until
-}
-
-// Resume ends all pauses, because a new connection is open. Items that waited for it
-// (parked) begin their backoff.
-func (q *Queue) Resume() {
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	endPausesLocked(q)
-	now := time.Now()
-	for _, it := range q.items.again {
-		if it.parked {
-			it.parked, it.next = false, now.Add(retryPause(it.Attempt, 0))
-		}
-	}
-	q.armLocked(now)
-}
-
-// Hasten ends all pauses, because the plugin stops soon. Further pauses do not grow.
-// Items that wait for a new connection still wait.
-func (q *Queue) Hasten() {
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	q.ending.hasty = true
-	endPausesLocked(q)
-	q.armLocked(time.Now())
-}
-
-func endPausesLocked(q *Queue) {
-	q.heldUntil, q.outage = time.Time{}, outage{}
-	for _, it := range q.items.again {
-		if !it.parked {
-			it.next = time.Time{}
-		}
-	}
-	q.changed.Broadcast()
-}
-
-// Reopen prepares the queue for the plugin that takes it over, after the end of the
-// present plugin.
-func (q *Queue) Reopen() {
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	q.ending.hasty, q.ending.hopeless = false, false
-}
-
-// SetHopeless sets whether the plugin cannot be started until the operator changes
-// something. Shutdown does not wait for such a plugin.
-func (q *Queue) SetHopeless(hopeless bool) {
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	q.ending.hopeless = hopeless
-	q.p.settled.Broadcast()
-}
-
-// expireLocked drops the items that have waited longer than Settings.MaxAge, or longer
-// than the processor's patience.
-func (q *Queue) expireLocked(now time.Time) {
-	for oldest := q.items.oldest(); oldest != nil; oldest = q.items.oldest() {
-		switch {
-		case q.ending.over:
-			q.dropOldestLocked(now, reasonShutdown)
-		case now.Sub(oldest.sealed) >= q.p.cfg.MaxAge:
-			q.dropOldestLocked(now, reasonMaxAge)
-		case !now.Before(oldest.tooOld(q.p.cfg.MaxAge, q.stage.patience)):
-			q.dropOldestLocked(now, reasonTimeout)
-		default:
-			return
-		}
-	}
-}
-
-// dropOldestLocked drops the oldest item that waits. There must be one.
-func (q *Queue) dropOldestLocked(now time.Time, why reason) {
-	it := q.items.oldest()
-	q.items.remove(it)
-	q.dropLocked(now, it, why)
-}
-
-// dropLocked counts an item as dropped, or bypasses the processor if it fails open. The
-// item must not be in the backlog or in flight.
-func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
-	if q.stage.patience > 0 && bypassLocked(now, q, it, why) {
-		return
-	}
-	spans := uint64(it.Left())
-	q.ledger.dropped[why] += spans
-	q.failures.Dropped(now, spans, why.String())
-	q.doneLocked(it, Outcome{Dropped: spans})
-}
-
-// Load returns the number of spans in the queue, and the number of batches that were
-// sent without success and wait for another attempt.
-func (q *Queue) Load() (spans uint64, retries int) {
-	q.p.mu.Lock()
-	defer q.p.mu.Unlock()
-	return q.ledger.waiting, len(q.items.again)
-}
-
-// doneLocked removes an item from the accounting of the queue and frees it. o is the
-// outcome of its spans. It is zero if the spans were moved to parts or to the next
-// queues.
-func (q *Queue) doneLocked(it *Item, o Outcome) {
-	if o != (Outcome{}) {
-		it.delivery.settleLocked(it.Left(), o.Dropped > 0)
-		it.delivery.origin.receipt.add(o)
-		q.p.Spool.settleLocked(q, it)
-	}
-	q.ledger.remove(it)
-	free(q.p.mem, it)
-	q.changed.Broadcast()
-	q.p.settled.Broadcast()
 }
 
 // nextLocked returns the item to send next, which stays in the backlog. It returns nil
@@ -300,6 +159,151 @@ func deliveredLocked(now time.Time, q *Queue, it *Item, ans Answer) {
 		q.failures.Delivered(now)
 	}
 	q.doneLocked(it, Outcome{Delivered: left, Rejected: rejected, Filtered: filtered})
+}
+
+// dropLocked counts an item as dropped, or bypasses the processor if it fails open. The
+// item must not be in the backlog or in flight.
+func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
+	if q.stage.patience > 0 && bypassLocked(now, q, it, why) {
+		return
+	}
+	spans := uint64(it.Left())
+	q.ledger.dropped[why] += spans
+	q.failures.Dropped(now, spans, why.String())
+	q.doneLocked(it, Outcome{Dropped: spans})
+}
+
+// doneLocked removes an item from the accounting of the queue and frees it. o is the
+// outcome of its spans. It is zero if the spans were moved to parts or to the next
+// queues.
+func (q *Queue) doneLocked(it *Item, o Outcome) {
+	if o != (Outcome{}) {
+		it.delivery.settleLocked(it.Left(), o.Dropped > 0)
+		it.delivery.origin.receipt.add(o)
+		q.p.Spool.settleLocked(q, it)
+	}
+	q.ledger.remove(it)
+	free(q.p.mem, it)
+	q.changed.Broadcast()
+	q.p.settled.Broadcast()
+}
+
+// due is called by the timer, when an item has become due or too old.
+func (q *Queue) due() {
+	defer q.failures.Write()
+	defer q.p.Spool.work()
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	now := time.Now()
+	q.expireLocked(now)
+	q.armLocked(now)
+	q.changed.Broadcast()
+}
+
+// armLocked sets the timer to the next moment at which an item becomes due or too old,
+// or at which a pause ends.
+func (q *Queue) armLocked(now time.Time) {
+	next := q.items.wake(now, q.p.cfg.MaxAge, q.stage.patience)
+	if next.IsZero() {
+		return
+	}
+	if until := q.pausedLocked(); until.After(now) && until.Before(next) {
+		next = until
+	}
+	q.timer.Reset(max(time.Millisecond, next.Sub(now)))
+}
+
+// pausedLocked returns the time until which nothing is sent, because the back end asked
+// for a pause or has an outage.
+func (q *Queue) pausedLocked() time.Time {
+	if q.heldUntil.After(q.outage.until) {
+		return q.heldUntil
+	}
+	return q.outage.until
+}
+
+// expireLocked drops the items that have waited longer than Settings.MaxAge, or longer
+// than the processor's patience.
+func (q *Queue) expireLocked(now time.Time) {
+	for oldest := q.items.oldest(); oldest != nil; oldest = q.items.oldest() {
+		switch {
+		case q.ending.over:
+			q.dropOldestLocked(now, reasonShutdown)
+		case now.Sub(oldest.sealed) >= q.p.cfg.MaxAge:
+			q.dropOldestLocked(now, reasonMaxAge)
+		case !now.Before(oldest.tooOld(q.p.cfg.MaxAge, q.stage.patience)):
+			q.dropOldestLocked(now, reasonTimeout)
+		default:
+			return
+		}
+	}
+}
+
+// dropOldestLocked drops the oldest item that waits. There must be one.
+func (q *Queue) dropOldestLocked(now time.Time, why reason) {
+	it := q.items.oldest()
+	q.items.remove(it)
+	q.dropLocked(now, it, why)
+}
+
+// Resume ends all pauses, because a new connection is open. Items that waited for it
+// (parked) begin their backoff.
+func (q *Queue) Resume() {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	endPausesLocked(q)
+	now := time.Now()
+	for _, it := range q.items.again {
+		if it.parked {
+			it.parked, it.next = false, now.Add(retryPause(it.Attempt, 0))
+		}
+	}
+	q.armLocked(now)
+}
+
+// Hasten ends all pauses, because the plugin stops soon. Further pauses do not grow.
+// Items that wait for a new connection still wait.
+func (q *Queue) Hasten() {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.ending.hasty = true
+	endPausesLocked(q)
+	q.armLocked(time.Now())
+}
+
+func endPausesLocked(q *Queue) {
+	q.heldUntil, q.outage = time.Time{}, outage{}
+	for _, it := range q.items.again {
+		if !it.parked {
+			it.next = time.Time{}
+		}
+	}
+	q.changed.Broadcast()
+}
+
+// Reopen prepares the queue for the plugin that takes it over, after the end of the
+// present plugin.
+func (q *Queue) Reopen() {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.ending.hasty, q.ending.hopeless = false, false
+}
+
+// SetHopeless sets whether the plugin cannot be started until the operator changes
+// something. Shutdown does not wait for such a plugin.
+func (q *Queue) SetHopeless(hopeless bool) {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.ending.hopeless = hopeless
+	q.p.settled.Broadcast()
+}
+
+// Load returns the number of spans in the queue, and the number of batches that were
+// sent without success and wait for another attempt.
+func (q *Queue) Load() (spans uint64, retries int) {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	return q.ledger.waiting, len(q.items.again)
 }
 
 // isEmpty reports whether the queue has no batch with a sequence number up to seq.

@@ -24,19 +24,21 @@ import (
 )
 
 // sender sends batches to a ready plugin on one connection. It lives as long as its peer:
-// the process of a started plugin, or the connection to an attached plugin.
+// the process of a started plugin, or the connection to an attached plugin. A life (life.go)
+// makes the sender when the plugin is connected, sets plain, limits and redactor, and calls run
+// on a goroutine of its own.
 type sender struct {
 	x    *Plugin
 	peer Peer // killed if the plugin does not answer health checks
 	conn grpc.ClientConnInterface
-	lane *pipeline.Lane
+	lane *pipeline.Lane // gives the batches of the plugin's queue to this connection
 	// plain is set if the plugin is a plain OTLP receiver, without a Lifecycle service.
 	plain    bool
 	limits   pipeline.Limits
 	redactor launch.Redactor
-	trial    *trial // nil unless the process is on probation, which a replacement begins
-	probe    probe
-	calls    openCalls
+	trial    *trial      // nil unless the process is on probation, which a replacement begins
+	probe    probe       // state of the health checks
+	calls    openCalls   // calls that have no answer yet
 	killed   atomic.Bool // this host has killed the peer, which ends soon
 
 	// These are set when run returns.
@@ -58,7 +60,7 @@ func (s *sender) run(ctx context.Context) {
 	s.x.Queue.Resume()
 	defer s.judge()
 	ctx, cancel := context.WithCancel(ctx)
-	taking, stop := context.WithCancel(ctx)
+	taking, stop := context.WithCancel(ctx) // ends first, so that no more batches are taken
 	var calls, watch sync.WaitGroup
 	watch.Go(func() { // this goroutine ends with the peer, or with ctx
 		select {
@@ -87,40 +89,6 @@ func (s *sender) run(ctx context.Context) {
 // is short, because the answers are in the socket already.
 const lastAnswers = 250 * time.Millisecond
 
-// settle records the answer to a batch in the health probe, in the trial if the process
-// is on probation, in the plugin's state, and in the accounting.
-func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
-	s.lane.Count(ans)
-	if ans.Said {
-		s.heard()
-	}
-	if s.trial != nil {
-		ans = s.trial.record(s.lane, it, ans)
-	}
-	if ans.Err != nil && (ans.Said || !ans.Lost) {
-		s.x.status.degrade(ans.Err.Error())
-	}
-	if s.lane.Settle(it, ans) {
-		s.x.status.delivered()
-	}
-}
-
-// judge makes the lane decide about the batches that the plugin got and did not answer.
-// If the plugin crashed, one of them may be the cause.
-func (s *sender) judge() {
-	crashed := s.gone() && s.x.ctx.Err() == nil
-	s.verdict = s.lane.Judge(pipeline.End{
-		Crashed:    crashed,
-		Blamed:     crashed && mayBeToBlame(s.peer.Report()),
-		Leaving:    s.peer.Leaving(),
-		Attached:   s.x.Entry.Attached,
-		Quarantine: s.quarantine,
-	})
-	if s.verdict.Blameless {
-		s.x.status.forgive() // the breaker does not count the previous crash either
-	}
-}
-
 // send calls Export or Process with one batch. It blocks until the plugin has answered or
 // ctx ends. After the deadline, or on a broken connection, it blocks until awaitHealth
 // returns.
@@ -136,7 +104,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		method = wire.ProcessMethod
 	}
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
-		reached = true
+		reached = true // the codec asks for the bytes only if there is a connection
 		if s.x.Entry.Processor {
 			return processRequest(it, s.lane.Buffers(it))
 		}
@@ -179,16 +147,36 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	return ans
 }
 
-// read reads an OK answer to a batch. tooLong is the error of gRPC if the message of
-// the answer was too long to be read.
-func (s *sender) read(it *pipeline.Item, response []byte, trailer metadata.MD, tooLong error) pipeline.Answer {
+// read reads an OK answer to a batch. unreadable is the error of gRPC if the message of the
+// answer was too long to be read, else nil.
+func (s *sender) read(it *pipeline.Item, response []byte, trailer metadata.MD, unreadable error) pipeline.Answer {
 	if s.x.Entry.Processor {
-		return s.readProcessed(it, response, trailer, tooLong)
+		return s.readProcessed(it, response, trailer, unreadable)
 	}
 	ans := ReadAnswer(s.redactor, response, trailer)
-	if tooLong != nil {
-		ans.Unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, tooLong)
+	if unreadable != nil {
+		ans.Unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, unreadable)
 	}
+	return ans
+}
+
+// ReadAnswer reads an OK answer. It ignores parts that cannot be read, because the plugin
+// has answered OK.
+func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
+	var ans pipeline.Answer
+	if len(response) > 0 {
+		var msg coltracepb.ExportTraceServiceResponse
+		if err := proto.Unmarshal(response, &msg); err != nil {
+			ans.Unread = err.Error()
+		}
+		ans.Rejected = uint64(max(0, msg.GetPartialSuccess().GetRejectedSpans()))
+		if text := msg.GetPartialSuccess().GetErrorMessage(); text != "" {
+			ans.Remark = wire.Clip(r.Text(text))
+		}
+	}
+	var unread string
+	ans.Filtered, unread = wire.ReadFiltered(r.Texts(trailer.Get(wire.MetaFiltered)))
+	ans.Unread = cmp.Or(unread, ans.Unread)
 	return ans
 }
 
@@ -208,6 +196,40 @@ func tooLong(err *wire.Error, trailer metadata.MD) bool {
 // server sent a header before its error, the error counts as no answer and costs a
 // health check.
 func sentByPlugin(trailer metadata.MD) bool { return len(trailer) > 0 }
+
+// settle records the answer to a batch in the health probe, in the trial if the process
+// is on probation, in the plugin's state, and in the accounting.
+func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
+	s.lane.Count(ans)
+	if ans.Said {
+		s.heard()
+	}
+	if s.trial != nil {
+		ans = s.trial.record(s.lane, it, ans)
+	}
+	if ans.Err != nil && (ans.Said || !ans.Lost) {
+		s.x.status.degrade(ans.Err.Error())
+	}
+	if s.lane.Settle(it, ans) {
+		s.x.status.delivered()
+	}
+}
+
+// judge makes the lane decide about the batches that the plugin got and did not answer.
+// If the plugin crashed, one of them may be the cause.
+func (s *sender) judge() {
+	crashed := s.gone() && s.x.ctx.Err() == nil
+	s.verdict = s.lane.Judge(pipeline.End{
+		Crashed:    crashed,
+		Blamed:     crashed && mayBeToBlame(s.peer.Report()),
+		Leaving:    s.peer.Leaving(),
+		Attached:   s.x.Entry.Attached,
+		Quarantine: s.quarantine,
+	})
+	if s.verdict.Blameless {
+		s.x.status.forgive() // the breaker does not count the previous crash either
+	}
+}
 
 // awaitHealth checks the health of the plugin after a call without an answer. It returns
 // when the plugin has answered, has ended, or ctx ends.
@@ -242,26 +264,6 @@ func (s *sender) gone() bool {
 	default:
 		return false
 	}
-}
-
-// ReadAnswer reads an OK answer. It ignores parts that cannot be read, because the plugin
-// has answered OK.
-func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
-	var ans pipeline.Answer
-	if len(response) > 0 {
-		var msg coltracepb.ExportTraceServiceResponse
-		if err := proto.Unmarshal(response, &msg); err != nil {
-			ans.Unread = err.Error()
-		}
-		ans.Rejected = uint64(max(0, msg.GetPartialSuccess().GetRejectedSpans()))
-		if text := msg.GetPartialSuccess().GetErrorMessage(); text != "" {
-			ans.Remark = wire.Clip(r.Text(text))
-		}
-	}
-	var unread string
-	ans.Filtered, unread = wire.ReadFiltered(r.Texts(trailer.Get(wire.MetaFiltered)))
-	ans.Unread = cmp.Or(unread, ans.Unread)
-	return ans
 }
 
 // killIfOverShare kills the plugin if gRPC keeps more than the exporter's share of the
