@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
@@ -315,4 +316,21 @@ func (a *attributes) insideReplica(r *identity.Request, family, last string) (na
 	}
 	a.text(semconv.ResourceName, name)
 	return name
+}
+
+// EndWork ends the span of a batch or of a model load. If err is not nil, it becomes an
+// event and the status is ERROR; else the status stays unset. Call it once, after the
+// batched function or the load has returned.
+func (s Span) EndWork(err error) {
+	if s.span == nil {
+		return
+	}
+	if err != nil {
+		a := s.naming.atEnd()
+		a.failure(a.naming.serve, err, 0)
+		s.span.SetAttributes(a.list...)
+		recordException(s.span, err, semconv.EscapedTrue)
+		s.span.SetStatus(codes.Error, description(err))
+	}
+	s.span.End()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
@@ -18,7 +17,7 @@ type Tracer struct {
 	Provider *tracing.Provider
 
 	tracer trace.Tracer // nil if the provider is off
-	naming naming
+	naming naming       // the attribute names in use: Ray's, OpenTelemetry's, or both
 	jobID  string
 }
 
@@ -73,23 +72,6 @@ func (s Span) Context() trace.SpanContext {
 		return trace.SpanContext{}
 	}
 	return s.span.SpanContext()
-}
-
-// EndWork ends the span of a batch or of a model load. If err is not nil, it becomes an
-// event and the status is ERROR; else the status stays unset. Call it once, after the
-// batched function or the load has returned.
-func (s Span) EndWork(err error) {
-	if s.span == nil {
-		return
-	}
-	if err != nil {
-		a := s.naming.atEnd()
-		a.failure(a.naming.serve, err, 0)
-		s.span.SetAttributes(a.list...)
-		recordException(s.span, err, semconv.EscapedTrue)
-		s.span.SetStatus(codes.Error, description(err))
-	}
-	s.span.End()
 }
 
 // The kinds of the span families, as options.
