@@ -13,8 +13,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// pipeline holds the processors and the exporter that the constructors have returned.
-// exporter is nil in a processor plugin.
+// pipeline holds the processors and the exporter of this plugin, which the constructors of the
+// Spec have returned. exporter is nil in a processor plugin. Package pipeline is in the host and
+// has nothing to do with it.
 type pipeline struct {
 	log      *slog.Logger
 	stages   []stage

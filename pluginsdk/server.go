@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
@@ -111,7 +112,7 @@ func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*plu
 		return nil, wire.ToStatus(err)
 	}
 	defer l.plugin.calls.leave()
-	ctx, cancel := l.plugin.within(ctx, req.GetTimeout())
+	ctx, cancel := l.within(ctx, req.GetTimeout())
 	defer cancel()
 	if err := built.flush(ctx); err != nil {
 		return nil, wire.ToStatus(err)
@@ -125,12 +126,21 @@ func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest)
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)
 	}
-	ctx, cancel := l.plugin.within(ctx, req.GetTimeout())
+	ctx, cancel := l.within(ctx, req.GetTimeout())
 	defer cancel()
 	if err := l.plugin.stop(ctx); err != nil {
 		return nil, wire.ToStatus(err)
 	}
 	return &pluginv1.ShutdownResponse{SpansLeft: 0}, nil
+}
+
+// within returns a context for a call of Flush or Shutdown: ctx with the timeout of the
+// request, if there is one. With --debug the context never ends.
+func (l *lifecycle) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
+	if limit := timeout.AsDuration(); limit > 0 && !l.plugin.debugging() {
+		return context.WithTimeout(ctx, limit)
+	}
+	return context.WithCancel(l.plugin.callContext(ctx))
 }
 
 // traceService declares OTLP's TraceService without its generated code, which would

@@ -127,14 +127,43 @@ type connection struct {
 	close  func() error
 }
 
+// exporter implements [pluginsdk.Exporter] with a client of OpenTelemetry.
 type exporter struct {
-	adviser    adviser
+	adviser    adviser // has the settings, and adds advice for the operator to errors
 	connection connection
 }
 
 var _ pluginsdk.Exporter = (*exporter)(nil)
 
-// Export delivers the batch by one call to the back end.
+// call carries the result of a call from the transport to Export, because the client
+// between them drops details. The transport writes it during the call, and Export reads
+// it afterwards.
+type call struct {
+	batchID  string
+	answered bool     // the back end answered
+	answer   error    // the error for the host; nil if the spans are delivered
+	fault    error    // the reason for which there is no answer
+	late     bool     // the deadline passed before there was an answer
+	at       *url.URL // the URL of the last request; nil for gRPC
+	// connected reports that the call had a network connection.
+	connected atomic.Bool
+}
+
+func (c *call) setAnswer(answer error) { c.answered, c.answer = true, answer }
+
+// callKey is the key of a call in the context of the client.
+type callKey struct{}
+
+// callOf returns the call in the context of a request.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{} // cannot happen, because only Export calls the client
+}
+
+// Export delivers the batch by one call to the back end. If the back end answered, its answer
+// decides, and not the error of the client.
 func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	spans, err := e.messages(b)
 	if err != nil || len(spans) == 0 {
@@ -143,7 +172,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	within, setting := e.callTimeout(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	c := &call{batchID: b.ID()}
+	c := &call{batchID: b.ID()} // the transport writes the answer into c
 	err = e.connection.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
 	switch {
 	case c.answered:
@@ -170,11 +199,6 @@ func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error
 	return b.Undecoded()
 }
 
-// Shutdown stops the client and closes the connections.
-func (e *exporter) Shutdown(ctx context.Context) error {
-	return errors.Join(e.connection.client.Stop(ctx), e.connection.close())
-}
-
 // callTimeout returns the timeout of a call, and the name of the setting that decides it.
 // The timeout ends a little before the host's deadline, so that the host still gets the
 // reason of a failure.
@@ -189,27 +213,7 @@ func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, setti
 	return left, envExportTimeout
 }
 
-// call carries the result of a call from the transport to Export, because the client
-// between them drops details. The transport writes it during the call, and Export reads
-// it afterwards.
-type call struct {
-	batchID  string
-	answered bool     // the back end answered
-	answer   error    // the error for the host; nil if the spans are delivered
-	fault    error    // the reason for which there is no answer
-	late     bool     // the deadline passed before there was an answer
-	at       *url.URL // the URL of the last request; nil for gRPC
-	// connected reports that the call had a network connection.
-	connected atomic.Bool
-}
-
-func (c *call) setAnswer(answer error) { c.answered, c.answer = true, answer }
-
-type callKey struct{}
-
-func callOf(ctx context.Context) *call {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c
-	}
-	return &call{} // cannot happen, because only Export calls the client
+// Shutdown stops the client and closes the connections.
+func (e *exporter) Shutdown(ctx context.Context) error {
+	return errors.Join(e.connection.client.Stop(ctx), e.connection.close())
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// adviser adds advice for the operator to errors. The advice depends on the settings.
 type adviser struct{ settings settings }
 
 // fault describes one reason for which a call gets no answer, with advice for the

@@ -36,7 +36,7 @@ func newHTTP(c settings) (connection, error) {
 	if c.protocol == protocolJSON {
 		encoding = otlptracehttp.EncodingJSON
 	}
-	withoutQuery := *c.endpoint.url // the transport adds the query, see outgoing
+	withoutQuery := *c.endpoint.url // the transport adds the query, see backEndRequest
 	withoutQuery.RawQuery = ""
 	client := otlptracehttp.NewClient(
 		otlptracehttp.WithEndpointURL(withoutQuery.String()),
@@ -74,7 +74,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
 	c.answered, c.fault = false, nil // after a redirect, they have the values of the previous request
 	defer func() { _ = req.Body.Close() }()
-	out, err := t.outgoing(c, req)
+	out, err := t.backEndRequest(c, req)
 	if err != nil {
 		c.fault = err
 		return nil, err
@@ -89,11 +89,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.fault = err
 		return nil, err //nolint:wrapcheck // Export adds the context
 	}
-	c.setAnswer(t.answers.read(resp, req.ContentLength))
+	c.setAnswer(t.answers.read(resp, req.ContentLength)) // converts the response to Export's error, see answer.go
 	return resp, nil
 }
 
-func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) {
+// backEndRequest returns the request that is sent to the back end in place of the client's
+// request req: with the URL of the settings, the id of the batch, and a compressed body.
+func (t *transport) backEndRequest(c *call, req *http.Request) (*http.Request, error) {
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	}))
