@@ -24,10 +24,6 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// LoadConfig reads the settings from the process's environment and from the service
-// file named by SERVE_CONFIG. See LoadConfigFile.
-func LoadConfig() (Config, error) { return LoadConfigFile("", os.Getenv) }
-
 // Option configures Run.
 type Option struct{ apply func(*options) }
 
@@ -140,7 +136,7 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	}
 	hostConfig := s.cfg.Host
 	hostConfig.Context.SamplingRatio = s.cfg.Tracing.RootRatio()
-	recent := host.NewRecent(s.cfg.Admin.RecentBytes())
+	recent := host.NewRecent(s.cfg.Admin.RecentBytes()) // keeps the last batches for the status page
 	h, err := host.New(hostConfig, host.WithLogger(s.log), host.WithRecent(recent))
 	if err != nil {
 		return err
@@ -151,16 +147,17 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 			return err
 		}
 	}
-	handled := s.handleErrors()
+	logErrors := s.handleErrors()
 	provider, err := s.startTracing(ctx)
 	if err != nil {
 		return err
 	}
-	handled()
+	logErrors()
 	environ := s.cfg.Host.Environ
 	if environ == nil {
 		environ = os.Environ()
 	}
+	// The watch warns of variables that neither the service nor a plugin reads.
 	watch := unread.Watch{Environ: environ, Load: readSettings, Process: "service", Host: s.host, Config: s.cfg.Host, Log: s.log}
 	stopWatch := watch.Start()
 	s.closers = append(s.closers, func(context.Context) error { stopWatch(); return nil })
@@ -185,12 +182,6 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	}
 	s.announce(provider)
 	return nil
-}
-
-// readSettings calls getenv with the name of every variable that the service reads, so that
-// package unread can find the variables that it does not read.
-func readSettings(getenv func(string) string) {
-	_, _ = LoadConfigFile("", getenv) // an empty environment has no errors
 }
 
 // startAdmin starts the admin listener. The listener starts before all other parts and
@@ -221,6 +212,25 @@ func (s *service) startAdmin(ctx context.Context, recent *host.Recent) error {
 	return server.Start(ctx)
 }
 
+// handleErrors sets OpenTelemetry's global error handler. The handler drops errors until
+// logErrors is called, and then logs them: the SDK reads the variable of the sampler while the
+// provider is made, and LoadConfigFile has already reported the errors of this variable. The
+// method stop restores the earlier handler.
+func (s *service) handleErrors() (logErrors func()) {
+	before := otel.GetErrorHandler()
+	s.closers = append(s.closers, func(context.Context) error {
+		otel.SetErrorHandler(before)
+		return nil
+	})
+	var started atomic.Bool
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if started.Load() {
+			s.log.Warn("opentelemetry", "error", err)
+		}
+	}))
+	return func() { started.Store(true) }
+}
+
 // startTracing starts the host, if there is a plugin, and returns the provider that owns
 // the host. It also starts the goroutine that reloads plugins.
 func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
@@ -248,23 +258,10 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	return provider, nil
 }
 
-// handleErrors sets OpenTelemetry's global error handler, which logs the errors. The method
-// stop restores the earlier handler. Errors are dropped until handled is called, because the
-// SDK reads the sampler from the environment, too, and ConfigFromEnv has already reported the
-// errors of this variable.
-func (s *service) handleErrors() (handled func()) {
-	before := otel.GetErrorHandler()
-	s.closers = append(s.closers, func(context.Context) error {
-		otel.SetErrorHandler(before)
-		return nil
-	})
-	var started atomic.Bool
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		if started.Load() {
-			s.log.Warn("opentelemetry", "error", err)
-		}
-	}))
-	return func() { started.Store(true) }
+// readSettings calls getenv with the name of every variable that the service reads. Package
+// unread warns of the other variables that look like settings.
+func readSettings(getenv func(string) string) {
+	_, _ = LoadConfigFile("", getenv) // an empty environment has no errors
 }
 
 // setGlobals sets OpenTelemetry's global provider and propagator. The method stop restores
@@ -314,6 +311,7 @@ func (s *service) announce(provider *tracing.Provider) {
 	s.log.Info("serving", append(args, "pid", os.Getpid())...)
 }
 
+// plugins returns the names of the plugins with their states, for the start line.
 func (s *service) plugins() string {
 	var list []string
 	for _, x := range s.host.Stats().Plugins() {
@@ -341,6 +339,7 @@ func (s *service) wait(ctx context.Context) error {
 	}
 }
 
+// reloadAll starts a reload of the plugins and of the apps' settings, after the signal got.
 func (s *service) reloadAll(got os.Signal) {
 	if s.pluginReloads == nil && s.appReloads == nil {
 		s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
@@ -352,6 +351,7 @@ func (s *service) reloadAll(got os.Signal) {
 	}
 }
 
+// applyFile reads the service file again and applies the apps' settings in it.
 func (s *service) applyFile(ctx context.Context) error {
 	configs, err := s.cfg.readApps()
 	if err != nil {
