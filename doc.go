@@ -75,24 +75,44 @@
 // Package admin makes the status page and the metrics, and internal/servicefile parses
 // the service file. This package starts the listener and finds the file.
 //
-// Two lists of files to read follow. The files of the first list take an hour. They show
-// one request, from the proxy to the vendor's library. Begin with run.go of this package.
+// Two lists show an order to read the code. The first list takes an hour. It shows one
+// request, from the proxy to the vendor's library, in the order of the calls. In each file,
+// read the types and functions that the list names, from the top to the bottom. The rest of
+// a file has other cases, such as failures, other protocols and the stop. Begin with the
+// method start in run.go of this package. The spans follow after the handler, because proxy,
+// router and replica all start and end spans in the same way.
 //
-//	serving                     server.go
-//	serving/internal/httpproxy  front.go proxy.go call.go
-//	serving/internal/router     deployment.go router.go assignment.go
-//	internal/spans              span.go proxyspan.go
-//	tracing                     provider.go processors.go
-//	host                        host.go
-//	host/internal/pipeline      intake.go encode.go item.go queue.go lane.go
-//	host/internal/supervise     sender.go
-//	internal/wire               codec.go
-//	pluginsdk                   export.go pipeline.go batch.go
-//	plugins/otlp/otlpexporter   exporter.go http.go
+//	serving/server.go                       buildFronts
+//	serving/internal/httpproxy/proxy.go     proxy ServeHTTP answer serve dispatch
+//	serving/internal/httpproxy/exchange.go  exchange prepare await conclude
+//	serving/internal/router/deployment.go   Deployment Assign
+//	serving/internal/router/router.go       router acquire acquireSince takeFreeLocked
+//	serving/internal/router/replica.go      Call
+//	serving/internal/router/assignment.go   Assignment Start Run runWithSpan invoke
+//	serving/internal/httpproxy/call.go      Describe Invoke End
+//	internal/spans/span.go                  Tracer Span start
+//	internal/spans/proxyspan.go             ProxyStart StartProxy EndProxy
+//	tracing/propagation.go                  Extract
+//	tracing/provider.go                     Provider NewProvider
+//	tracing/processors.go                   stamp ownedProcessor
+//	host/host.go                            Host Start OnEnd
+//	host/internal/pipeline/intake.go        intake shard add notify
+//	host/internal/pipeline/encode.go        encoder run cycleLocked sealLocked
+//	host/internal/pipeline/pipeline.go      enqueue
+//	host/internal/pipeline/item.go          Item
+//	host/internal/pipeline/queue.go         Queue putLocked nextLocked deliveredLocked
+//	host/internal/pipeline/lane.go          Lane Take Settle
+//	host/internal/supervise/sender.go       sender run send settle
+//	internal/wire/codec.go                  Outgoing Incoming Marshal Unmarshal
+//	pluginsdk/export.go                     export call answerOf
+//	pluginsdk/pipeline.go                   pipeline run
+//	pluginsdk/batch.go                      Batch Undecoded
+//	plugins/otlp/otlpexporter/exporter.go   call Export
+//	plugins/otlp/otlpexporter/http.go       transport RoundTrip
 //
-// The files of the second list show what the first leaves out: responses, the life of
-// replicas, calls by handle and between processes, batches of requests, models, the bytes
-// of spans, and the life of a plugin on both sides.
+// The second list has whole files. They show what the first list leaves out: responses, the
+// life of replicas, calls by handle and between processes, batches of requests, models, the
+// bytes of spans, and the life of a plugin on both sides.
 //
 //	serving/internal/httpproxy  response.go exchange.go
 //	serving/internal/router     pool.go replica.go replicaset.go replicalife.go
