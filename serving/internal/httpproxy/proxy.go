@@ -74,6 +74,8 @@ const (
 // It is in the canonical form of keys of an http.Header.
 const headerRequestID = "X-Request-Id"
 
+const headerContentLength = "Content-Length"
+
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "" && r.Method != http.MethodConnect { // a CONNECT request has a host and no path

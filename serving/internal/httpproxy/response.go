@@ -2,6 +2,7 @@ package httpproxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -98,9 +99,14 @@ func (p *response) WriteHeader(status int) {
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		h := p.conn.Header()
 		maps.Copy(h, p.header)
+		// If the client resets its HTTP/2 stream, net/http may still encode the headers when
+		// WriteHeader has returned. With a Content-Length it encodes a copy, without that key.
+		h[headerContentLength] = nil
 		p.pace.beginWrite()
 		p.conn.WriteHeader(status)
 		_ = p.pace.endWrite(nil) // nil, because WriteHeader reports no error
+		p.pace.writes.Lift()     // net/http writes the status 100 without a new deadline
+		delete(h, headerContentLength)
 		for key := range p.header {
 			delete(h, key) // the handler may remove it from its headers before the response begins
 		}
@@ -261,7 +267,7 @@ func (p *response) beginLocked(status int) {
 
 // declaredLength returns the value of Content-Length, or -1 if there is no valid value.
 func declaredLength(h http.Header) int64 {
-	declared := h.Get("Content-Length")
+	declared := h.Get(headerContentLength)
 	if declared == "" {
 		return -1 // for the empty text, ParseInt would allocate an error
 	}
@@ -301,6 +307,10 @@ func (p *response) complete(err error) (status int, _ error) {
 		if why != nil {
 			p.status = 0 // the client left before the response, which therefore counts as not sent
 		}
+	}
+	if ordinary && why == nil && p.pace.wrote < p.length {
+		err = fmt.Errorf("handler wrote %d bytes of a body with Content-Length %d", p.pace.wrote, p.length)
+		ordinary = false
 	}
 	if ordinary && len(p.header) > 0 {
 		maps.Copy(p.conn.Header(), p.header) // net/http sends the trailers among these headers, and ignores the others

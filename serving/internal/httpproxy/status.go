@@ -85,7 +85,7 @@ func writeText(w http.ResponseWriter, status int, requestID, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
+	h.Set(headerContentLength, strconv.Itoa(len(text)))
 	if requestID != "" {
 		h.Set(headerRequestID, requestID)
 	}
