@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -48,9 +49,11 @@ type Host struct {
 	started, stopped bool
 }
 
-// ends has three contexts, which Shutdown ends one after the other: stop when it
-// begins, flush when the time for sending is over, and kill when the time in which
-// plugins may end by themselves is over.
+// ends has three contexts, which Shutdown ends one after the other. stop ends when it
+// begins. flush ends when the time for sending is over. kill ends when the time is over in
+// which plugins may end by themselves. They end the background work of the Host, and bound
+// the end of plugins that a Reload removes. The plugins of the list do not use them, because
+// Shutdown calls Plugin.Shutdown for each plugin.
 type ends struct {
 	stop, flush, kill                   context.Context
 	cancelStop, cancelFlush, cancelKill context.CancelFunc
@@ -136,6 +139,27 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		}
 	}
 	return h, nil
+}
+
+// expand reads the list and its folders. running are the entries of the present
+// plugins. It is nil in New.
+func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
+	list, warnings, err := h.cfg.pluginSettings().Expand(running)
+	for _, text := range warnings {
+		h.log.Warn("setting of plugins", "text", text)
+	}
+	return list, err
+}
+
+// processorsOf returns the queues of the processors of one exporter. If the name is
+// empty, it returns the queues of the processors that all exporters share.
+func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipeline.Queue) {
+	for _, x := range plugins {
+		if x.Entry.Processor && x.Entry.Exporter == exporter {
+			list = append(list, x.Queue)
+		}
+	}
+	return list
 }
 
 // Enabled reports whether the list has a plugin, or a folder that may contain plugins
@@ -248,6 +272,48 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	return h.shutErr
 }
 
+func (h *Host) shutdown(ctx context.Context) error {
+	h.pipeline.Close()
+	h.mu.Lock()
+	started := h.started
+	h.stopped = true
+	h.mu.Unlock()
+	if !started || !h.Enabled() {
+		h.pipeline.Flush()
+		h.keepRest(h.listed())
+		return nil
+	}
+	limit := h.cfg.StopTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = max(0, min(limit, time.Until(deadline)))
+	}
+	flush, cancelFlush := shareOf(ctx, limit, flushShare)
+	defer cancelFlush()
+	kill, cancelKill := shareOf(ctx, limit, pluginShare)
+	defer cancelKill()
+
+	defer context.AfterFunc(flush, h.ends.cancelFlush)()
+	defer context.AfterFunc(kill, h.ends.cancelKill)()
+	h.ends.cancelStop()
+	seq := h.pipeline.Flush()
+	err := each(h.listed(), func(x *supervise.Plugin) error {
+		err := x.Shutdown(flush, kill, seq)
+		if h.pipeline.Spool.HasAll(x.Queue) {
+			return nil
+		}
+		return err
+	})
+	h.running.Wait()
+	h.mu.Lock()
+	all := slices.Concat(h.plugins, h.gone)
+	h.mu.Unlock()
+	h.keepRest(all)
+	files, cancel := context.WithTimeout(ctx, keepGrace)
+	defer cancel()
+	h.sup.Wait(files)
+	return err
+}
+
 // Parts of the stop timeout. After flushShare no more spans are sent. After pluginShare
 // the plugins that have not ended by themselves are killed.
 const (
@@ -270,48 +336,6 @@ func (timeUpError) Is(target error) bool { return target == context.DeadlineExce
 func shareOf(ctx context.Context, limit time.Duration, share float64) (context.Context, context.CancelFunc) {
 	length := time.Duration(share * float64(limit))
 	return context.WithTimeoutCause(ctx, length, timeUpError(length))
-}
-
-func (h *Host) shutdown(ctx context.Context) error {
-	h.pipeline.Close()
-	h.mu.Lock()
-	started := h.started
-	h.stopped = true
-	h.mu.Unlock()
-	if !started || !h.Enabled() {
-		h.pipeline.Flush()
-		h.keepRest(h.listed())
-		return nil
-	}
-	limit := h.cfg.StopTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = max(0, min(limit, time.Until(deadline)))
-	}
-	flush, cancelFlush := shareOf(ctx, limit, flushShare)
-	defer cancelFlush()
-	end, cancelEnd := shareOf(ctx, limit, pluginShare)
-	defer cancelEnd()
-
-	defer context.AfterFunc(flush, h.ends.cancelFlush)()
-	defer context.AfterFunc(end, h.ends.cancelKill)()
-	h.ends.cancelStop()
-	seq := h.pipeline.Flush()
-	err := each(h.listed(), func(x *supervise.Plugin) error {
-		err := x.Shutdown(flush, end, seq)
-		if h.pipeline.Spool.HasAll(x.Queue) {
-			return nil
-		}
-		return err
-	})
-	h.running.Wait()
-	h.mu.Lock()
-	all := slices.Concat(h.plugins, h.gone)
-	h.mu.Unlock()
-	h.keepRest(all)
-	files, cancel := context.WithTimeout(ctx, keepGrace)
-	defer cancel()
-	h.sup.Wait(files)
-	return err
 }
 
 // keepRest leaves the spans that the plugins have not got in the spool, or drops them

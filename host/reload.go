@@ -92,21 +92,11 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, change
 	seq, done := h.pipeline.Sealed(), make(chan error, 1)
 	h.running.Go(func() { // ends within StopTimeout, or when the host stops
 		defer func() { <-h.reloading }()
-		err := each(leave, func(x *supervise.Plugin) error { return h.end(x, seq) })
+		err := each(leave, func(x *supervise.Plugin) error { return h.endPlugin(x, seq) })
 		h.join(list)
 		done <- err
 	})
 	return stay, done, nil
-}
-
-// expand reads the list and its folders. running are the entries of the present
-// plugins. It is nil in New.
-func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
-	list, warnings, err := h.cfg.pluginSettings().Expand(running)
-	for _, text := range warnings {
-		h.log.Warn("setting of plugins", "text", text)
-	}
-	return list, err
 }
 
 // leaveLocked removes the plugins that are no longer on the list, and returns them. If
@@ -130,17 +120,6 @@ func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) 
 	}
 	h.plugins, h.gone = stay, slices.Concat(h.gone, leave)
 	return leave
-}
-
-// processorsOf returns the queues of the processors of one exporter. If the name is
-// empty, it returns the queues of the processors that all exporters share.
-func processorsOf(plugins []*supervise.Plugin, exporter string) (list []*pipeline.Queue) {
-	for _, x := range plugins {
-		if x.Entry.Processor && x.Entry.Exporter == exporter {
-			list = append(list, x.Queue)
-		}
-	}
-	return list
 }
 
 // replaces reports whether e and x are processors that all exporters share, with the
@@ -171,9 +150,9 @@ func (h *Host) chainLocked(list []pluginlist.Entry, leave []*supervise.Plugin) {
 			old, x := before[at], h.sup.Successor(e, before[at])
 			x.Inherit(old)
 			h.running.Go(func() {
-				end, cancel := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
+				kill, cancel := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
 				defer cancel()
-				old.Cede(end)
+				old.Cede(kill)
 				x.Run()
 			})
 			chain = append(chain, x)
@@ -229,13 +208,13 @@ func (h *Host) join(list []pluginlist.Entry) {
 	h.plugins = plugins
 }
 
-// end sends the batches of a plugin that has left the list, up to the batch seq, and
+// endPlugin sends the batches of a plugin that has left the list, up to the batch seq, and
 // stops the plugin. It takes at most Config.StopTimeout, or less if the host shuts
 // down.
-func (h *Host) end(x *supervise.Plugin, seq uint64) error {
+func (h *Host) endPlugin(x *supervise.Plugin, seq uint64) error {
 	flush, cancelFlush := shareOf(h.ends.flush, h.cfg.StopTimeout, flushShare)
 	defer cancelFlush()
-	end, cancelEnd := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
-	defer cancelEnd()
-	return x.Leave(flush, end, seq)
+	kill, cancelKill := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
+	defer cancelKill()
+	return x.Leave(flush, kill, seq)
 }
