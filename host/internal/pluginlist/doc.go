@@ -10,7 +10,8 @@
 //
 // The package starts no process and has no state. Open settings.go first, then list.go (an
 // entry and its pin), folder.go, pluginconfig.go (configurations) and grant.go (variables).
-// python.go has the entries for exporter functions in Python. pluginenv.go parses and
-// checks the variables' settings, and lockdown.go checks the rules of lock-down.
-// reference.go and secret.go resolve references.
+// processors.go parses the lists of processors, and python.go has the entries for exporter
+// functions in Python. pluginenv.go parses and checks the variables' settings, and
+// lockdown.go checks the rules of lock-down. reference.go finds the references in a
+// configuration, and secret.go finds their values.
 package pluginlist

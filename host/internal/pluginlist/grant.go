@@ -51,11 +51,11 @@ func (s *Settings) Grant(plugin string, declared []string) (granted map[string]s
 		if _, own := limits[name]; !ok || own || wire.HandshakeVariable(name) || !asked && !named {
 			continue
 		}
-		text := utf8.ValidString(name) && utf8.ValidString(value)
+		valid := utf8.ValidString(name) && utf8.ValidString(value)
 		switch {
 		case s.withheld(plugin, name):
 			withheld = append(withheld, name)
-		case text:
+		case valid:
 			granted[name] = value
 		case asked:
 			return nil, nil, fmt.Errorf("the plugin asks for variable %q, whose value is not UTF-8 and cannot be sent: correct it, or unset it", name)

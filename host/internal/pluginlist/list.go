@@ -56,6 +56,42 @@ var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=
 // PinMark separates an executable from its pinned digest in the list.
 const PinMark = "@sha256:"
 
+// parseLists joins all lists: first the processors that all exporters share, then the
+// processors of single exporters, then the exporters. If there are no exporters, it
+// returns no processors either.
+func parseLists(s *Settings) ([]Entry, error) {
+	exporters, err := parseList(EnvPlugins, s.Plugins)
+	if len(exporters) == 0 {
+		return nil, err
+	}
+	list, err := parseProcessors(EnvProcessors, s.Processors, "")
+	errs := []error{err}
+	for _, name := range sortedKeys(s.ExporterProcessors) {
+		if indexOf(exporters, name) < 0 {
+			errs = append(errs, noSuchPlugin(EnvExporterProcessors, name, exporters))
+		}
+		own, err := parseProcessors(EnvExporterProcessors, s.ExporterProcessors[name], name)
+		errs = append(errs, err)
+		list = append(list, own...)
+	}
+	list = append(list, exporters...)
+	for i, e := range list {
+		if at := indexOf(list, e.Name); !e.Folder && at < i && (list[at].variable() != e.variable() || list[at].Exporter != e.Exporter) {
+			errs = append(errs, fmt.Errorf("%s: plugin %q is also in %s; each plugin is a process with a name of its own: write NAME=%s",
+				e.variable(), e.Name, list[at].variable(), e.Where))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// indexOf returns the position of the plugin name in a list, or -1.
+func indexOf(list []Entry, name string) int {
+	return slices.IndexFunc(list, func(e Entry) bool { return !e.Folder && e.Name == name })
+}
+
 // parseList parses the list of plugins in a variable. It reports all faults at once. It
 // does not replace folders by their plugins.
 func parseList(variable, text string) ([]Entry, error) {

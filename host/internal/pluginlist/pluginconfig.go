@@ -28,14 +28,13 @@ func (c Configuration) load() ([]byte, error) {
 		document, err = c.Pick(document)
 	}
 	if err != nil {
-		return nil, c.describe(err)
+		return nil, c.explain(err)
 	}
 	return document, nil
 }
 
-// describe adds the file of the configuration, to an error. It returns nil if err is
-// nil.
-func (c Configuration) describe(err error) error {
+// explain adds the file of the configuration to an error. It returns nil if err is nil.
+func (c Configuration) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil

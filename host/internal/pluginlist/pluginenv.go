@@ -136,10 +136,6 @@ func namesOfList[T any](variable string, values map[string]T, list []Entry, atta
 	return errors.Join(errs...)
 }
 
-func indexOf(list []Entry, name string) int {
-	return slices.IndexFunc(list, func(e Entry) bool { return !e.Folder && e.Name == name })
-}
-
 // noSuchPlugin returns the error for a name that is not in the list. It returns nil if
 // the list has a folder, which may contain the plugin.
 func noSuchPlugin(variable, name string, list []Entry) error {

@@ -39,37 +39,8 @@ func ParseExporterProcessors(text string) (map[string]string, error) {
 	})
 }
 
-// parseLists joins all lists: first the processors that all exporters share, then the
-// processors of single exporters, then the exporters. If there are no exporters, it
-// returns no processors either.
-func parseLists(s *Settings) ([]Entry, error) {
-	exporters, err := parseList(EnvPlugins, s.Plugins)
-	if len(exporters) == 0 {
-		return nil, err
-	}
-	list, err := parseProcessors(EnvProcessors, s.Processors, "")
-	errs := []error{err}
-	for _, name := range sortedKeys(s.ExporterProcessors) {
-		if indexOf(exporters, name) < 0 {
-			errs = append(errs, noSuchPlugin(EnvExporterProcessors, name, exporters))
-		}
-		own, err := parseProcessors(EnvExporterProcessors, s.ExporterProcessors[name], name)
-		errs = append(errs, err)
-		list = append(list, own...)
-	}
-	list = append(list, exporters...)
-	for i, e := range list {
-		if at := indexOf(list, e.Name); !e.Folder && at < i && (list[at].variable() != e.variable() || list[at].Exporter != e.Exporter) {
-			errs = append(errs, fmt.Errorf("%s: plugin %q is also in %s; each plugin is a process with a name of its own: write NAME=%s",
-				e.variable(), e.Name, list[at].variable(), e.Where))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return list, nil
-}
-
+// parseProcessors parses a list of processors. exporter is the name of the exporter that
+// they run for, or empty.
 func parseProcessors(variable, text, exporter string) ([]Entry, error) {
 	list, err := parseList(variable, text)
 	errs := []error{err}

@@ -71,9 +71,9 @@ func interpreter(s *Settings) (string, error) {
 // errNoPython is the error if no interpreter of Python is found.
 var errNoPython = errors.New("there is no interpreter")
 
-// Run has the parts of a start that only a function in Python has. It is zero for other
-// entries.
-type Run struct {
+// PythonStart has the parts of a start that only a function in Python has. It is zero for
+// other entries.
+type PythonStart struct {
 	// Args are the arguments of the executable.
 	Args []string
 	// Imports are the folders from which the process may load code. A user that can change
@@ -84,12 +84,12 @@ type Run struct {
 	Environ []string
 }
 
-// RunOf returns the parts of the start of an entry that depend on Python.
-func RunOf(s *Settings, e Entry) Run {
+// PythonStartOf returns the PythonStart of an entry.
+func PythonStartOf(s *Settings, e Entry) PythonStart {
 	if e.Function == "" {
-		return Run{}
+		return PythonStart{}
 	}
-	r := Run{Args: []string{"-m", "servetrace.runner"}}
+	r := PythonStart{Args: []string{"-m", "servetrace.runner"}}
 	if s.PythonDir != "" {
 		r.Args = append(r.Args, "--path", s.PythonDir)
 		r.Imports = append(r.Imports, s.PythonDir)

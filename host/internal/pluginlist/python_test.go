@@ -87,33 +87,33 @@ func TestInterpreterOfFunctions(t *testing.T) {
 
 func pin() string { return PinMark + strings.Repeat("ab", 32) }
 
-func TestRunOfFunctions(t *testing.T) {
+func TestPythonStartOfFunctions(t *testing.T) {
 	e := Entry{Name: "exporter", Function: "exporter:spans"}
 	for _, test := range []struct {
 		what string
 		s    Settings
-		want Run
+		want PythonStart
 	}{
-		{"defaults", Settings{}, Run{Args: []string{"-m", "servetrace.runner", "exporter:spans"}, Imports: []string{"."}}},
-		{"with a service file", Settings{PythonDir: "/srv/app"}, Run{
+		{"defaults", Settings{}, PythonStart{Args: []string{"-m", "servetrace.runner", "exporter:spans"}, Imports: []string{"."}}},
+		{"with a service file", Settings{PythonDir: "/srv/app"}, PythonStart{
 			Args: []string{"-m", "servetrace.runner", "--path", "/srv/app", "exporter:spans"}, Imports: []string{"/srv/app", "."},
 		}},
-		{"with PYTHONPATH", Settings{Environ: []string{"PYTHONPATH=/a::b"}}, Run{
+		{"with PYTHONPATH", Settings{Environ: []string{"PYTHONPATH=/a::b"}}, PythonStart{
 			Args:    []string{"-m", "servetrace.runner", "exporter:spans"},
 			Imports: []string{".", "/a", ".", "b"}, Environ: []string{"PYTHONPATH=/a::b"},
 		}},
-		{"under lock-down", Settings{Lockdown: true, Environ: []string{"PYTHONPATH=/a"}}, Run{
+		{"under lock-down", Settings{Lockdown: true, Environ: []string{"PYTHONPATH=/a"}}, PythonStart{
 			Args: []string{"-m", "servetrace.runner", "exporter:spans"}, Imports: []string{"."},
 		}},
-		{"under lock-down that names it", Settings{Lockdown: true, Environ: []string{"PYTHONPATH=/a"}, PluginEnv: map[string][]string{"exporter": {"PYTHONPATH"}}}, Run{
+		{"under lock-down that names it", Settings{Lockdown: true, Environ: []string{"PYTHONPATH=/a"}, PluginEnv: map[string][]string{"exporter": {"PYTHONPATH"}}}, PythonStart{
 			Args: []string{"-m", "servetrace.runner", "exporter:spans"}, Imports: []string{".", "/a"}, Environ: []string{"PYTHONPATH=/a"},
 		}},
 	} {
-		if diff := cmp.Diff(test.want, RunOf(&test.s, e)); diff != "" {
+		if diff := cmp.Diff(test.want, PythonStartOf(&test.s, e)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.what, diff)
 		}
 	}
-	if diff := cmp.Diff(Run{}, RunOf(&Settings{PythonDir: "/srv"}, Entry{Where: "console"})); diff != "" {
+	if diff := cmp.Diff(PythonStart{}, PythonStartOf(&Settings{PythonDir: "/srv"}, Entry{Where: "console"})); diff != "" {
 		t.Errorf("another plugin (-want +got):\n%s", diff)
 	}
 }

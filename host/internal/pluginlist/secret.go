@@ -28,6 +28,7 @@ type secrets struct {
 	values   map[string]string // values that were found, by reference
 }
 
+// secretsFor returns the secrets for the configuration of a plugin. It has no values yet.
 func secretsFor(s *Settings, plugin string) *secrets {
 	refs := &secrets{environ: map[string]string{}, values: map[string]string{}}
 	for _, kv := range s.Environ { // if a variable occurs twice, the last value counts, as in a process

@@ -79,7 +79,7 @@ func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, s
 	config := s.PluginConfigs[plugin]
 	if written, err = config.load(); err == nil {
 		resolved, err = resolveReferences(written, refs.lookUp)
-		err = config.describe(err)
+		err = config.explain(err)
 	}
 	return written, resolved, refs.texts(s.Environ), err
 }
@@ -164,5 +164,5 @@ func (s *Settings) References(plugin string) ([]Reference, error) {
 		}
 		return value, nil // without an error, so that the next reference is tried too
 	})
-	return list, config.describe(err)
+	return list, config.explain(err)
 }

@@ -54,10 +54,10 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	if p.Path, err = e.Resolve(c.Plugins); err != nil || p.Attached {
 		return p, err
 	}
-	run := pluginlist.RunOf(c.Plugins, e)
-	p.Args = run.Args
-	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable, Imports: run.Imports}
-	p.Environ = slices.Concat(run.Environ, c.Plugins.StartEnviron(e.Name)) // if a variable is set twice, the last value counts
+	python := pluginlist.PythonStartOf(c.Plugins, e)
+	p.Args = python.Args
+	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable, Imports: python.Imports}
+	p.Environ = slices.Concat(python.Environ, c.Plugins.StartEnviron(e.Name)) // if a variable is set twice, the last value counts
 	p.configFile = c.Plugins.PluginConfigs[e.Name].File
 	if p.Config, p.Document, p.Secrets, err = c.Plugins.ReadConfiguration(e.Name); err != nil {
 		err = configurationError{err}
