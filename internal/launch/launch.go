@@ -26,13 +26,18 @@
 //
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
-// Open launch.go first, then runner.go and child.go, or attach.go. system_other.go has the
-// functions of the files *_linux.go for other systems. pluginlog.go reads descriptors 1
-// and 2, cuts the text into lines and logs them. It finds the handshake with handshake.go,
-// log lines in hclog's form with record.go, and the stack of a crash with stack.go.
-// printout.go copies lines to standard output. redact.go removes secrets. errors.go explains
-// a failed start, and executable.go a file that cannot run on this machine. report.go
-// describes the end of a process. identity.go detects a changed file.
+// Open launch.go first, then runner.go and child.go, or attach.go. dial.go has the options
+// of every connection. pluginlog.go reads descriptors 1 and 2, cuts the text into lines and
+// logs them. It finds the handshake with handshake.go, log lines in hclog's form with
+// record.go, and the stack of a crash with stack.go. printout.go copies lines to standard
+// output. redact.go removes secrets. errors.go explains a failed start, and executable.go a
+// file that cannot run on this machine. report.go describes the end of a process.
+// identity.go detects a changed file.
+//
+// Four files are for Linux, and system_other.go has their functions for other systems.
+// proc_linux.go waits for the end of a Child, background_linux.go sets its scheduling, and
+// usage_linux.go reads its memory and its out-of-memory kills. memory_linux.go makes the
+// copy of a pinned executable in memory.
 package launch
 
 import (
@@ -40,7 +45,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"time"
@@ -49,8 +53,6 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/servetrace/servetrace/internal/stdio"
@@ -147,7 +149,7 @@ func await(ctx context.Context, run *processRunner) (*Process, error) {
 // return long after the end of ctx.
 func open(ctx context.Context, run *processRunner) (*Process, error) {
 	cmd := run.cmd
-	if err := look(cmd.Path, cmd.Trust); err != nil {
+	if err := checkFile(cmd.Path, cmd.Trust); err != nil {
 		return nil, err
 	}
 	var err error
@@ -201,58 +203,6 @@ func clientConfig(run *processRunner) *goplugin.ClientConfig {
 		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), run.out.secrets.redactErrors()),
 	}
 }
-
-// dialOptions returns the options of every connection to a plugin.
-func dialOptions(dial func(context.Context, string) (net.Conn, error), creds credentials.TransportCredentials) []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithContextDialer(dial),
-		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(maxReplyBytes)),
-		grpc.WithInitialWindowSize(wire.WindowBytes),
-		grpc.WithInitialConnWindowSize(wire.WindowBytes),
-		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
-		grpc.WithMaxHeaderListSize(maxHeaderBytes),
-		// gRPC must not limit a dial: the start timeout and the deadlines of calls do that.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: noLimit}),
-		grpc.WithIdleTimeout(0), // gRPC must not close an idle connection, because some cannot be dialled again
-		grpc.WithDisableRetry(), // the host retries calls; gRPC would keep each request in memory for a retry
-		grpc.WithDisableServiceConfig(),
-	}
-}
-
-// Connect returns a connection to the plugin that listens at the socket. It adds the
-// options in more to the options of every connection to a plugin. Connect does not wait,
-// because the first call on the connection connects. The caller must close the connection.
-func Connect(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}
-	return grpc.NewClient("passthrough:///localhost", append(dialOptions(dial, wire.PeerCredentials()), more...)...)
-}
-
-// socketBytes is the requested write buffer of a plugin's socket, large enough for a
-// batch. So a batch is written without waiting, and the plugin wakes up less often. The
-// kernel limits the size by net.core.wmem_max.
-const socketBytes = 1 << 20
-
-// widenSocket enlarges the write buffer of a Unix socket.
-func widenSocket(conn net.Conn) {
-	if socket, ok := conn.(*net.UnixConn); ok {
-		_ = socket.SetWriteBuffer(socketBytes) // a failure costs only CPU
-	}
-}
-
-// noLimit is the timeout of a dial that has no limit. It is longer than any dial takes.
-const noLimit = 365 * 24 * time.Hour
-
-// maxReplyBytes bounds the length of a plugin's answer, in bytes. Answers hold counts and
-// diagnostics. The bound is low because a decoded answer takes up to a hundred times as
-// much memory, and a plugin may answer many calls at once.
-const maxReplyBytes = 256 << 10
-
-// maxHeaderBytes bounds the headers and the trailers of a plugin's answer, in bytes. They
-// hold counts of filtered spans and the text of an error.
-const maxHeaderBytes = 1 << 20
 
 // connect starts the process and returns go-plugin's connection to it.
 func (p *Process) connect() (*grpc.ClientConn, error) {

@@ -33,7 +33,7 @@ type Trust struct {
 // the pin. With a pin, Check reads the whole file. The error is an *Error, as from Start.
 // Check is safe for concurrent use, and blocks until the disk answers.
 func Check(path string, trust Trust) error {
-	if err := look(path, trust); err != nil || len(trust.Digest) == 0 {
+	if err := checkFile(path, trust); err != nil || len(trust.Digest) == 0 {
 		return err
 	}
 	f, err := os.Open(path)
@@ -44,8 +44,8 @@ func Check(path string, trust Trust) error {
 	return copyPinned(io.Discard, f, path, trust.Digest)
 }
 
-// look does the checks of Check, except the check of the digest.
-func look(path string, trust Trust) error {
+// checkFile does the checks of Check, except the check of the digest.
+func checkFile(path string, trust Trust) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
