@@ -126,7 +126,7 @@
 //	internal/otlpwire           request.go span.go writer.go
 //	internal/otlpwire/sdkspan   encoder.go
 //	host/internal/pipeline      pipeline.go memory.go ledger.go
-//	host/internal/supervise     plugin.go life.go health.go crash.go upgrade.go
+//	host/internal/supervise     plugin.go starts.go life.go connect.go health.go crash.go upgrade.go
 //	internal/launch             launch.go
 //	pluginsdk                   main.go run.go plugin.go server.go
 package servetrace

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -21,29 +20,6 @@ import (
 type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }
-
-// errStartAgain is the error of introduce if the plugin wants its variables in its start
-// environment. The plan then has these variables, and the plugin must be started again.
-var errStartAgain = errors.New("plugin wants its variables at its start")
-
-// introduce asks a plugin for its description and configures it. It does not configure a
-// plain OTLP receiver or an attached plugin. If the plugin wants its variables in its start
-// environment, introduce adds them to the plan and returns errStartAgain, once.
-func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, p *Plan) (Description, error) {
-	d, err := describe(ctx, cfg.Plugins, *p, conn)
-	if err != nil || d.About == nil || p.Attached {
-		return d, err
-	}
-	if d.About.GetEnvAtStart() && !p.grantedAtStart {
-		missing := p.missing(d.Granted)
-		p.Environ = slices.Concat(p.Environ, missing)
-		p.grantedAtStart = true
-		if len(missing) > 0 {
-			return d, errStartAgain
-		}
-	}
-	return d, configure(ctx, cfg, log, conn, *p, d)
-}
 
 // configure sends the plugin its variables and the operator's configuration. It returns
 // the remarks of severity error in the answer as an error.

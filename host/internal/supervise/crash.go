@@ -72,7 +72,7 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	if l.sender != nil {
 		ids = l.sender.verdict.IDs
 	}
-	path, err := x.sup.crashFiles.keepReport(x.Entry.Name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
+	path, err := x.sup.crashFiles.keepReport(x.Entry.Name, time.Now(), r.PID, crashText(x, l.plan, l.described, r, cause, ids))
 	if err != nil {
 		status.failures.Note(slog.LevelError, notKept, "error", err)
 	}
@@ -105,9 +105,8 @@ func tailOf(output []byte, lines int) string {
 }
 
 // crashText returns the content of a crash file: the plugin, the ids of the batches
-// without an answer (atCrash), the report of the process, and the names of its
-// variables.
-func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, atCrash []string) []byte {
+// without an answer, the report of the process, and the names of its variables.
+func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, ids []string) []byte {
 	var b bytes.Buffer
 	line := func(name, value string) {
 		if value != "" {
@@ -122,7 +121,7 @@ func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, a
 	line("sdk", SdkText(d.About))
 	line("host", wire.ModuleVersion()+", instance "+x.sup.pipeline.Instance)
 	line("cause", wire.Clip(cause.Error()))
-	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
+	line("had", cmp.Or(strings.Join(ids, " "), "no batch without an answer"))
 	r.Variables = variableNames(p, d)
 	_, _ = r.WriteTo(&b) // writing to a Buffer never fails
 	return b.Bytes()

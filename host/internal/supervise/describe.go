@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -82,6 +83,11 @@ func describe(ctx context.Context, settings *pluginlist.Settings, p Plan, conn g
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil
+}
+
+// SdkText returns the name and version of the library that a plugin is built with.
+func SdkText(about *pluginv1.DescribeResponse) string {
+	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
 // wrongList returns the error for a plugin in a list for the other kind.

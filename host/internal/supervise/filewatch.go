@@ -51,9 +51,9 @@ func (w *fileWatch) lookAt() files {
 	return f
 }
 
-// started remembers the files with which a process was started. It reports whether the
+// noteStart remembers the files with which a process was started. It reports whether the
 // executable differs from the executable of the process before.
-func (w *fileWatch) started(path string, f files) (changed bool) {
+func (w *fileWatch) noteStart(path string, f files) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed = w.ran != (files{}) && w.ran.executable != f.executable
@@ -61,8 +61,8 @@ func (w *fileWatch) started(path string, f files) (changed bool) {
 	return changed
 }
 
-// runs returns the path of the executable that was started last.
-func (w *fileWatch) runs() string {
+// lastPath returns the path of the executable that was started last.
+func (w *fileWatch) lastPath() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.path

@@ -17,11 +17,12 @@ import (
 
 // life is one process from launch to end, or one connection to an attached plugin.
 type life struct {
-	x     *Plugin
-	a     *attempt // log of the plugin's output, and of its remarks
-	plan  Plan
-	files files // the plugin's files when plan was made
-	about Description
+	x        *Plugin
+	startLog *startLog // logs the plugin's output, and its remarks on its configuration
+	plan     Plan
+	files    files // the plugin's files when plan was made
+	// described is the plugin's description, which begin asks for.
+	described Description
 	// peer and sender are nil until the connection is there.
 	peer   Peer
 	sender *sender
@@ -34,7 +35,7 @@ type life struct {
 }
 
 // newLife returns a life that has not begun.
-func newLife(x *Plugin) *life { return &life{x: x, a: newAttempt(x)} }
+func newLife(x *Plugin) *life { return &life{x: x, startLog: newStartLog(x)} }
 
 // begin starts the plugin or attaches to it, asks for its description and configures it.
 // If it returns an error, the process has ended.
@@ -45,17 +46,18 @@ func (l *life) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.peer, l.about, err = l.x.open(start, &l.plan, l.a.log, true); l.peer == nil {
+	if l.peer, l.described, err = l.x.open(start, &l.plan, l.startLog.log, true); l.peer == nil {
 		return l.notConnected(err)
 	}
 	l.sender = newSender(l.x, l.peer)
-	l.sender.redactor, l.sender.limits, l.sender.plain = l.plan.Redactor, l.about.Limits, l.about.About == nil
+	l.sender.redactor, l.sender.limits = l.plan.Redactor, l.described.Limits
+	l.sender.plain = l.described.About == nil
 	if err != nil {
 		if l.gone() {
 			err = &crash{err: err, blameless: !mayBeToBlame(l.peer.Report())}
 			l.reportCrash(l.peer.Report(), err)
 		}
-		l.a.hold()
+		l.startLog.hold()
 		return errors.Join(err, l.end())
 	}
 	l.readySince = time.Now()
@@ -96,7 +98,7 @@ func (l *life) notConnected(err error) error {
 	c := &crash{err: err}
 	if failed.Report != nil {
 		c.blameless = !mayBeToBlame(*failed.Report)
-		l.x.output.add(failed.Report.Suppressed, 0)
+		l.x.lost.add(failed.Report.Suppressed, 0)
 		l.reportCrash(*failed.Report, c)
 	}
 	return c
@@ -119,7 +121,7 @@ func (l *life) startSending() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
 	l.x.sending.add(l)
-	l.sender.lane.Open(l.about.Limits)
+	l.sender.lane.Open(l.described.Limits)
 	go func() { // this goroutine ends with the last call, and endSending waits for it
 		defer close(l.sent)
 		watched, stop := context.WithCancel(ctx)
@@ -130,12 +132,6 @@ func (l *life) startSending() {
 		stop()
 		watching.Wait()
 	}()
-}
-
-// renew replaces the plugin because its files have changed.
-func (l *life) renew(ctx context.Context) {
-	l.x.log.Info("the plugin's executable or configuration has changed: it is replaced")
-	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
 // pulse does the periodic work for a plugin that is ready: it records that the plugin
@@ -163,7 +159,7 @@ func (l *life) pulse(ctx context.Context) {
 // recordSteady records that the plugin has been ready for policy.steadyAfter, so that
 // earlier failures no longer count.
 func (l *life) recordSteady() {
-	l.a.end(true)
+	l.startLog.writeHeld()
 	l.x.status.steady()
 }
 
@@ -188,6 +184,12 @@ func (l *life) checkExecutable(ctx context.Context) {
 		l.x.log.Warn("the executable has changed since the plugin was started: the old one still runs; SIGHUP replaces it",
 			"path", l.plan.Path, "pid", l.peer.PID())
 	}
+}
+
+// renew replaces the plugin because its files have changed.
+func (l *life) renew(ctx context.Context) {
+	l.x.log.Info("the plugin's executable or configuration has changed: it is replaced")
+	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
 // endSending ends the sending and waits for the last call. Batches without an answer go

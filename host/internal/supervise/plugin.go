@@ -8,14 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/failures"
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
-	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -27,8 +25,8 @@ type Plugin struct {
 	log    *slog.Logger
 	Queue  *pipeline.Queue
 	status *pluginStatus
-	files  *fileWatch
-	output output
+	files  *fileWatch // the executable and the configuration file
+	lost   lostLines
 
 	// ctx ends when stop is called. Then the process shuts down, and Run returns.
 	ctx  context.Context
@@ -39,11 +37,13 @@ type Plugin struct {
 	drain    context.CancelFunc
 	// endBy ends when the process must have ended. It is set before stop is called, and
 	// must not be read before ctx has ended.
-	endBy     context.Context
+	endBy context.Context
+	// reloading has the requests of Reload. Run closes its channel ended, for which Cede and
+	// Leave wait.
 	reloading *reloads
 	// retiring is closed when the process that the last replacement has given up has
 	// ended. That is the old process, or a new process that failed. Nil if no such
-	// process runs. Only Run uses it.
+	// process process. Only Run uses it.
 	retiring <-chan struct{}
 	// sending has the lives (processes or connections) that get batches: two during a
 	// replacement, else at most one.
@@ -95,9 +95,9 @@ func (x *Plugin) Run() {
 	}()
 	s := starts{x: x}
 	for due := s.awaitFirst(); due; {
-		l, err := s.live()
+		l, err := s.runLife()
 		if x.ctx.Err() != nil { // Run must return, because the host shuts down
-			l.a.end(true)
+			l.startLog.writeHeld()
 			if err != nil {
 				x.status.failures.SetLast(time.Now(), err.Error())
 			}
@@ -111,7 +111,7 @@ func (x *Plugin) Run() {
 // A Reload may replace the process of l by another process. serve returns the last
 // process, and the reason for its end.
 func (x *Plugin) serve(l *life) (*life, error) {
-	if x.ready(l) {
+	if changed := x.setReady(l); changed {
 		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
 			"path", l.plan.Path, "pid", l.peer.PID())
 	}
@@ -139,52 +139,35 @@ func (x *Plugin) serve(l *life) (*life, error) {
 	}
 }
 
-// ready sets the state of a plugin that has become ready, and logs it in one line. It
+// setReady sets the state of a plugin that has become ready, and logs it in one line. It
 // reports whether the executable differs from the executable of the previous start.
-func (x *Plugin) ready(l *life) (changed bool) {
-	about := facts{
-		path: l.plan.Path, version: wire.Clip(l.about.About.GetVersion()), sdk: SdkText(l.about.About),
-		pid: l.peer.PID(), granted: slices.Sorted(maps.Keys(l.about.Granted)),
+func (x *Plugin) setReady(l *life) (changed bool) {
+	about := l.described.About
+	process := facts{
+		path: l.plan.Path, version: wire.Clip(about.GetVersion()), sdk: SdkText(about),
+		pid: l.peer.PID(), granted: slices.Sorted(maps.Keys(l.described.Granted)),
 	}
-	if withheld := l.about.Withheld; len(withheld) > 0 {
+	if withheld := l.described.Withheld; len(withheld) > 0 {
 		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+pluginlist.EnvPluginEnv+" if it needs them", "variables", withheld)
 	}
 	unsteady := false
 	x.status.withLogMemory(func(m *logMemory) { unsteady = m.unsteady })
 	if !unsteady {
-		l.a.end(true) // logs the lines of the start that were held back, before "plugin is ready"
+		l.startLog.writeHeld() // before "plugin is ready"
 	}
-	process := []any{"path", about.path}
+	args := []any{"path", process.path}
 	if l.plan.Function != "" {
-		process = append(process, "function", l.plan.Function)
+		args = append(args, "function", l.plan.Function)
 	}
 	if l.plan.Attached {
-		process = append(process, "attached", true)
+		args = append(args, "attached", true)
 	} else {
-		process = append(process, "pid", about.pid)
+		args = append(args, "pid", process.pid)
 	}
-	changed = x.files.started(l.plan.Path, l.files)
-	x.status.ready(about, append(process, "describes_itself_as", wire.Clip(l.about.About.GetName()),
-		"version", about.version, "sdk", about.sdk, "variables", about.granted)...)
+	changed = x.files.noteStart(l.plan.Path, l.files)
+	x.status.ready(process, append(args, "describes_itself_as", wire.Clip(about.GetName()),
+		"version", process.version, "sdk", process.sdk, "variables", process.granted)...)
 	return changed
-}
-
-// SdkText returns the name and version of the library that a plugin is built with.
-func SdkText(about *pluginv1.DescribeResponse) string {
-	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
-}
-
-// ending returns a context for the end of one process. It ends after the duration most,
-// or with endBy if the host shuts down.
-func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
-	if x.ctx.Err() != nil { // endBy may be read, because it was set before ctx ended
-		return context.WithCancel(x.endBy)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	stop := context.AfterFunc(x.ctx, func() {
-		context.AfterFunc(x.endBy, cancel)
-	})
-	return ctx, func() { stop(); cancel() }
 }
 
 // Flush blocks until all batches that were sealed up to the sequence number seq are
@@ -264,7 +247,7 @@ func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
 // this plugin.
 func (x *Plugin) Inherit(before *Plugin) {
 	x.status.inherit(before.status)
-	x.output.add(before.output.stats())
+	x.lost.add(before.lost.stats())
 }
 
 // Reload replaces the process of the plugin, or starts it at once. It blocks until that
@@ -272,31 +255,12 @@ func (x *Plugin) Inherit(before *Plugin) {
 // nothing to deliver.
 func (x *Plugin) Reload(ctx context.Context) error { return x.reloading.ask(ctx) }
 
-// Status is the state of a plugin and its counts. Package host documents the fields.
-type Status struct {
-	Name, Path, Function, Digest    string
-	Attached                        bool
-	State                           State
-	Since                           time.Time
-	Cause, Version, SDK             string
-	PID                             int
-	Starts, Crashes                 uint64
-	LastCrash, LastSuccess          time.Time
-	Changed                         bool
-	Granted                         []string
-	LastError                       string
-	LastErrorTime                   time.Time
-	Failures                        []failures.Failure
-	Unkept                          uint64
-	OutputSuppressed, OutputDropped uint64
-}
-
 // Status returns the plugin's status.
 func (x *Plugin) Status() Status {
 	s := x.status.stats()
 	s.Name, s.Attached, s.Function = x.Entry.Name, x.Entry.Attached, x.Entry.Function
 	s.Digest = hex.EncodeToString([]byte(x.Entry.Digest))
 	s.Unkept = x.sup.crashFiles.unkept(x.Entry.Name)
-	s.OutputSuppressed, s.OutputDropped = x.output.stats()
+	s.OutputSuppressed, s.OutputDropped = x.lost.stats()
 	return s
 }

@@ -9,12 +9,12 @@ import (
 // policy has the pauses and log texts that are different for a plugin that this host
 // starts and for a plugin that it attaches to.
 type policy struct {
-	// mostPause is the longest pause between two attempts. If a process was ready for
+	// mostPause is the longest pause before a start. If a process was ready for
 	// steadyAfter, the next pauses start from the first pause again, and an attached plugin
 	// is dialled again at once.
 	mostPause, steadyAfter time.Duration
-	// hung is the log message if the plugin is hung. ended is the first part of the text
-	// that explains why an attempt ended.
+	// hung is the log message if the plugin is hung. ended is the first part of the error
+	// for a process that has ended, or for a lost connection.
 	hung, ended string
 }
 

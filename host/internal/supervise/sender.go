@@ -231,6 +231,24 @@ func (s *sender) judge() {
 	}
 }
 
+// quarantine writes a batch that has crashed the plugin to a file, and returns the
+// attributes of the log line about it.
+func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
+	x := s.x
+	path, err := x.sup.crashFiles.keepBatch(x.Entry.Name, now, id, it.Batch)
+	if err != nil {
+		x.status.failures.Note(slog.LevelError, notKept, "error", err)
+	}
+	if path == "" {
+		return []any{"kept", "no, see " + EnvCrashDir}
+	}
+	plugin := x.files.lastPath()
+	if x.Entry.Function != "" {
+		plugin = x.Entry.Where
+	}
+	return []any{"file", path, "replay", "servetrace plugin run " + plugin + " --format proto --spans " + path}
+}
+
 // awaitHealth checks the health of the plugin after a call without an answer. It returns
 // when the plugin has answered, has ended, or ctx ends.
 func (s *sender) awaitHealth(ctx context.Context) {
@@ -243,26 +261,6 @@ func (s *sender) awaitHealth(ctx context.Context) {
 		case <-s.peer.Done():
 		case <-ctx.Done():
 		}
-	}
-}
-
-// kill ends the process or the connection at once.
-func (s *sender) kill(why string) {
-	s.killed.Store(true)
-	s.peer.Kill(why)
-}
-
-// ending reports whether the plugin has ended or is being killed. It gets no more
-// batches then.
-func (s *sender) ending() bool { return s.killed.Load() || s.gone() }
-
-// gone reports whether the process or the connection has ended.
-func (s *sender) gone() bool {
-	select {
-	case <-s.peer.Done():
-		return true
-	default:
-		return false
 	}
 }
 
@@ -291,20 +289,22 @@ func (s *sender) killIfOverShare(ctx context.Context) {
 // bytes.
 const sharePoll = 100 * time.Millisecond
 
-// quarantine writes a batch that has crashed the plugin to a file, and returns the
-// attributes of the log line about it.
-func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
-	x := s.x
-	path, err := x.sup.crashFiles.keepBatch(x.Entry.Name, now, id, it.Batch)
-	if err != nil {
-		x.status.failures.Note(slog.LevelError, notKept, "error", err)
+// kill ends the process or the connection at once.
+func (s *sender) kill(why string) {
+	s.killed.Store(true)
+	s.peer.Kill(why)
+}
+
+// ending reports whether the plugin has ended or is being killed. It gets no more
+// batches then.
+func (s *sender) ending() bool { return s.killed.Load() || s.gone() }
+
+// gone reports whether the process or the connection has ended.
+func (s *sender) gone() bool {
+	select {
+	case <-s.peer.Done():
+		return true
+	default:
+		return false
 	}
-	if path == "" {
-		return []any{"kept", "no, see " + EnvCrashDir}
-	}
-	plugin := x.files.runs()
-	if x.Entry.Function != "" {
-		plugin = x.Entry.Where
-	}
-	return []any{"file", path, "replay", "servetrace plugin run " + plugin + " --format proto --spans " + path}
 }

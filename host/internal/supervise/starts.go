@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -33,10 +34,10 @@ func (s *starts) awaitFirst() (due bool) {
 	return s.pause(rand.N(most), nil)
 }
 
-// live starts the plugin, and sends batches to it until its end. It returns the last life
-// and the reason for its end, or the reason why the plugin did not start. It is the last
-// life because a Reload may replace the process.
-func (s *starts) live() (*life, error) {
+// runLife starts the plugin, and sends batches to it until its end (Plugin.serve). It
+// returns the last life and the reason for its end, or the reason why the plugin did not
+// start. It is the last life because a Reload may replace the process.
+func (s *starts) runLife() (*life, error) {
 	x := s.x
 	l := newLife(x)
 	x.status.set(StateStarting, "")
@@ -60,22 +61,24 @@ func (s *starts) awaitNext(l *life, err error) (due bool) {
 		l.recordSteady() // the first call of pulse may not have come yet
 		if x.Entry.Attached {
 			// A server may close connections to spread its load, or because it is replaced. If
-			// the server has ended, the log line of the next attempt shows it.
+			// the server has ended, the log line of the next start shows it.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
 			return true
 		}
 	}
-	due = s.awaitRetry(s.failed(l, err))
-	if s.inARow++; s.asked != nil {
+	state := s.recordFailure(l, err)
+	due = s.awaitRetry(state)
+	s.inARow++
+	if s.asked != nil { // Reload asks for the next start, and the pauses begin anew
 		s.inARow = 0
 	}
 	return due
 }
 
-// failed records the end of a life that is not asked for, or a failed start, and returns
-// the new state. An end that is not the fault of the plugin's code does not count for the
-// breaker.
-func (s *starts) failed(l *life, err error) State {
+// recordFailure records the end of a life that the host did not ask for, or a failed
+// start. It returns the new state. An end that is not the fault of the plugin's code does
+// not count for the breaker.
+func (s *starts) recordFailure(l *life, err error) State {
 	x := s.x
 	state := stateAfter(err)
 	if c, crashed := errors.AsType[*crash](err); crashed {
@@ -84,10 +87,14 @@ func (s *starts) failed(l *life, err error) State {
 			state = StateBroken
 		}
 	}
-	known := false // whether the log already has this cause, and the output that the plugin printed with it
+	known := false // whether the log has this cause already, and the output that came with it
 	x.status.withLogMemory(func(m *logMemory) { known = m.knows(state, err.Error()) })
 	x.status.set(state, err.Error())
-	l.a.end(!known)
+	if known {
+		l.startLog.dropHeld()
+	} else {
+		l.startLog.writeHeld()
+	}
 	x.Queue.SetHopeless(needsMending(state, err))
 	if l.wasReady() && !l.wasSteady() {
 		x.status.withLogMemory(func(m *logMemory) { m.unsteady = true })
@@ -105,21 +112,30 @@ const lookEvery = 5 * time.Second
 // if the plugin ends.
 func (s *starts) awaitRetry(state State) (due bool) {
 	cfg := &s.x.sup.cfg
-	wait := pipeline.Backoff{First: restartFirst, Most: cfg.inTime(policyOf(s.x.Entry).mostPause)}.Pause(s.inARow)
+	wait := pipeline.Backoff{First: restartFirst, Most: boundPause(cfg, policyOf(s.x.Entry).mostPause)}.Pause(s.inARow)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case s.x.draining.Err() != nil:
 		wait = restartFirst
 	case state == StateBroken:
-		wait = cfg.inTime(brokenPause)
+		wait = boundPause(cfg, brokenPause)
 	case (state == StateIncompatible || state == StateUntrusted) && !s.x.Entry.Attached:
-		wait = 1<<63 - 1
+		wait = math.MaxInt64 // until a look finds a change, Reload asks, or the plugin ends
 		ticker := time.NewTicker(lookEvery)
 		defer ticker.Stop()
 		look = ticker.C
 	}
 	return s.pause(wait, look)
 }
+
+// boundPause returns the pause between two starts, but at most half of MaxAge. So the next
+// start comes while the waiting batches are young enough to be delivered.
+func boundPause(cfg *Settings, pause time.Duration) time.Duration {
+	return min(pause, max(leastBound, cfg.MaxAge/2))
+}
+
+// leastBound is the least bound of boundPause. It applies if MaxAge is small.
+const leastBound = time.Second
 
 // pause waits for a duration, and sets asked. It returns early if Reload asks for a start,
 // or if the files have changed at a look. It also returns early if the host shuts down and

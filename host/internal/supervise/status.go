@@ -20,7 +20,7 @@ type pluginStatus struct {
 	state  State
 	since  time.Time
 	cause  string
-	about  facts
+	facts  facts
 	counts counts
 	// silent is set if the plugin did not answer its last health check. changed is set if
 	// the file of its executable differs from the running executable.
@@ -41,6 +41,25 @@ type facts struct {
 type counts struct {
 	starts, crashes        uint64
 	lastCrash, lastSuccess time.Time
+}
+
+// Status is the state of a plugin and its counts. Package host documents the fields.
+type Status struct {
+	Name, Path, Function, Digest    string
+	Attached                        bool
+	State                           State
+	Since                           time.Time
+	Cause, Version, SDK             string
+	PID                             int
+	Starts, Crashes                 uint64
+	LastCrash, LastSuccess          time.Time
+	Changed                         bool
+	Granted                         []string
+	LastError                       string
+	LastErrorTime                   time.Time
+	Failures                        []failures.Failure
+	Unkept                          uint64
+	OutputSuppressed, OutputDropped uint64
 }
 
 // lock locks the mutex. The result unlocks it and writes the lines for the log.
@@ -75,7 +94,7 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 		return
 	}
 	if !to.running() { // no executable is running
-		s.about.pid, s.changed = 0, false
+		s.facts.pid, s.changed = 0, false
 	}
 	if cause != "" {
 		s.failures.SetLast(time.Now(), cause)
@@ -175,9 +194,9 @@ func (s *pluginStatus) missed(err error) {
 
 // ready records that a process has been described and configured. The state becomes
 // ready.
-func (s *pluginStatus) ready(about facts, args ...any) {
+func (s *pluginStatus) ready(process facts, args ...any) {
 	defer lock(s)()
-	s.about = about
+	s.facts = process
 	s.counts.starts++
 	s.changed, s.silent = false, false
 	if !s.logged.unsteady {
@@ -249,7 +268,7 @@ func (s *pluginStatus) forget() {
 func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.about.pid != pid { // the process is being replaced
+	if s.facts.pid != pid { // the process is being replaced
 		return false
 	}
 	news = changed && !s.changed
@@ -274,7 +293,7 @@ func (s *pluginStatus) stats() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Status{
-		Path: s.about.path, Version: s.about.version, SDK: s.about.sdk, PID: s.about.pid, Granted: s.about.granted,
+		Path: s.facts.path, Version: s.facts.version, SDK: s.facts.sdk, PID: s.facts.pid, Granted: s.facts.granted,
 		State: s.state, Since: s.since, Cause: s.cause, Changed: s.changed,
 		Starts: s.counts.starts, Crashes: s.counts.crashes, LastCrash: s.counts.lastCrash, LastSuccess: s.counts.lastSuccess,
 	}
@@ -285,12 +304,12 @@ func (s *pluginStatus) stats() Status {
 // inherit takes over the counts of a plugin of the same name that has ended.
 func (s *pluginStatus) inherit(before *pluginStatus) {
 	before.mu.Lock()
-	life := before.counts
+	earlier := before.counts
 	before.mu.Unlock()
 	s.failures.Inherit(before.failures)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts = life
+	s.counts = earlier
 }
 
 // logMemory has the logged starts and ends of a plugin since its last steady process, so

@@ -1,16 +1,17 @@
 // Package supervise starts each plugin, sends it the batches of its queue, checks its
 // health, starts it again after its end, and replaces it without a loss.
 //
-//  1. A Supervisor makes a Plugin for each entry of the list (supervisor.go). Plugin.Run
-//     is a loop: it starts the plugin, sends it batches until it ends (plugin.go), and
-//     waits until the next start is due (starts.go).
+//  1. A Supervisor has the settings, and makes a Plugin for each entry of the list
+//     (supervisor.go). Plugin.Run is a loop (plugin.go). In it, starts begins a life,
+//     Plugin.serve sends batches until the life ends, and starts waits until the next
+//     start is due (starts.go).
 //  2. A life is one process, or one connection to a plugin that another program has
 //     started (life.go). It makes a plan from settings and files (plan.go), connects to
-//     the plugin (connect.go), asks for its description (describe.go) and configures it
-//     (configure.go).
-//  3. The sender of a life takes batches from the plugin's queue, calls the plugin, and
-//     settles each batch with the answer (sender.go). It kills a plugin that does not
-//     answer health checks (health.go).
+//     the plugin through package launch (connect.go), asks for its description
+//     (describe.go) and configures it (configure.go).
+//  3. The sender of a life takes batches from the plugin's queue through a lane, calls the
+//     plugin, and settles each batch with the answer (sender.go). It kills a plugin that
+//     does not answer health checks (health.go).
 //  4. A crash goes to the log, and to a file if Settings.CrashDir is set (crash.go,
 //     crashfiles.go). Then the loop of step 1 chooses the pause before the next start
 //     (starts.go). If the plugin crashes too often, a circuit breaker opens, and the
@@ -21,13 +22,23 @@
 //     delivered some batches (trial.go).
 //  6. Each step reports to pluginStatus, which alone changes the plugin's state
 //     (state.go, status.go).
+//  7. Plugin.Shutdown waits for the rest of the batches and ends the loop. life.shutdown
+//     calls the plugin's Shutdown, and life.end ends the process.
 //
 // This package decides when a batch is sent. Package pipeline chooses the batch and
-// keeps the accounting.
+// keeps the accounting. Its files queue.go, lane.go and poison.go have the functions that
+// this package calls.
 //
 // To follow a plugin from the list to a crash and back, open supervisor.go, plugin.go,
-// starts.go, life.go, connect.go, sender.go, health.go and crash.go in this order, and
-// after them starts.go again, from awaitNext. Then open status.go and upgrade.go.
+// starts.go (to runLife), life.go, plan.go, connect.go, describe.go, configure.go,
+// sender.go, health.go and crash.go in this order. Return to life.go for its end, and to
+// starts.go from awaitNext. Then open state.go, status.go and upgrade.go. In all files x is
+// a Plugin, and l a life.
+//
+// Six small files serve the others. policy.go has the pauses and texts of started and of
+// attached plugins, and startlog.go holds back output that a failing start repeats.
+// lostlines.go counts output that was not logged, opencalls.go has the calls in progress,
+// list.go is a list with a mutex, and processor.go has the calls to processors.
 package supervise
 
 import (
@@ -99,14 +110,4 @@ func (c *Settings) patience(e pluginlist.Entry) time.Duration {
 		return c.ExportTimeout
 	}
 	return 0
-}
-
-// leastMostPause is the lower limit of the longest pause between two starts. It applies if
-// MaxAge is small.
-const leastMostPause = time.Second
-
-// inTime shortens a pause between two starts to half of MaxAge, if it is longer. So the
-// next start comes while the waiting batches are young enough to be delivered.
-func (c *Settings) inTime(pause time.Duration) time.Duration {
-	return min(pause, max(leastMostPause, c.MaxAge/2))
 }

@@ -75,11 +75,11 @@ func (u *upgrade) run() (taken bool, err error) {
 		u.next = l
 		if err = u.prove(); err == nil {
 			x.log.Info("plugin is replaced: the old process answers its calls and ends", "pid", u.next.peer.PID(), "old_pid", u.old.peer.PID())
-			x.ready(u.next)
+			x.setReady(u.next)
 			return true, nil
 		}
 	}
-	defer l.a.end(true) // the log lines of the attempt follow the cause
+	defer l.startLog.writeHeld() // the held lines follow the cause
 	switch {
 	case x.ctx.Err() != nil:
 		return false, errStopping
@@ -209,7 +209,7 @@ func (x *Plugin) retire(l *life) <-chan struct{} {
 			x.status.crashed(false) // does not count for the breaker, because another process works
 			l.reportCrash(l.peer.Report(), l.endError())
 		} else {
-			ctx, cancel := x.ending(retireTimeout)
+			ctx, cancel := x.endContext(retireTimeout)
 			defer cancel()
 			l.shutdown(ctx)
 		}
