@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,10 +22,12 @@ import (
 // 1xx response. net/http then encodes the headers on a goroutine of its own, and a write to
 // the same map would end the process.
 func TestResetDuringInformation(t *testing.T) {
+	running := make(chan struct{}, 1)
 	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 40 {
 			w.Header().Set(fmt.Sprintf("X-%d", i), "value")
 		}
+		running <- struct{}{}
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Set("X-Late", "value")
 		w.WriteHeader(http.StatusOK)
@@ -65,9 +66,7 @@ func TestResetDuringInformation(t *testing.T) {
 		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true, EndStream: true}); err != nil {
 			t.Fatal(err)
 		}
-		for range i % 20 * 50 { // the reset comes earlier or later
-			runtime.Gosched()
-		}
+		<-running
 		if err := framer.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
 			t.Fatal(err)
 		}
