@@ -17,7 +17,7 @@ var remedies = []struct {
 }{
 	// "add NAME:VARIABLE to SERVE_TRACING_PLUGIN_ENV"
 	{regexp.MustCompile(`([\w.-]+:[A-Z][A-Z0-9_]*) to ` + host.EnvPluginEnv + `\b`),
-		"export " + host.EnvPluginEnv + `="${` + host.EnvPluginEnv + `:+$` + host.EnvPluginEnv + `,}$1"`},
+		"export " + host.EnvPluginEnv + `="$${` + host.EnvPluginEnv + `:+$$` + host.EnvPluginEnv + `,}$1"`},
 	// "VARIABLE: … has no scheme: want http://…"
 	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]+): .* has no scheme: want (https?)://`), `export $1="$2://$${$1#*://}"`},
 	// "write https:// in VARIABLE"

@@ -312,7 +312,7 @@ var brokenSetUps = []brokenSetUp{
 
 	{name: "required variable", fault: set("ECHO_WANT", "ECHO_TOKEN"), check: "configuration", text: "ECHO_TOKEN: is not set", next: "export ECHO_TOKEN=VALUE"},
 	{name: "variable not declared", fault: func(_ *testing.T, s *setUp) { s.env["ECHO_WANT"], s.env["ACME_TOKEN"] = "ACME_TOKEN", "secret-of-acme" },
-		check: "configuration", text: "the plugin does not declare it", next: `export SERVE_TRACING_PLUGIN_ENV="`},
+		check: "configuration", text: "the plugin does not declare it", next: `export SERVE_TRACING_PLUGIN_ENV="${SERVE_TRACING_PLUGIN_ENV:+$SERVE_TRACING_PLUGIN_ENV,}`},
 	{name: "no scheme", fault: func(t *testing.T, s *setUp) {
 		back := s.otlp(t, http.StatusOK)
 		s.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = back.Listener.Addr().String()

@@ -336,8 +336,10 @@ func TestStatusShowsDeployments(t *testing.T) {
 	}
 	for _, want := range []string{
 		"APP   DEPLOYMENT  STATE      REPLICAS        ONGOING  QUEUED\n",
-		"shop  Model       UNHEALTHY  1 of 3 running  5        6\n", "\n  check",
-		"\n  in other processes, at dns:///rank:9100\n  search for processes: no such host\n",
+		"shop  Model       UNHEALTHY  1 of 3 running  5        6\n" +
+			"shop  Rank        UNHEALTHY  0 of 0 running  0        0\n" +
+			"shop/Model: check\u241b: boom\n" +
+			"shop/Rank: in other processes, at dns:///rank:9100\nshop/Rank: search for processes: no such host\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

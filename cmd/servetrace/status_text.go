@@ -87,13 +87,14 @@ func writeRelay(w io.Writer, r *admin.Relay) error {
 	return table.Flush()
 }
 
-// writeDeployments writes a line for each deployment. If other processes run it, their
-// target is in the next line. Its error, if any, is in the line after that.
+// writeDeployments writes a table with a line for each deployment. Below the table are the
+// targets of deployments that other processes run, and the errors of deployments.
 func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 	if len(deployments) == 0 {
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var below strings.Builder
 	fmt.Fprint(table, "\nAPP\tDEPLOYMENT\tSTATE\tREPLICAS\tONGOING\tQUEUED\n")
 	for _, d := range deployments {
 		running := 0
@@ -105,13 +106,17 @@ func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d running\t%d\t%d\n", printable.Text(d.App), printable.Text(d.Name), printable.Text(d.State),
 			running, d.NumReplicas, d.Ongoing(), d.Queued)
 		if d.Target != "" {
-			fmt.Fprintf(table, "  in other processes, at %s\n", printable.Text(d.Target))
+			fmt.Fprintf(&below, "%s/%s: in other processes, at %s\n", printable.Text(d.App), printable.Text(d.Name), printable.Text(d.Target))
 		}
 		if d.Error != "" {
-			fmt.Fprintf(table, "  %s\n", printable.Text(d.Error))
+			fmt.Fprintf(&below, "%s/%s: %s\n", printable.Text(d.App), printable.Text(d.Name), printable.Text(d.Error))
 		}
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, below.String())
+	return err
 }
 
 // writePluginStatus writes the details of a plugin that are not empty.
