@@ -2,8 +2,8 @@ package main
 
 import "github.com/spf13/cobra"
 
-const pluginLong = `Inspect, run, test, pin and create exporter plugins, with the settings that a
-service in this environment has.
+const pluginLong = `Inspect, run, test, pin and create plugins, with the settings that a service in
+this environment has.
 
 PATH is a path (it contains a slash), a bare name that is looked up in
 SERVE_TRACING_PLUGIN_DIR, or unix:// and the socket of a running plugin. No

@@ -44,8 +44,9 @@ func TestReferenceIsTheCommandTree(t *testing.T) {
 			continue // the introduction is about the groups
 		}
 		writeReference(&want, cmd, shared)
-		if !strings.Contains(intro, "`"+cmd.Name()+"`") {
-			t.Errorf("%s: the introduction does not name %q", referencePage, cmd.Name())
+		_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+		if link := fmt.Sprintf("- [`%s`](#servetrace-%s): ", name, strings.ReplaceAll(name, " ", "-")); !strings.Contains(intro, link) {
+			t.Errorf("%s: the introduction has no line %q", referencePage, link)
 		}
 	}
 	if *update {
@@ -68,22 +69,41 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// sharedFlags returns how often each line about a flag is needed, for the lines that
-// several commands need.
-func sharedFlags(all []*cobra.Command) map[string]int {
-	lines := map[string]int{}
+// sharedFlags returns the lines about flags that several commands need, with the names
+// of these commands.
+func sharedFlags(all []*cobra.Command) map[string][]string {
+	lines := map[string][]string{}
 	for _, cmd := range all {
-		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) { lines[flagLine(f)]++ })
+		_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) { lines[flagLine(f)] = append(lines[flagLine(f)], "`"+name+"`") })
 	}
-	maps.DeleteFunc(lines, func(_ string, n int) bool { return n == 1 })
+	maps.DeleteFunc(lines, func(_ string, names []string) bool { return len(names) == 1 })
 	return lines
 }
 
-func writeSharedFlags(w *bytes.Buffer, shared map[string]int) {
-	fmt.Fprintf(w, "\n## Flags of several commands\n\n%s", strings.Join(slices.Sorted(maps.Keys(shared)), ""))
+// writeSharedFlags writes the shared lines. A flag with several lines has a meaning of its
+// own for some commands, so each of its lines names the commands.
+func writeSharedFlags(w *bytes.Buffer, shared map[string][]string) {
+	fmt.Fprint(w, "\n## Flags of several commands\n\n")
+	meanings := map[string]int{}
+	for line := range shared {
+		meanings[flagOf(line)]++
+	}
+	for _, line := range slices.Sorted(maps.Keys(shared)) {
+		if meanings[flagOf(line)] > 1 {
+			line = strings.TrimSuffix(line, "\n") + "; for " + strings.Join(shared[line], ", ") + "\n"
+		}
+		fmt.Fprint(w, line)
+	}
 }
 
-func writeReference(w *bytes.Buffer, cmd *cobra.Command, shared map[string]int) {
+// flagOf returns the flag of a line of flagLine.
+func flagOf(line string) string {
+	flag, _, _ := strings.Cut(strings.TrimPrefix(line, "- "), ": ")
+	return flag
+}
+
+func writeReference(w *bytes.Buffer, cmd *cobra.Command, shared map[string][]string) {
 	fmt.Fprintf(w, "\n## %s\n", cmd.CommandPath())
 	if cmd.Long == "" {
 		fmt.Fprintf(w, "\n%s.\n", cmd.Short)
@@ -102,11 +122,10 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command, shared map[string]int) 
 	}
 	var own, also []string
 	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if line := flagLine(f); shared[line] == 0 {
+		if line := flagLine(f); shared[line] == nil {
 			own = append(own, line)
 		} else {
-			name, _, _ := strings.Cut(strings.TrimPrefix(line, "- "), ": ")
-			also = append(also, name)
+			also = append(also, flagOf(line))
 		}
 	})
 	if also != nil {
@@ -124,6 +143,9 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command, shared map[string]int) 
 func flagLine(f *pflag.Flag) string {
 	value, meaning := pflag.UnquoteUsage(f)
 	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
 	if value != "" {
 		name += " " + value
 		meaning = strings.TrimSuffix(meaning, ": "+value)
