@@ -120,10 +120,11 @@ type Variable struct {
 	// Base is true if every plugin gets the variable, or if it is PYTHONPATH for an
 	// exporter function in Python.
 	Base bool
-	// Setting is the operator's variable that gives the plugin this variable at its
-	// start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS. If Setting is empty
-	// and Base is false, the plugin has declared the variable. The plugin then gets it
-	// when it is configured, or at its start if About.EnvAtStart.
+	// Setting is the name of the operator's setting from which the plugin gets this
+	// variable at its start: SERVE_TRACING_PLUGIN_ENV, SERVE_TRACING_PLUGIN_GOMEMLIMIT or
+	// SERVE_TRACING_PLUGIN_GOMAXPROCS. If Setting is empty and Base is false, the plugin
+	// has declared the variable. The plugin then gets it when it is configured, or at its
+	// start if About.EnvAtStart is set.
 	Setting string
 	// Default is true if the operator has not set Setting, and Value is the host's
 	// default.

@@ -190,9 +190,10 @@ type Failure struct {
 	// Code is the name of the gRPC code, or "PARTIAL_SUCCESS", or "UNREADABLE" for an answer
 	// that cannot be read.
 	Code string
-	// Reason is the text of the last such answer. Answers that differ only in ids, numbers
-	// and times count as the same reason. It has at most a kilobyte. The credentials of the
-	// configuration are redacted, and all other text is as the back end sent it.
+	// Reason is the text of the back end's last answer of this kind, at most a kilobyte of
+	// it. Answers that differ only in ids, numbers and times count as the same reason. The
+	// credentials of the configuration are redacted, and all other text is as the back end
+	// sent it.
 	Reason string
 	// Calls is the number of such answers, and Spans the number of spans that they lost.
 	Calls, Spans uint64

@@ -76,7 +76,7 @@ func (a *admission) configured(built *pipeline) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pipeline = built
-	if a.state != configuring { // stop was called meanwhile; it will shut built down
+	if a.state != configuring { // stop was called meanwhile, and it will shut down the pipeline
 		return
 	}
 	a.state = ready

@@ -4,7 +4,8 @@ import "slices"
 
 // foreignKeys are keys of Ray's and Anyscale's files that have no meaning for this process.
 type foreignKeys struct {
-	// why is the reason, for the message.
+	// why is the reason for which this process does not use the keys. It is a part of the
+	// error or warning about such a key.
 	why string
 	// fatal makes each of these keys an error, because a service that ignored it would give
 	// clients other answers, or export spans in another way. If it is not set, a key only causes

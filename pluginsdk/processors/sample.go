@@ -29,7 +29,8 @@ type SampleConfig struct {
 type KeepConfig struct {
 	// Errors keeps spans with the status error.
 	Errors bool `yaml:"errors"`
-	// SlowerThan keeps spans with a longer duration. Zero keeps none for this reason.
+	// SlowerThan keeps spans with a longer duration. If it is zero, no span is kept because
+	// of its duration.
 	SlowerThan time.Duration `yaml:"slower_than"`
 }
 

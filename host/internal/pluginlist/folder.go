@@ -227,8 +227,8 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// unknownNames returns a warning for each name in the settings of single plugins that
-// is no plugin of the list.
+// unknownNames returns warnings about settings that name a single plugin: a warning for
+// each name that no plugin of the list has.
 func unknownNames(s *Settings, list []Entry) []string {
 	known := map[string]bool{"": true, EveryPlugin: true}
 	for _, e := range list {

@@ -99,9 +99,9 @@ type native struct {
 
 var _ pluginsdk.Exporter = (*native)(nil)
 
-// maxBegun is the largest number of interrupted deliveries. It is greater than the host's
-// number of concurrent calls. If there are more, the oldest delivery is dropped. When its
-// batch comes again, the spans pass the tracer again.
+// maxBegun is the largest number of interrupted deliveries that are kept. It is greater than
+// the number of calls that the host makes at a time. If one more delivery is interrupted, the
+// oldest is forgotten. When its batch comes again, its spans pass through the tracer again.
 const maxBegun = 8
 
 // filterName is the name under which the host counts the spans that Datadog's samplers

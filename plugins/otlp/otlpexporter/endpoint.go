@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// tracesPath is appended to the endpoint of HTTP, except if it is set by
+// tracesPath is appended to an HTTP endpoint, except if the endpoint is set by
 // EnvTracesEndpoint.
 const tracesPath = "v1/traces"
 

@@ -224,7 +224,7 @@ func (s *callStream) SendHeader(md metadata.MD) error {
 		return err
 	}
 	err := s.stream.SendHeader(md)
-	_ = s.isEnd(err) // waits for the end of the context, as in pass
+	_ = s.isEnd(err) // waits until the context has ended, too, if the stream has ended
 	return err
 }
 
