@@ -106,9 +106,9 @@ func (w *Writer) keyValue(kv *attribute.KeyValue) {
 	w.key(kv, end)
 }
 
-// key completes a KeyValue whose value is already written, because the Writer writes from
-// the end to the start. It writes the length and the tag of the value, and then the key. end
-// is the result of Len before the value was written.
+// key completes a KeyValue after its value was written, because the Writer writes from the
+// end to the start. It writes the length and the tag of the value, and then the key. end is
+// the result of Len before the value was written.
 func (w *Writer) key(kv *attribute.KeyValue, end int) {
 	w.Message(field.KeyValueValue, end)
 	w.Text(field.KeyValueKey, string(kv.Key))

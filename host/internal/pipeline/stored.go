@@ -244,10 +244,12 @@ func (s *Spool) enqueue(found []spool.Found) (spans int, unknown map[string]int)
 			q.ledger.add(it)
 			q.ledger.recovered += uint64(left)
 			spans += left
-			if o.loads == nil {
-				o.loads = []*load{{senders: &s.senders, bytes: o.bytes}}
-				s.senders.add(o.loads[0])
-			}
+		}
+		// A batch counts against the bound of requests only if every exporter still needs it,
+		// as in the process that accepted its requests.
+		if o.open > 0 && o.open == len(p.chain.queues) {
+			o.loads = []*load{{senders: &s.senders, bytes: o.bytes}}
+			s.senders.add(o.loads[0])
 		}
 	}
 	for q, list := range items {

@@ -166,6 +166,25 @@ func TestRestOfEachExporterAfterARestart(t *testing.T) {
 	}
 }
 
+// TestRecoveredBatchesOfOneExporter: batches that only one exporter still needs fill most of
+// the spool. They keep no request from the exporter that works, before and after a restart.
+func TestRecoveredBatchesOfOneExporter(t *testing.T) {
+	dir := t.TempDir()
+	small := func(c *Settings) { c.SpoolBytes = 1 << 20 }
+	for _, names := range [][]string{numbered(0, 14), numbered(14, 40)} {
+		p := newSpooling(t, dir, small)
+		for _, name := range names {
+			if err := p.send(name, 64<<10); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got := p.deliver("a", 1); !slices.Equal(got, []string{name}) {
+				t.Fatalf("exporter a got %v, want %s", got, name)
+			}
+		}
+		p.stop()
+	}
+}
+
 // In an outage the batches wait in the spool, beyond the bound of the memory.
 func TestOutageFitsTheSpool(t *testing.T) {
 	p := newSpooling(t, t.TempDir(), nil)
