@@ -77,6 +77,19 @@ MaxHeaderBytes 10: want 4096 to 16777216`
 	}
 }
 
+// TestZeroIsRefused: the settings that docs/reference/settings.md wants above 0.
+func TestZeroIsRefused(t *testing.T) {
+	for _, name := range []string{
+		serving.EnvShutdownTimeout, serving.EnvKeepAliveTimeout, serving.EnvReadHeaderTimeout,
+		serving.EnvGRPCConnectionTimeout, serving.EnvGRPCKeepaliveTime, serving.EnvGRPCKeepaliveMinTime,
+	} {
+		_, err := serving.ConfigFromEnv(env(name, "0s"))
+		if want := name + `="0s": want a duration above zero, such as 30s or 1m30s`; err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestNewFaultsAllAtOnce(t *testing.T) {
 	ok := serving.NewDeployment("D", http.NotFoundHandler())
 	bad := serving.NewDeployment("D#1", nil, serving.WithReplicas(0), serving.WithMaxOngoingRequests(0), serving.WithMaxQueuedRequests(-2))

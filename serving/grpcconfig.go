@@ -99,9 +99,9 @@ func grpcConfigFromEnv(env *envReader) GRPCConfig {
 		MaxStreams:        env.integer(EnvGRPCMaxStreams, 0, 1, math.MaxInt32),
 		MaxHeaderBytes:    env.integer(EnvGRPCMaxHeaderBytes, 0, leastGRPCHeaderBytes, mostHeaderBytes),
 		StallTimeout:      env.limit(EnvGRPCStallTimeout),
-		ConnectionTimeout: env.duration(EnvGRPCConnectionTimeout),
-		KeepaliveTime:     env.duration(EnvGRPCKeepaliveTime),
-		KeepaliveMinTime:  env.duration(EnvGRPCKeepaliveMinTime),
+		ConnectionTimeout: env.positive(EnvGRPCConnectionTimeout),
+		KeepaliveTime:     env.positive(EnvGRPCKeepaliveTime),
+		KeepaliveMinTime:  env.positive(EnvGRPCKeepaliveMinTime),
 		Addr:              env.addr(EnvGRPCHost, defaultGRPCHost, EnvGRPCPort, defaultGRPCPort),
 	}
 }

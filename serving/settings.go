@@ -53,13 +53,22 @@ type envReader struct {
 
 // duration reads a duration of zero or more. Its default is zero.
 func (e *envReader) duration(name string) time.Duration {
+	return e.durationFrom(0, "of zero or more", name)
+}
+
+// positive reads a duration above zero. It returns 0 if the variable is unset.
+func (e *envReader) positive(name string) time.Duration { return e.durationFrom(1, "above zero", name) }
+
+// durationFrom reads a duration of at least the given least value, which words name in an
+// error. It returns 0 if the variable is unset or wrong.
+func (e *envReader) durationFrom(least time.Duration, words, name string) time.Duration {
 	text := e.getenv(name)
 	if text == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		e.faults.add("%s=%q: want a duration of zero or more, such as 30s or 1m30s", name, text)
+	if err != nil || d < least {
+		e.faults.add("%s=%q: want a duration %s, such as 30s or 1m30s", name, text, words)
 		return 0
 	}
 	return d
