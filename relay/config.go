@@ -135,9 +135,10 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(r.Err(), cfg.Validate())
 }
 
-// address returns the address for a text. A text that is only a port means a port of the
-// loopback interface.
+// address returns the address for a text, without blanks around it. A text that is only a
+// port means a port of the loopback interface.
 func address(text string) string {
+	text = strings.TrimSpace(text)
 	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return net.JoinHostPort("127.0.0.1", text)
 	}

@@ -269,7 +269,7 @@ func TestFaultsOfSettings(t *testing.T) {
 		want string
 	}{
 		{map[string]string{}, ""},
-		{map[string]string{"SERVE_RELAY_GRPC": "4317", "SERVE_RELAY_HTTP": "unix:///run/x.sock", "SERVE_RELAY_SOCKET": "unix:///run/y.sock"}, ""},
+		{map[string]string{"SERVE_RELAY_GRPC": " 4317 ", "SERVE_RELAY_HTTP": "unix:///run/x.sock", "SERVE_RELAY_SOCKET": "unix:///run/y.sock"}, ""},
 		{map[string]string{"SERVE_RELAY_HTTP": "unix://x"}, `SERVE_RELAY_HTTP="unix://x": want host:port, or a port of 127.0.0.1, or unix:///path`},
 		{map[string]string{"SERVE_RELAY_MAX_REQUEST_BYTES": "1GiB"}, `SERVE_RELAY_MAX_REQUEST_BYTES="1073741824": want 1KiB to 64MiB`},
 		{map[string]string{"SERVE_RELAY_TLS_CERT": "x"}, `SERVE_RELAY_TLS_KEY="": want a file if and only if SERVE_RELAY_TLS_CERT has one`},
