@@ -165,7 +165,7 @@ test-ray-export: python-wheel ## Export the spans of real Ray Serve through the 
 seeds: build ## Run all that the project's seeds name, on real Ray Serve too after make ray, and print the table
 	@ray=; for complete in $(TOOLS)/ray-*/complete; do [ ! -e "$$complete" ] || ray=$${complete%/complete}/bin/python; done; \
 	python='$(CURDIR)/examples/ray-exporter/.venv/bin/python'; [ -x "$$python" ] || python=; \
-	$(GO) -C test/seeds test -count=1 -timeout 10m -args -table -bin '$(CURDIR)/bin' -ray "$$ray" -python "$$python"
+	$(GO) -C test/seeds test -count=1 -timeout 15m -args -table -bin '$(CURDIR)/bin' -ray "$$ray" -python "$$python"
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.
@@ -181,8 +181,8 @@ test-contrib: $(GOTESTSUM) ## Run OpenTelemetry's own exporters and processors, 
 	@$(call gotest,test/contrib/otlp-client-plugin,./...)
 	@$(call gotest,contrib/autoexport,./...)
 	@$(call gotest,test/deploy,./...)
-	@echo "$(GO) -C test/deploy/helm test -timeout 10m $(TESTFLAGS) ./..."; \
-	$(AS_PEERS) $(call gotestsum,test/deploy/helm) -timeout 10m $(TESTFLAGS) ./...
+	@echo "$(GO) -C test/deploy/helm test -timeout 15m $(TESTFLAGS) ./..."; \
+	$(AS_PEERS) $(call gotestsum,test/deploy/helm) -timeout 15m $(TESTFLAGS) ./...
 
 # The Collector's packages take long to compile. The modules in the loop
 # are compiled as `make peers` does, also for the linter, so that they are compiled once,
@@ -192,8 +192,8 @@ test-collector: $(GOTESTSUM) ## Run the Collector's exporters and processors in 
 	@$(call gotest,contrib/collectorplugin,./...)
 	@$(call gotest,contrib/pluginexporter,./...)
 	@for module in contrib/collectorplugin/examples contrib/ottl; do \
-	  echo "$(GO) -C $$module test -timeout 10m $(TESTFLAGS) ./..."; \
-	  $(AS_PEERS) $(call gotestsum,$$module) -timeout 10m $(TESTFLAGS) ./... || exit 1; \
+	  echo "$(GO) -C $$module test -timeout 15m $(TESTFLAGS) ./..."; \
+	  $(AS_PEERS) $(call gotestsum,$$module) -timeout 15m $(TESTFLAGS) ./... || exit 1; \
 	done
 
 # BROWSER_SCREENSHOTS names a folder for pictures of the pages.
@@ -249,8 +249,8 @@ race=; \
 	  elif [ '$(RACE)' = yes ]; then echo 'make test: RACE=yes, but the race detector needs cgo and a C compiler' >&2; exit 1; \
 	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
 	fi; \
-	echo "$(GO) -C $(1) test $$race -timeout 10m $(3) $(TESTFLAGS) $(2)"; \
-	$(call gotestsum,$(1)) $$race -timeout 10m $(3) $(TESTFLAGS) $(2)
+	echo "$(GO) -C $(1) test $$race -timeout 15m $(3) $(TESTFLAGS) $(2)"; \
+	$(call gotestsum,$(1)) $$race -timeout 15m $(3) $(TESTFLAGS) $(2)
 endef
 
 # docs/internals/hazards.md says how to read what it prints.
