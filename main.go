@@ -84,3 +84,7 @@ func (f commandLine) run(build func(cfg *Config) ([]*serving.App, error), opts [
 	}
 	return Run(context.Background(), cfg, apps, opts...)
 }
+
+// LoadConfig reads the settings from the process's environment and from the service
+// file named by SERVE_CONFIG. See LoadConfigFile.
+func LoadConfig() (Config, error) { return LoadConfigFile("", os.Getenv) }

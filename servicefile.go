@@ -16,10 +16,6 @@ import (
 // EnvConfig is the variable with the path of the service file.
 const EnvConfig = "SERVE_CONFIG"
 
-// LoadConfig reads the settings from the process's environment and from the service
-// file named by SERVE_CONFIG. See LoadConfigFile.
-func LoadConfig() (Config, error) { return LoadConfigFile("", os.Getenv) }
-
 // LoadConfigFile reads the settings through getenv, which must behave like os.Getenv,
 // and from the service file at path. The environment overrides the file, and the file
 // overrides the defaults. An empty path means the value of SERVE_CONFIG; if that is
